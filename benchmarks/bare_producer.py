@@ -27,7 +27,7 @@ from benchmarks.payloads import (
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
-from tests.support.java_tools import run_java_tool
+from tests.support.kafka.java_tools import run_java_tool
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

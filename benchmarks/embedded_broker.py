@@ -23,8 +23,8 @@ from benchmarks.measuring import MILLION, heading, progress, table, verdict
 from benchmarks.payloads import RECORD_BYTES, documents
 from benchmarks.processes import memory_bytes, own_cpu_seconds
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tests.support.broker_asker import Asker, produce_request
-from tests.support.plain_batches import PlainRecord, plain_batch
+from tests.support.devbroker.broker_asker import Asker, produce_request
+from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.measuring import heading, progress, table, verdict
 from benchmarks.payloads import BATCH_ROWS, record_batch
 from spark_kafka_sink.record.arrow import record_columns
-from spark_kafka_sink.record.kernel import (
+from spark_kafka_sink.record.kernel.kernel import (
     SLOT_DTYPE,
     STICKY_DTYPE,
     AppendStatus,

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.measuring import heading, progress, table
 from benchmarks.payloads import RECORD_BYTES
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.java_tools import run_java_tool
+from tests.support.kafka.java_tools import run_java_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.measuring import SPREAD_COLUMNS, Spread, heading, progress, table, verdict
 from benchmarks.payloads import SPARK_ROW_BYTES
 from benchmarks.request_counts import AT_LEAST_ONCE, EXACTLY_ONCE
-from tests.support.real_kafka import wait_until
-from tests.support.streams import wait_for_batch
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.spark.streams import wait_for_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

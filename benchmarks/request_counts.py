@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measuring import heading, progress, table, verdict
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from tests.support.micro_batches import (
+from tests.support.spark.micro_batches import (
     PREFIX,
     TASKS,
     BatchJob,

@@ -24,11 +24,11 @@ from benchmarks.setting import check_count, processes_of
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
-from tests.support.certificates import Certificates
-from tests.support.kafka_files import KAFKA_4
-from tests.support.real_kafka import start_kafka
-from tests.support.secured import sasl, tls
-from tests.support.secured_kafka import (
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.real_kafka import start_kafka
+from tests.support.security.certificates import Certificates
+from tests.support.security.secured import sasl, tls
+from tests.support.security.secured_kafka import (
     PASSWORD,
     USER,
     address,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.setting import Setting
-    from tests.support.certificates import Authority
-    from tests.support.real_kafka import KafkaCluster
+    from tests.support.kafka.real_kafka import KafkaCluster
+    from tests.support.security.certificates import Authority
 
 OURS = "ours, from Arrow"
 CONFLUENT = "confluent-kafka"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 from benchmarks.counting_sink import CountingSink
 from benchmarks.measuring import progress
-from tests.support.kafka_files import KAFKA_4
-from tests.support.real_kafka import given_kafka, start_kafka
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.real_kafka import given_kafka, start_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.real_kafka import KafkaCluster
+    from tests.support.kafka.real_kafka import KafkaCluster
 
 ROOT = Path(__file__).parent.parent
 

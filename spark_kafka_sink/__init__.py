@@ -59,20 +59,20 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
-    from spark_kafka_sink.network.metadata import MetadataSnapshot
-    from spark_kafka_sink.producer.interceptors import ProducerInterceptor
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-    from spark_kafka_sink.producer.partitioner import (
+    from spark_kafka_sink.producer.records.interceptors import ProducerInterceptor
+    from spark_kafka_sink.producer.records.partitioner import (
         JavaLikePartitioner,
         Partitioner,
         TopicPartitions,
     )
-    from spark_kafka_sink.producer.producer_record import ProducerRecord
-    from spark_kafka_sink.producer.record_futures import (
+    from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+    from spark_kafka_sink.producer.records.record_futures import (
         FutureRecordMetadata,
         FutureTableMetadata,
     )
-    from spark_kafka_sink.producer.serializers import Serializer
+    from spark_kafka_sink.producer.records.serializers import Serializer
     from spark_kafka_sink.record.columns import (
         BytesColumn,
         HeaderColumns,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         TokenFunction,
     )
     from spark_kafka_sink.spark.data_source import KafkaSink
-    from spark_kafka_sink.spark.driver_checks import CheckedWrite
+    from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite
     from spark_kafka_sink.version import __version__
 
 __all__ = [
@@ -152,7 +152,7 @@ _MODULES = {
     "BrokerError": "spark_kafka_sink.errors",
     "BufferExhaustedError": "spark_kafka_sink.errors",
     "BytesColumn": "spark_kafka_sink.record.columns",
-    "CheckedWrite": "spark_kafka_sink.spark.driver_checks",
+    "CheckedWrite": "spark_kafka_sink.spark.sink.driver_checks",
     "ConfigError": "spark_kafka_sink.errors",
     "ConsumerGroupMetadata": "spark_kafka_sink.model",
     "CorruptRecordError": "spark_kafka_sink.errors",
@@ -160,20 +160,20 @@ _MODULES = {
     "DeliveryError": "spark_kafka_sink.errors",
     "DeliveryTimeoutError": "spark_kafka_sink.errors",
     "FatalProducerError": "spark_kafka_sink.errors",
-    "FutureRecordMetadata": "spark_kafka_sink.producer.record_futures",
-    "FutureTableMetadata": "spark_kafka_sink.producer.record_futures",
+    "FutureRecordMetadata": "spark_kafka_sink.producer.records.record_futures",
+    "FutureTableMetadata": "spark_kafka_sink.producer.records.record_futures",
     "HeaderColumns": "spark_kafka_sink.record.columns",
     "IllegalStateError": "spark_kafka_sink.errors",
     "InvalidPartitionError": "spark_kafka_sink.errors",
     "InvalidTopicError": "spark_kafka_sink.errors",
-    "JavaLikePartitioner": "spark_kafka_sink.producer.partitioner",
+    "JavaLikePartitioner": "spark_kafka_sink.producer.records.partitioner",
     "KafkaError": "spark_kafka_sink.errors",
     "KafkaMetric": "spark_kafka_sink.metrics.kafka_metric",
     "KafkaProducer": "spark_kafka_sink.producer.kafka_producer",
     "KafkaSink": "spark_kafka_sink.spark.data_source",
     "KafkaTimeoutError": "spark_kafka_sink.errors",
     "LoggingMetricsReporter": "spark_kafka_sink.metrics.logging_reporter",
-    "MetadataSnapshot": "spark_kafka_sink.network.metadata",
+    "MetadataSnapshot": "spark_kafka_sink.network.cluster.metadata",
     "MetricName": "spark_kafka_sink.metrics.metric_name",
     "MetricsReporter": "spark_kafka_sink.metrics.reporter",
     "MetricsSnapshot": "spark_kafka_sink.metrics.snapshot",
@@ -183,24 +183,24 @@ _MODULES = {
     "OffsetAndMetadata": "spark_kafka_sink.model",
     "PartitionAcks": "spark_kafka_sink.model",
     "PartitionInfo": "spark_kafka_sink.model",
-    "Partitioner": "spark_kafka_sink.producer.partitioner",
+    "Partitioner": "spark_kafka_sink.producer.records.partitioner",
     "PreparedTransaction": "spark_kafka_sink.model",
     "ProducerClosedError": "spark_kafka_sink.errors",
     "ProducerFencedError": "spark_kafka_sink.errors",
     "ProducerIdAndEpoch": "spark_kafka_sink.model",
-    "ProducerInterceptor": "spark_kafka_sink.producer.interceptors",
-    "ProducerRecord": "spark_kafka_sink.producer.producer_record",
+    "ProducerInterceptor": "spark_kafka_sink.producer.records.interceptors",
+    "ProducerRecord": "spark_kafka_sink.producer.records.producer_record",
     "RecordColumns": "spark_kafka_sink.record.columns",
     "RecordError": "spark_kafka_sink.errors",
     "RecordMetadata": "spark_kafka_sink.model",
     "RecordTooLargeError": "spark_kafka_sink.errors",
     "SchemaError": "spark_kafka_sink.errors",
     "SerializationError": "spark_kafka_sink.errors",
-    "Serializer": "spark_kafka_sink.producer.serializers",
+    "Serializer": "spark_kafka_sink.producer.records.serializers",
     "Summary": "spark_kafka_sink.metrics.snapshot",
     "TokenFunction": "spark_kafka_sink.security.oauth_bearer",
     "TopicPartition": "spark_kafka_sink.model",
-    "TopicPartitions": "spark_kafka_sink.producer.partitioner",
+    "TopicPartitions": "spark_kafka_sink.producer.records.partitioner",
     "TransactionAbortableError": "spark_kafka_sink.errors",
     "TransactionAbortedError": "spark_kafka_sink.errors",
     "UnsupportedVersionError": "spark_kafka_sink.errors",

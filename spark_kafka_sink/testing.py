@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
-from spark_kafka_sink.devbroker.faults import (
+from spark_kafka_sink.devbroker.net.faults import (
     Action,
     AnswerError,
     CloseConnection,
@@ -28,10 +30,8 @@ from spark_kafka_sink.devbroker.faults import (
     NeverAnswer,
     Throttle,
 )
-from spark_kafka_sink.devbroker.listener import Listener
-from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import Header, Record

@@ -50,13 +50,19 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from spark_kafka_sink.exactly_once import operations, recovery
-from spark_kafka_sink.exactly_once.budget import Budget
-from spark_kafka_sink.exactly_once.inspection import held_back, inspect
-from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes
-from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, PrefixEntries, decided_writes
-from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
-from spark_kafka_sink.exactly_once.transactions_report import (
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger.ledger_entries import (
+    LedgerState,
+    PrefixEntries,
+    decided_writes,
+)
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
+from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.operations import operations
+from spark_kafka_sink.exactly_once.operations.inspection import held_back, inspect
+from spark_kafka_sink.exactly_once.operations.transactions_report import (
     UNKNOWN_PREFIX,
     as_text,
     held_back_json,
@@ -65,7 +71,6 @@ from spark_kafka_sink.exactly_once.transactions_report import (
     unreadable_json,
     who,
 )
-from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:

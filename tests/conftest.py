@@ -19,17 +19,17 @@ import hypothesis
 import pytest
 
 from tests.support import leaks
-from tests.support.certificates import Certificates
-from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.real_kafka import (
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.real_kafka import (
     GIVEN,
     KafkaCluster,
     given_kafka,
     start_kafka,
     tested_versions,
 )
-from tests.support.secured_kafka import create_scram_users, secured_properties
+from tests.support.security.certificates import Certificates
+from tests.support.security.secured_kafka import create_scram_users, secured_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

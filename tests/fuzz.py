@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.coverage_fuzz import coverage_fuzz, is_available
-from tests.support.fuzz import fuzz, keep
+from tests.support.fuzzing.coverage_fuzz import coverage_fuzz, is_available
+from tests.support.fuzzing.fuzz import fuzz, keep
 
 FINDINGS = Path(__file__).parent / "fuzz_findings"
 #: More than this is a leak; less is what caches and the allocator take.

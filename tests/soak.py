@@ -6,10 +6,10 @@ import argparse
 import random
 import sys
 
-from tests.support.exactly_once_soak import run_kill_soak
-from tests.support.kafka_files import KAFKA_4
-from tests.support.soak import run_soak
-from tests.support.soak_plan import make_plan
+from tests.support.exactly_once.exactly_once_soak import run_kill_soak
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.soaking.soak import run_soak
+from tests.support.soaking.soak_plan import make_plan
 
 #: A part of the time goes to processes that are killed in exactly-once writes.
 KILLS_SHARE = 0.2

@@ -7,8 +7,16 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import spark_kafka_sink
-from tests.support.import_rules import LAYERS, check_source
+from tests.support.import_rules import (
+    LAYERS,
+    MOST_MODULES,
+    ROOMS,
+    TOP,
+    check_source,
+    crowded_folders,
+)
 
+REPOSITORY = Path(__file__).parents[1]
 PACKAGE_DIRECTORY = Path(spark_kafka_sink.__file__).parent
 MODULES = sorted(
     PurePosixPath(path.relative_to(PACKAGE_DIRECTORY).as_posix())
@@ -21,6 +29,42 @@ def test_a_module_imports_only_what_its_layer_may(path):
     """Every module keeps to the import table."""
     source = (PACKAGE_DIRECTORY / path).read_text()
     assert [] == [str(violation) for violation in check_source(path, source)]
+
+
+@pytest.mark.parametrize("layer", sorted(ROOMS))
+def test_arrows_between_rooms_point_down_only(layer):
+    """A room imports only rooms of its layer that stand above it in the table."""
+    above: set[str] = set()
+    for room, imported in ROOMS[layer].items():
+        assert set(imported) <= above
+        above.add(room)
+
+
+@pytest.mark.parametrize("layer", sorted(ROOMS))
+def test_each_room_is_there(layer):
+    """The table names no folder or module that has gone."""
+    for room in set(ROOMS[layer]) - {TOP}:
+        place = PACKAGE_DIRECTORY / layer / room
+        assert place.is_dir() or place.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("root", ["spark_kafka_sink", "tests/support", "tests/unit"])
+def test_no_folder_is_crowded(root):
+    """No folder has more modules than a reader can take in, but for those with one of each API."""
+    modules = [
+        PurePosixPath(path.relative_to(REPOSITORY).as_posix())
+        for path in (REPOSITORY / root).rglob("*.py")
+    ]
+    assert [] == crowded_folders(modules)
+
+
+def test_a_crowded_folder_is_found():
+    """One module too many is found, wherever it lies."""
+    for folder, expected in {"a/b": ["a/b"], "a/handlers": [], "messages": []}.items():
+        modules = [PurePosixPath(folder, f"m{number}.py") for number in range(MOST_MODULES)]
+        modules.append(PurePosixPath(folder, "__init__.py"))
+        assert [] == crowded_folders(modules)
+        assert expected == crowded_folders([*modules, PurePosixPath(folder, "one_more.py")])
 
 
 @pytest.mark.parametrize("layer", sorted(LAYERS))
@@ -37,7 +81,7 @@ def test_arrows_point_down_only(layer):
 @pytest.mark.parametrize(
     ("path", "source", "expected"),
     [
-        ("record/columns.py", "import spark_kafka_sink.producer.sender", "may not import"),
+        ("record/columns.py", "import spark_kafka_sink.producer.sending.sender", "may not import"),
         ("record/columns.py", "from spark_kafka_sink.protocol import frame", "may not import"),
         ("record/columns.py", "from spark_kafka_sink import protocol", "may not import"),
         ("record/columns.py", "from ..protocol import frame", "may not import"),
@@ -47,17 +91,49 @@ def test_arrows_point_down_only(layer):
             "may not import",
         ),
         ("errors.py", "from spark_kafka_sink.model import Node", "may not import"),
-        ("network/metadata.py", "from spark_kafka_sink import KafkaSink", "may not import"),
-        ("devbroker/server.py", "from spark_kafka_sink.producer import sender", "may not import"),
+        ("network/cluster/metadata.py", "from spark_kafka_sink import KafkaSink", "may not import"),
+        (
+            "devbroker/net/server.py",
+            "from spark_kafka_sink.producer.sending import sender",
+            "may not import",
+        ),
         ("record/columns.py", "import pyarrow.compute", "may be imported only"),
-        ("producer/partitioner.py", "import pyspark", "may be imported only"),
-        ("producer/partitioner.py", "from asyncio import Future", "may be imported only"),
+        ("producer/records/partitioner.py", "import pyspark", "may be imported only"),
+        ("producer/records/partitioner.py", "from asyncio import Future", "may be imported only"),
         ("protocol/frame.py", "import socket", "may be imported only"),
         ("spark/data_source.py", "import numba", "may be imported only"),
         ("record/columns.py", "import time", "may be imported only"),
         ("record/columns.py", "from datetime import datetime\ndatetime.now()", "clock"),
         ("record/columns.py", "import datetime\ndatetime.datetime.utcnow()", "clock"),
         ("elsewhere/module.py", "", "not in the import table"),
+        ("producer/elsewhere/module.py", "", "not in the import table"),
+        ("config/elsewhere/module.py", "", "not in the import table"),
+        (
+            "producer/batch/producer_batch.py",
+            "from spark_kafka_sink.producer.sending import sender, produce_requests",
+            "room 'batch' of 'producer' may not import 'sending'",
+        ),
+        (
+            "producer/batch/producer_batch.py",
+            "from spark_kafka_sink.producer import producer_core",
+            "room 'batch' of 'producer' may not import '(top)'",
+        ),
+        ("producer/batch/row_history.py", "from ..sending.sender import Sender", "may not import"),
+        (
+            "record/columns.py",
+            "from spark_kafka_sink.record.kernel.kernel import append_rows",
+            "may not import 'kernel'",
+        ),
+        (
+            "devbroker/handlers/fetch.py",
+            "from spark_kafka_sink.devbroker import broker",
+            "may not import 'broker'",
+        ),
+        (
+            "devbroker/log/storage/files.py",
+            "import spark_kafka_sink.devbroker.log.partition_log",
+            "room 'log/storage' of 'devbroker' may not import 'log'",
+        ),
     ],
 )
 def test_a_planted_violation_is_found(path, source, expected):
@@ -69,14 +145,19 @@ def test_a_planted_violation_is_found(path, source, expected):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("record/columns.py", "from spark_kafka_sink.record.kernel import append_rows"),
-        ("record/columns.py", "from .kernel import append_rows"),
+        ("record/kernel/kernel.py", "from spark_kafka_sink.record.columns import RecordColumns"),
+        ("record/decode.py", "from spark_kafka_sink.record.varint import decode_varint"),
+        ("record/decode.py", "from .varint import decode_varint"),
+        ("devbroker/net/server.py", "from spark_kafka_sink.devbroker import broker"),
         ("record/arrow.py", "import pyarrow as pa"),
-        ("producer/sender.py", "import asyncio\nfrom spark_kafka_sink.network import metadata"),
-        ("producer/sender.py", "from spark_kafka_sink.errors import KafkaError"),
-        ("spark/writers.py", "from pyspark.sql import datasource\nimport time"),
         (
-            "producer/producer_batch.py",
+            "producer/sending/sender.py",
+            "import asyncio\nfrom spark_kafka_sink.network.cluster import metadata",
+        ),
+        ("producer/sending/sender.py", "from spark_kafka_sink.errors import KafkaError"),
+        ("spark/sink/writers.py", "from pyspark.sql import datasource\nimport time"),
+        (
+            "producer/batch/producer_batch.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio",
         ),
     ],

@@ -24,7 +24,7 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import (
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.network.broker_connection import BrokerConnection
-    from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 
 #: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4

@@ -51,7 +51,7 @@ from spark_kafka_sink.protocol.messages.produce import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import Records
 
 #: The APIs that brokers older than 3.0 lack (KIP-664).

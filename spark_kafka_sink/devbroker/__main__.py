@@ -24,24 +24,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.command_line import add_version, program_name
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.connection import request_logger
-from spark_kafka_sink.devbroker.fault_options import ACTIONS, parse_fault
-from spark_kafka_sink.devbroker.listener_arguments import (
+from spark_kafka_sink.devbroker.net.connection import request_logger
+from spark_kafka_sink.devbroker.net.fault_options import ACTIONS, parse_fault
+from spark_kafka_sink.devbroker.net.listener_arguments import (
     add_listener_arguments,
     listeners_of,
     open_to_everybody,
 )
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.server import ClusterServer, run_until_signal
+from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signal
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.listener import Listener
+    from spark_kafka_sink.devbroker.net.listener import Listener
 
 
 def parser() -> argparse.ArgumentParser:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
@@ -52,7 +53,6 @@ from spark_kafka_sink.devbroker.handlers.sasl_authenticate import SaslAuthentica
 from spark_kafka_sink.devbroker.handlers.sasl_handshake import SaslHandshakeHandler
 from spark_kafka_sink.devbroker.handlers.sync_group import SyncGroupHandler
 from spark_kafka_sink.devbroker.handlers.txn_offset_commit import TxnOffsetCommitHandler
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

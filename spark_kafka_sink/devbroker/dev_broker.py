@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.committed_records import committed_records
-from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.server import ClusterServer, ServerThread
+from spark_kafka_sink.devbroker.log.committed_records import committed_records
+from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
+from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from spark_kafka_sink.devbroker.base.broker_settings import SettingChanges
     from spark_kafka_sink.devbroker.broker import Broker
-    from spark_kafka_sink.devbroker.broker_settings import SettingChanges
-    from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook
+    from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.record.decode import Record
 

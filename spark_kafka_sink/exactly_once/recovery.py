@@ -19,25 +19,34 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spark_kafka_sink.admin.partition_events import EndMarker
 from spark_kafka_sink.admin.transaction_values import ONGOING, EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
-from spark_kafka_sink.exactly_once.budget import Budget
-from spark_kafka_sink.exactly_once.errors import (
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.errors import (
     CommitPendingError,
     ExactlyOnceError,
     LedgerFencedError,
     LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import (
+    is_worker_id_of,
+    worker_id_pattern,
+)
+from spark_kafka_sink.exactly_once.ledger.transitions import (
+    Fate,
+    WriteState,
+    end_of,
+    ended,
+    resolved,
+)
 from spark_kafka_sink.exactly_once.markers import Ended, next_epoch, see_to_markers
-from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of, worker_id_pattern
-from spark_kafka_sink.exactly_once.transitions import Fate, WriteState, end_of, ended, resolved
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.admin_client import AdminClient
-    from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+    from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.budget import Budget
-from spark_kafka_sink.exactly_once.errors import (
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.errors import (
     LedgerFencedError,
     LedgerOutcomeUnknownError,
     MixedError,
@@ -30,9 +30,17 @@ from spark_kafka_sink.exactly_once.errors import (
     VoidError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, decided_writes
-from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState, decided_writes
+from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim, Winner, WriteRecord
+from spark_kafka_sink.exactly_once.ledger.transitions import (
+    Verdict,
+    WriteState,
+    decided,
+    end_of,
+    next_generation,
+    verdict,
+)
 from spark_kafka_sink.exactly_once.plan import (
     Job,
     Plan,
@@ -45,14 +53,6 @@ from spark_kafka_sink.exactly_once.plan import (
     winners_of,
 )
 from spark_kafka_sink.exactly_once.points import Point
-from spark_kafka_sink.exactly_once.transitions import (
-    Verdict,
-    WriteState,
-    decided,
-    end_of,
-    next_generation,
-    verdict,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

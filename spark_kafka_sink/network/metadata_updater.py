@@ -18,8 +18,8 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.metadata_recovery import MetadataRecovery
-from spark_kafka_sink.network.timeout_check import done_by
+from spark_kafka_sink.network.base.timeout_check import done_by
+from spark_kafka_sink.network.cluster.metadata_recovery import MetadataRecovery
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.broker_connection import BrokerConnection
-    from spark_kafka_sink.network.metadata import MetadataQuestion
+    from spark_kafka_sink.network.cluster.metadata import MetadataQuestion
+    from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 

@@ -20,40 +20,40 @@ from spark_kafka_sink.errors import (
     NetworkError,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.network.bootstrap_nodes import BootstrapNodes
-from spark_kafka_sink.network.broker_connection import (
-    CLOSED_UNSENT,
-    BrokerConnection,
-    ConnectionSettings,
-)
-from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
-from spark_kafka_sink.network.connection_errors import (
-    AbsentPeerError,
-    GreetedOnlyError,
-    SilentPeerError,
-)
-from spark_kafka_sink.network.connection_security import ConnectionSecurity
-from spark_kafka_sink.network.dialer import Dialer
-from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.host_resolver import HostResolver
-from spark_kafka_sink.network.least_loaded_node import (
+from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.base.timeout_check import done_by
+from spark_kafka_sink.network.cluster.bootstrap_nodes import BootstrapNodes
+from spark_kafka_sink.network.cluster.cluster_connection_states import ClusterConnectionStates
+from spark_kafka_sink.network.cluster.least_loaded_node import (
     Availability,
     LeastLoadedNode,
     least_loaded_node,
 )
-from spark_kafka_sink.network.listener_probe import refuse_if_sasl_is_required
-from spark_kafka_sink.network.metadata import Metadata
-from spark_kafka_sink.network.metadata_recovery import NEVER
+from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.cluster.metadata_recovery import NEVER
+from spark_kafka_sink.network.connection.broker_connection import (
+    CLOSED_UNSENT,
+    BrokerConnection,
+    ConnectionSettings,
+)
+from spark_kafka_sink.network.connection.dialer import Dialer
+from spark_kafka_sink.network.connection.listener_probe import refuse_if_sasl_is_required
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
-from spark_kafka_sink.network.timeout_check import done_by
-from spark_kafka_sink.network.transport import SocketOptions
+from spark_kafka_sink.network.transport.connection_errors import (
+    AbsentPeerError,
+    GreetedOnlyError,
+    SilentPeerError,
+)
+from spark_kafka_sink.network.transport.host_resolver import HostResolver
+from spark_kafka_sink.network.transport.transport import SocketOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.network_listener import NetworkListener
+    from spark_kafka_sink.network.connection.network_listener import NetworkListener
 
 
 #: Permanent errors: every further attempt would meet them again.

@@ -24,32 +24,32 @@ from spark_kafka_sink.errors import (
     SerializationError,
 )
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
-from spark_kafka_sink.producer.interceptors import resolve_interceptors
-from spark_kafka_sink.producer.partitioner import (
+from spark_kafka_sink.producer.batch.produce_result import call_back
+from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
+from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.producer.records.interceptors import resolve_interceptors
+from spark_kafka_sink.producer.records.partitioner import (
     TopicPartitions,
     led_partitions,
     resolve_partitioner,
 )
-from spark_kafka_sink.producer.plugins import PlugIns, plug_in_settings
-from spark_kafka_sink.producer.produce_result import call_back
-from spark_kafka_sink.producer.producer_core import ProducerCore
-from spark_kafka_sink.producer.producer_record import ProducerRecord
-from spark_kafka_sink.producer.record_futures import (
+from spark_kafka_sink.producer.records.plugins import PlugIns, plug_in_settings
+from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+from spark_kafka_sink.producer.records.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
     FutureTableMetadata,
     deliver,
     deliver_to_all,
 )
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
-from spark_kafka_sink.producer.record_preparation import (
+from spark_kafka_sink.producer.records.record_preparation import (
     RecordPreparation,
     check_callback,
     check_place,
     check_timeout,
 )
-from spark_kafka_sink.producer.sender_metrics import TimedCall
-from spark_kafka_sink.producer.serializers import resolve_serializers
+from spark_kafka_sink.producer.records.serializers import resolve_serializers
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
 from spark_kafka_sink.record.arrow import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS

@@ -15,23 +15,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
-from spark_kafka_sink.network.connection_security import read_security
+from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.producer.batch_builder import BatchBuilder
-from spark_kafka_sink.producer.batch_compression import BatchCompression
-from spark_kafka_sink.producer.buffer_pool import BufferPool
-from spark_kafka_sink.producer.callback_queue import CallbackQueue
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
+from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
+from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
+from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
+from spark_kafka_sink.producer.measures.producer_metrics import create_metrics
+from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
-from spark_kafka_sink.producer.open_batches import OpenBatches
-from spark_kafka_sink.producer.partitioner import NodeLatencies
-from spark_kafka_sink.producer.producer_metrics import create_metrics
-from spark_kafka_sink.producer.record_accumulator import NEVER, RecordAccumulator
-from spark_kafka_sink.producer.record_gatherer import RecordGatherer
-from spark_kafka_sink.producer.row_placement import RowPlacement
-from spark_kafka_sink.producer.sender import Sender
-from spark_kafka_sink.producer.sender_metrics import SenderMetrics, TimedCall
-from spark_kafka_sink.producer.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.worker_thread import WorkerThread
+from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER, RecordAccumulator
+from spark_kafka_sink.producer.sending.sender import Sender
+from spark_kafka_sink.producer.sending.worker_thread import WorkerThread
+from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
-    from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
-    from spark_kafka_sink.producer.partitioner import Partitioner
-    from spark_kafka_sink.producer.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
+    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataSnapshot
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.records.partitioner import Partitioner
+    from spark_kafka_sink.producer.transactions.transactional_request_result import (
+        TransactionalRequestResult,
+    )
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, TransactionAbortedError
-from spark_kafka_sink.producer.sender_metrics import TimedCall
+from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from spark_kafka_sink.producer.producer_core import ProducerCore
-    from spark_kafka_sink.producer.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 
 
 class TransactionalCalls:

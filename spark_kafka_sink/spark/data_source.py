@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.errors import ConfigError, KafkaError
-from spark_kafka_sink.spark.driver_checks import (
+from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
     check_write,
     stream_options,
     warn_of_ignored,
 )
-from spark_kafka_sink.spark.stream_writer import KafkaStreamWriter
-from spark_kafka_sink.spark.write_schema import write_schema
-from spark_kafka_sink.spark.writers import KafkaBatchWriter
+from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
+from spark_kafka_sink.spark.sink.write_schema import write_schema
+from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

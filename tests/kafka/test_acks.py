@@ -8,11 +8,11 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import UNKNOWN_OFFSET
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.producing import append_all, produce, producer_for
-from tests.support.real_kafka import wait_until
-from tests.support.rows import Row, arrow_batch
-from tests.support.text_rows import numbered_batches
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.producer.producing import append_all, produce, producer_for
+from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.record.rows import Row, arrow_batch
+from tests.support.record.text_rows import numbered_batches
 
 ROWS = 50_000
 

@@ -9,9 +9,9 @@ from spark_kafka_sink.admin.cluster_check import TopicDescription, describe_topi
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError, DeliveryError
 from spark_kafka_sink.spark.data_source import KafkaSink
-from tests.support.kafka_rights import Rights
-from tests.support.producing import append_all, producer_for
-from tests.support.rows import Row, arrow_batch
+from tests.support.kafka.kafka_rights import Rights
+from tests.support.producer.producing import append_all, producer_for
+from tests.support.record.rows import Row, arrow_batch
 
 
 def _restricted_topic(kafka, *allowed: AclOperation) -> str:

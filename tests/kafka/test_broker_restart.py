@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.absent_broker import AbsentBroker
-from tests.support.disturbance import write_disturbed
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.real_kafka import wait_until
+from tests.support.faults.absent_broker import AbsentBroker
+from tests.support.faults.disturbance import write_disturbed
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from tests.support.admin_requests import (
+from tests.support.devbroker.admin_requests import (
     APPEND,
     DELETE,
     SET,
@@ -29,9 +29,9 @@ from tests.support.admin_requests import (
     list_transactions,
     offset_for_epoch,
 )
-from tests.support.broker_asker import Asker, sequenced
-from tests.support.kafka_files import KAFKA_3
-from tests.support.transactional_client import PRODUCE_TV1, TransactionalRequests
+from tests.support.devbroker.broker_asker import Asker, sequenced
+from tests.support.devbroker.transactional_client import PRODUCE_TV1, TransactionalRequests
+from tests.support.kafka.kafka_files import KAFKA_3
 
 PATIENCE_SECONDS = 30
 GOOD = sequenced(0, 3)

@@ -27,8 +27,15 @@ from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.broker_asker import FETCH, METADATA, PRODUCE, Asker, creatable, produce_request
-from tests.support.plain_batches import plain_batch
+from tests.support.devbroker.broker_asker import (
+    FETCH,
+    METADATA,
+    PRODUCE,
+    Asker,
+    creatable,
+    produce_request,
+)
+from tests.support.record.plain_batches import plain_batch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

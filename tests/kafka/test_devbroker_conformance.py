@@ -18,7 +18,7 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from spark_kafka_sink.record.compression import CompressionType
-from tests.support.broker_asker import (
+from tests.support.devbroker.broker_asker import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
@@ -28,8 +28,8 @@ from tests.support.broker_asker import (
     produce_request,
     sequenced,
 )
-from tests.support.plain_batches import PlainRecord, plain_batch
-from tests.support.raw_client import RawClient
+from tests.support.network.raw_client import RawClient
+from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08
 MAX_SEQUENCE = 2**31 - 1

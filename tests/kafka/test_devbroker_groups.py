@@ -19,8 +19,8 @@ from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsReq
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
 from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from tests.support.broker_asker import Asker
-from tests.support.group_client import (
+from tests.support.devbroker.broker_asker import Asker
+from tests.support.devbroker.group_client import (
     COMMIT,
     FETCH_OFFSETS,
     HEARTBEAT,
@@ -36,9 +36,9 @@ from tests.support.group_client import (
     sync_request,
     txn_commit_request,
 )
-from tests.support.kafka_files import KAFKA_3
-from tests.support.raw_client import RawClient
-from tests.support.transactional_client import TransactionalRequests
+from tests.support.devbroker.transactional_client import TransactionalRequests
+from tests.support.kafka.kafka_files import KAFKA_3
+from tests.support.network.raw_client import RawClient
 
 PATIENCE_SECONDS = 30
 LOADING = {

@@ -11,10 +11,10 @@ import os
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from tests.support.java_tools import consume_with_java, produce_with_java, run_java_tool
-from tests.support.kafka_files import KAFKA_4, java_command, kafka_jars
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.readers import read_with_confluent
+from tests.support.kafka.java_tools import consume_with_java, produce_with_java, run_java_tool
+from tests.support.kafka.kafka_files import KAFKA_4, java_command, kafka_jars
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.readers import read_with_confluent
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

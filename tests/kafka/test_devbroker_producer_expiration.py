@@ -10,12 +10,12 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.admin_requests import describe_producers
-from tests.support.broker_asker import Asker
-from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.real_kafka import start_kafka
-from tests.support.transactional_client import END_TV1, PRODUCE_TV1, TransactionalRequests
+from tests.support.devbroker.admin_requests import describe_producers
+from tests.support.devbroker.broker_asker import Asker
+from tests.support.devbroker.transactional_client import END_TV1, PRODUCE_TV1, TransactionalRequests
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.real_kafka import start_kafka
 
 pytestmark = pytest.mark.kafka
 

@@ -21,12 +21,12 @@ from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, unsecured_
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 from spark_kafka_sink.security.tls import ClientAuth
-from tests.support.certificates import STORE_PASSWORD
-from tests.support.java_tools import run_java_tool
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.raw_client import RawClient
-from tests.support.secure_listeners import listener, server_tls
-from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address
+from tests.support.kafka.java_tools import run_java_tool
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.network.raw_client import RawClient
+from tests.support.security.certificates import STORE_PASSWORD
+from tests.support.security.secure_listeners import listener, server_tls
+from tests.support.security.secured_kafka import PASSWORD, SESSION_MS, USER, address
 
 API_VERSIONS = (ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4)
 METADATA = (MetadataRequest(topics=()), 12)

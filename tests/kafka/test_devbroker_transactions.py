@@ -19,15 +19,15 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
 from spark_kafka_sink.record.record_batch import split_record_batches
-from tests.support.broker_asker import Asker
-from tests.support.kafka_files import KAFKA_3
-from tests.support.transactional_client import (
+from tests.support.devbroker.broker_asker import Asker
+from tests.support.devbroker.transactional_client import (
     END_TV1,
     END_TV2,
     PRODUCE_TV1,
     PRODUCE_TV2,
     TransactionalRequests,
 )
+from tests.support.kafka.kafka_files import KAFKA_3
 
 PATIENCE_SECONDS = 30
 BUSY = {

@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from spark_kafka_sink.devbroker.storage.log_cleaner import clean
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.log_cleaner import clean
 from spark_kafka_sink.record.decode import decode_record_batch
-from tests.support.durable_cluster import DurableCluster
-from tests.support.group_client import GroupClient, txn_commit_request
-from tests.support.java_tools import run_java_tool
-from tests.support.log_script import SMALL, LogWriter, Step, open_log
-from tests.support.plain_batches import PlainRecord, plain_batch
-from tests.support.transactional_client import TransactionalClient
+from tests.support.devbroker.durable_cluster import DurableCluster
+from tests.support.devbroker.group_client import GroupClient, txn_commit_request
+from tests.support.devbroker.log_script import SMALL, LogWriter, Step, open_log
+from tests.support.devbroker.transactional_client import TransactionalClient
+from tests.support.kafka.java_tools import run_java_tool
+from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 pytestmark = pytest.mark.kafka
 

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
 from spark_kafka_sink.exactly_once.points import Point
-from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from tests.support.broker_trace import Received
-from tests.support.exactly_once_processes import BEGUN, FLUSHED
-from tests.support.exactly_once_scene import ROWS, scene_on
-from tests.support.exactly_once_world import QUERY, each_once
-from tests.support.fault_rules import Action, Fault, Side
-from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.proxied_kafka import start_proxied_kafka
+from tests.support.exactly_once.exactly_once_processes import BEGUN, FLUSHED
+from tests.support.exactly_once.exactly_once_scene import ROWS, scene_on
+from tests.support.exactly_once.exactly_once_world import QUERY, each_once
+from tests.support.faults.broker_trace import Received
+from tests.support.faults.fault_rules import Action, Fault, Side
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.proxied_kafka import start_proxied_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.exactly_once_scene import Scene
-    from tests.support.proxied_kafka import ProxiedKafka
+    from tests.support.exactly_once.exactly_once_scene import Scene
+    from tests.support.kafka.proxied_kafka import ProxiedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -9,17 +9,17 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.exactly_once.errors import MixedError
-from spark_kafka_sink.exactly_once.transitions import WriteState
-from tests.support.exactly_once_sites import KafkaSite
-from tests.support.exactly_once_world import QUERY, TIMEOUT, World, each_once, world_at
-from tests.support.kafka_rights import Rights
-from tests.support.real_kafka import wait_until
+from spark_kafka_sink.exactly_once.ledger.errors import MixedError
+from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from tests.support.exactly_once.exactly_once_sites import KafkaSite
+from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, World, each_once, world_at
+from tests.support.kafka.kafka_rights import Rights
+from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.real_kafka import KafkaCluster
+    from tests.support.kafka.real_kafka import KafkaCluster
 
 _SECONDS = 30
 _TOPIC, _ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID

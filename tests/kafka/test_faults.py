@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from tests.support.fault_scenarios import *  # noqa: F403  # the tests are collected here
-from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.proxied_kafka import start_proxied_kafka
+from tests.support.faults.fault_scenarios import *  # noqa: F403  # the tests are collected here
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.proxied_kafka import start_proxied_kafka
 
 pytestmark = pytest.mark.kafka
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from spark_kafka_sink.errors import DeliveryError
-from tests.support.leadership import leader_seen_by, move_leaders
-from tests.support.numbered_rows import RowCheck, read_numbers
-from tests.support.real_kafka import wait_until
-from tests.support.steady_writer import SteadyWriter, write_during
+from tests.support.kafka.leadership import leader_seen_by, move_leaders
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.record.numbered_rows import RowCheck, read_numbers
+from tests.support.soaking.steady_writer import SteadyWriter, write_during
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

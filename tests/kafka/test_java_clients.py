@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tests.support.java_tools import consume_with_java, produce_with_java
-from tests.support.producing import produce
-from tests.support.readers import read_with_confluent
-from tests.support.rows import Row, batches_of, expected_records
+from tests.support.kafka.java_tools import consume_with_java, produce_with_java
+from tests.support.kafka.readers import read_with_confluent
+from tests.support.producer.producing import produce
+from tests.support.record.rows import Row, batches_of, expected_records
 
 PARTITIONS = 7
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

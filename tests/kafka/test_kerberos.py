@@ -9,16 +9,16 @@ import time
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
-from spark_kafka_sink.network.kerberos_tickets import begin_gssapi
+from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.jaas import parse_jaas
 from spark_kafka_sink.security.kerberos import read_kerberos
-from tests.support.kafka_files import KAFKA_4
-from tests.support.kafka_process import ProcessNodes
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.kdc import REALM, Kdc, keytab_module, module
-from tests.support.real_kafka import start_kafka
-from tests.support.secured_kafka import SESSION_MS, address, count_renewals
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_process import ProcessNodes
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.real_kafka import start_kafka
+from tests.support.security.kdc import REALM, Kdc, keytab_module, module
+from tests.support.security.secured_kafka import SESSION_MS, address, count_renewals
 
 pytestmark = pytest.mark.kafka
 

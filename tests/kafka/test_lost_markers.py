@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.exactly_once.points import Point
-from tests.support.exactly_once_sites import KafkaSite
-from tests.support.exactly_once_world import each_once, world_at
-from tests.support.real_kafka import wait_until
+from tests.support.exactly_once.exactly_once_sites import KafkaSite
+from tests.support.exactly_once.exactly_once_world import each_once, world_at
+from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.exactly_once_world import Driver, World
-    from tests.support.real_kafka import Broker, KafkaCluster
+    from tests.support.exactly_once.exactly_once_world import Driver, World
+    from tests.support.kafka.real_kafka import Broker, KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -19,12 +19,12 @@ from spark_kafka_sink.protocol.messages.produce import (
     partition_responses,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from tests.support.plain_batches import plain_batch
+from tests.support.record.plain_batches import plain_batch
 
 if TYPE_CHECKING:
     import uuid
 
-    from tests.support.real_kafka import KafkaCluster
+    from tests.support.kafka.real_kafka import KafkaCluster
 
 PATIENCE = 30.0
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
-from tests.support.producing import produce
-from tests.support.readers import READERS, read_with_confluent
-from tests.support.rows import Row, arrow_batch, batches_of, expected_records, mixed_rows
+from tests.support.kafka.readers import READERS, read_with_confluent
+from tests.support.producer.producing import produce
+from tests.support.record.rows import Row, arrow_batch, batches_of, expected_records, mixed_rows
 
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

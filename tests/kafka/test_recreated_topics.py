@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_sink.errors import InvalidPartitionError
-from tests.support.recreated_topic import (
+from tests.support.faults.recreated_topic import (
     AFTER,
     BEFORE,
     KEYS,

@@ -13,11 +13,11 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.data_source import KafkaSink
-from tests.support.java_tools import run_java_tool
-from tests.support.kafka_files import KAFKA_4
-from tests.support.secured import jaas, key_store, sasl, tls
-from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address, count_renewals
-from tests.support.token_endpoint import jwt
+from tests.support.kafka.java_tools import run_java_tool
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.security.secured import jaas, key_store, sasl, tls
+from tests.support.security.secured_kafka import PASSWORD, SESSION_MS, USER, address, count_renewals
+from tests.support.security.token_endpoint import jwt
 
 PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 HANDLER = "sasl.login.callback.handler.class"

@@ -9,14 +9,14 @@ import pytest
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.kafka_files import KAFKA_4
-from tests.support.kafka_process import ProcessNodes
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.real_kafka import start_kafka
-from tests.support.secured import jaas
-from tests.support.secured_kafka import address
-from tests.support.signed_tokens import AUDIENCE, ISSUER, SigningKey, jwks
-from tests.support.token_endpoint import TokenEndpoint, jwt
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_process import ProcessNodes
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.real_kafka import start_kafka
+from tests.support.security.secured import jaas
+from tests.support.security.secured_kafka import address
+from tests.support.security.signed_tokens import AUDIENCE, ISSUER, SigningKey, jwks
+from tests.support.security.token_endpoint import TokenEndpoint, jwt
 
 pytestmark = pytest.mark.kafka
 

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from tests.support.exactly_once_soak import run_kill_soak
-from tests.support.kafka_files import KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.soak import run_soak
+from tests.support.exactly_once.exactly_once_soak import run_kill_soak
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.soaking.soak import run_soak
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -8,11 +8,11 @@ import uuid
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from tests.support.kafka_rights import Rights
-from tests.support.micro_batches import process_of_its_own
-from tests.support.real_kafka import wait_until
-from tests.support.source_groups import SourceStream, committed_offsets, joined_consumer
-from tests.support.streams import Checkpoint, run_to_end, to_kafka
+from tests.support.kafka.kafka_rights import Rights
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.spark.micro_batches import process_of_its_own
+from tests.support.spark.source_groups import SourceStream, committed_offsets, joined_consumer
+from tests.support.spark.streams import Checkpoint, run_to_end, to_kafka
 
 _SECONDS = 60
 WARNING = "not all of its offsets were committed"

@@ -11,13 +11,13 @@ from collections import Counter
 
 import pytest
 
-from tests.support.exactly_once_case import ExactlyOnceCase
-from tests.support.kill_plan import EXECUTOR, FAILURE, STALL
-from tests.support.mortal_queries import MortalJob, MortalQuery
-from tests.support.mortal_sink import AFTER_FLUSH, BEFORE_FLUSH, BEFORE_PRODUCE
-from tests.support.readers import read_with_kafka_python
-from tests.support.spark_cluster import SparkCluster
-from tests.support.streams import NumberedFiles
+from tests.support.exactly_once.exactly_once_case import ExactlyOnceCase
+from tests.support.exactly_once.kill_plan import EXECUTOR, FAILURE, STALL
+from tests.support.kafka.readers import read_with_kafka_python
+from tests.support.spark.mortal_queries import MortalJob, MortalQuery
+from tests.support.spark.mortal_sink import AFTER_FLUSH, BEFORE_FLUSH, BEFORE_PRODUCE
+from tests.support.spark.spark_cluster import SparkCluster
+from tests.support.spark.streams import NumberedFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -14,21 +14,21 @@ from contextlib import ExitStack
 import pytest
 
 from spark_kafka_sink.exactly_once.points import Point
-from tests.support.exactly_once_case import ExactlyOnceCase
-from tests.support.exactly_once_sites import KafkaSite
-from tests.support.kafka_source_jars import kafka_source_jars
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.kill_plan import SESSION
-from tests.support.mortal_queries import MortalQuery
-from tests.support.mortal_sink import (
+from tests.support.exactly_once.exactly_once_case import ExactlyOnceCase
+from tests.support.exactly_once.exactly_once_sites import KafkaSite
+from tests.support.exactly_once.kill_plan import SESSION
+from tests.support.kafka.kafka_source_jars import kafka_source_jars
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.spark.mortal_queries import MortalQuery
+from tests.support.spark.mortal_sink import (
     AFTER_FLUSH,
     BEFORE_FLUSH,
     BEFORE_PRODUCE,
     BEFORE_SPARKS_COMMIT,
 )
-from tests.support.numbered_topic import NumberedTopic
-from tests.support.source_groups import committed_offsets
-from tests.support.streams import NumberedFiles
+from tests.support.spark.numbered_topic import NumberedTopic
+from tests.support.spark.source_groups import committed_offsets
+from tests.support.spark.streams import NumberedFiles
 
 PARTITIONS = 3
 #: What is in the cluster at these points: the state of the query's last batch, and how many of the

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.readers import READERS, read_with_confluent
-from tests.support.rows import Row, expected_records, mixed_rows
+from tests.support.kafka.readers import READERS, read_with_confluent
+from tests.support.record.rows import Row, expected_records, mixed_rows
 
 PARTITIONS = 3
 SCHEMA = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.producing import produce
-from tests.support.text_rows import numbered_batches
+from tests.support.producer.producing import produce
+from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.record.text_rows import numbered_batches
 
 pytestmark = pytest.mark.slow
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.disturbance import write_disturbed
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.producing import produce
-from tests.support.text_rows import numbered_batches
+from tests.support.faults.disturbance import write_disturbed
+from tests.support.producer.producing import produce
+from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.record.text_rows import numbered_batches
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

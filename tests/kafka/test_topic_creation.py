@@ -7,11 +7,11 @@ import uuid
 import pytest
 
 from spark_kafka_sink.errors import KafkaError
-from tests.support.missing_topics import MissingTopics
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.producing import append_all, produce, producer_for
-from tests.support.rows import Row, arrow_batch
-from tests.support.text_rows import numbered_batches
+from tests.support.producer.producing import append_all, produce, producer_for
+from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.record.rows import Row, arrow_batch
+from tests.support.record.text_rows import numbered_batches
+from tests.support.spark.missing_topics import MissingTopics
 
 
 def test_a_topic_is_created_where_the_broker_allows_it(own_kafka):

@@ -21,15 +21,15 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.readers import read_with_confluent
-from tests.support.real_kafka import start_kafka
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.readers import read_with_confluent
+from tests.support.kafka.real_kafka import start_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.real_kafka import KafkaCluster
+    from tests.support.kafka.real_kafka import KafkaCluster
 
 #: A transaction of this time-out, on a cluster that looks for such every half second.
 TIMEOUT_MS = 1_000

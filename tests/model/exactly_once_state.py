@@ -2,7 +2,7 @@
 
 Every state is a tuple, and `succ` gives what may come next; `search` explores all of it. What a
 driver may decide, what a batch has come to and what is to be done with it are not the model's:
-they are `spark_kafka_sink.exactly_once.transitions`, called for every state.
+they are `spark_kafka_sink.exactly_once.ledger.transitions`, called for every state.
 
 Kafka, per transactional id: (id, epoch, state, epoch at which it ended, content); states E(mpty),
 O(ngoing), C(omplete commit), A(borted). InitProducerId aborts what is open and bumps the epoch;
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_kafka_sink.exactly_once.transitions import (
+from spark_kafka_sink.exactly_once.ledger.transitions import (
     Fate,
     Write,
     WriteState,

@@ -11,7 +11,12 @@ behind it, and what is wrong with it if anything is.
 from __future__ import annotations
 
 from spark_kafka_sink.errors import IllegalStateError
-from spark_kafka_sink.exactly_once.transitions import Standing, Verdict, next_generation, verdict
+from spark_kafka_sink.exactly_once.ledger.transitions import (
+    Standing,
+    Verdict,
+    next_generation,
+    verdict,
+)
 from tests.model import exactly_once_state as state
 from tests.model.exactly_once_state import (
     BUD,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from tests.support.readers import Record, read_with_confluent
+from tests.support.kafka.readers import Record, read_with_confluent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

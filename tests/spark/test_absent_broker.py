@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from tests.support.absent_broker import AbsentBroker
-from tests.support.dev_kafka import DevNodes
-from tests.support.real_kafka import KafkaCluster
+from tests.support.faults.absent_broker import AbsentBroker
+from tests.support.kafka.dev_kafka import DevNodes
+from tests.support.kafka.real_kafka import KafkaCluster
 
 
 @pytest.fixture

@@ -8,9 +8,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from tests.support.idle_workers import end_idle_workers
-from tests.support.recreated_topic import AFTER, BEFORE, recreate_topic
-from tests.support.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka, wait_for_batch
+from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
+from tests.support.spark.idle_workers import end_idle_workers
+from tests.support.spark.streams import (
+    Checkpoint,
+    NumberedFiles,
+    run_to_end,
+    to_kafka,
+    wait_for_batch,
+)
 
 
 @pytest.fixture

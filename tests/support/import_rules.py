@@ -1,8 +1,9 @@
 """The import table of the package, and a checker of source text against it.
 
-Three rules, all read from the syntax tree, so nothing is imported to check them:
+Four rules, all read from the syntax tree, so nothing is imported to check them:
 
 - A layer imports only itself and the layers that `LAYERS` gives it: arrows point down.
+- So do rooms, the folders of a layer: each imports only what `ROOMS` gives it.
 - A guarded library is imported only by the files that `GUARDED` names for it.
 - The pure layers read no clock: neither by `time` nor by `datetime.now()` and its like.
 
@@ -13,9 +14,11 @@ too, but for guarded libraries, which they do not load.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import PurePosixPath
 
 PACKAGE = "spark_kafka_sink"
@@ -44,30 +47,100 @@ LAYERS: dict[str, frozenset[str]] = {
     | {"metrics", "network", "producer", "record", "security", "spark", "version"},
 }
 
+#: In a layer's rooms: the modules that lie beside them.
+TOP = "(top)"
+
+#: What the modules of each room may import of other rooms of their layer: of those that stand above
+#: it here, so arrows point down. A module with a row of its own is on another level than those
+#: beside it.
+ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "protocol": {
+        TOP: (),
+        "messages": (TOP,),
+        "registry": (TOP, "messages"),
+    },
+    "record": {
+        TOP: (),
+        "kernel": (TOP,),
+    },
+    "network": {
+        "base": (),
+        "transport": ("base",),
+        "authentication": ("base",),
+        "connection": ("base", "transport", "authentication"),
+        "cluster": ("base", "transport"),
+        TOP: ("base", "transport", "authentication", "connection", "cluster"),
+    },
+    "producer": {
+        "batch": (),
+        "records": ("batch",),
+        "transactions": ("batch",),
+        "sending": ("batch", "records", "transactions"),
+        "gathering": ("batch", "records", "sending"),
+        "measures": ("records",),
+        TOP: ("batch", "records", "transactions", "sending", "gathering", "measures"),
+    },
+    "exactly_once": {
+        "ledger": (),
+        TOP: ("ledger",),
+        "operations": ("ledger", TOP),
+    },
+    "spark": {
+        TOP: (),
+        "sink": (TOP,),
+        "data_source": ("sink",),
+    },
+    "devbroker": {
+        "base": (),
+        "log/storage": ("base",),
+        "log": ("base", "log/storage"),
+        "transactions": ("base", "log/storage", "log"),
+        "groups": ("base", "log/storage", "log", "transactions"),
+        "cluster": ("base", "log/storage", "log", "transactions", "groups"),
+        "handlers": ("base", "log", "transactions", "groups", "cluster"),
+        "broker": ("base", "cluster", "handlers"),
+        "sasl": ("base", "broker"),
+        "net": ("base", "cluster", "handlers", "broker", "sasl"),
+        TOP: ("base", "log", "broker", "sasl", "net"),
+    },
+}
+
+#: More modules than these are too many for one folder.
+MOST_MODULES = 14
+#: Folders with one module for each API.
+_BY_API = frozenset({"handlers", "messages"})
+
 _EVENT_LOOP = (
     "network/*.py",
+    "network/*/*.py",
     "admin/*.py",
     "producer/network_thread.py",
     "producer/producer_core.py",
-    "producer/sender.py",
-    "devbroker/server.py",
+    "producer/sending/sender.py",
+    "devbroker/net/server.py",
 )
 
 #: Library -> the files that may import it, as patterns below the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
-    "socket": ("network/*.py", "devbroker/server.py"),
-    "ssl": ("network/*.py", "security/tls.py", "devbroker/server.py"),
-    "pyspark": ("spark/*.py",),
-    "pyarrow": ("record/arrow.py", "spark/*.py"),
-    "numba": ("record/kernel*.py",),
-    "llvmlite": ("record/kernel*.py",),
+    "socket": ("network/transport/*.py", "devbroker/net/server.py"),
+    "ssl": (
+        "network/transport/*.py",
+        "network/authentication/*.py",
+        "network/connection/*.py",
+        "security/tls.py",
+        "devbroker/net/server.py",
+    ),
+    "pyspark": ("spark/*.py", "spark/sink/*.py"),
+    "pyarrow": ("record/arrow.py", "spark/*.py", "spark/sink/*.py"),
+    "numba": ("record/kernel/*.py",),
+    "llvmlite": ("record/kernel/*.py",),
     "time": (
         "network/network_client.py",
         "admin/*.py",
         "producer/producer_core.py",
-        "devbroker/server.py",
-        "spark/*.py",
+        "devbroker/net/server.py",
+        "spark/sink/*.py",
         "transactions.py",
     ),
 }
@@ -92,6 +165,9 @@ def check_source(path: PurePosixPath, source: str) -> list[Violation]:
     layer = path.parts[0] if len(path.parts) > 1 else path.stem
     if layer not in LAYERS:
         return [Violation(str(path), 1, f"layer {layer!r} is not in the import table")]
+    folder = "/".join(path.parts[1:-1])
+    if folder and folder not in ROOMS.get(layer, {}):
+        return [Violation(str(path), 1, f"room {folder!r} is not in the import table")]
     violations = []
     tree = ast.parse(source)
     type_checking = {
@@ -103,20 +179,39 @@ def check_source(path: PurePosixPath, source: str) -> list[Violation]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            for module in _imported_modules(node, path):
-                message = _check_import(path, layer, module, for_types=id(node) in type_checking)
-                if message:
-                    violations.append(Violation(str(path), node.lineno, message))
+            for_types = id(node) in type_checking
+            messages = {
+                _check_import(path, layer, module, for_types=for_types)
+                for module in _imported_modules(node, path)
+            }
+            violations += [
+                Violation(str(path), node.lineno, message) for message in messages if message
+            ]
         elif layer in _PURE and _reads_clock(node):
             violations.append(Violation(str(path), node.lineno, "a pure layer reads the clock"))
     return violations
 
 
+def crowded_folders(modules: Iterable[PurePosixPath]) -> list[str]:
+    """Return the folders of modules that are too many for one; `__init__.py` is not counted."""
+    counts = Counter(path.parent for path in modules if path.name != "__init__.py")
+    return sorted(
+        str(folder)
+        for folder, count in counts.items()
+        if count > MOST_MODULES and folder.name not in _BY_API
+    )
+
+
 def _check_import(path: PurePosixPath, layer: str, module: str, *, for_types: bool) -> str | None:
     root, _, rest = module.partition(".")
     if root == PACKAGE:
-        target = rest.partition(".")[0] or "__init__"
-        if target == layer or target in LAYERS[layer]:
+        target, *inside = rest.split(".") if rest else ["__init__"]
+        if target == layer:
+            room, below = _room(layer, path.with_suffix("").parts[1:]), _room(layer, inside)
+            if room == below or below in ROOMS[layer][room]:
+                return None
+            return f"room {room!r} of {layer!r} may not import {below!r}"
+        if target in LAYERS[layer]:
             return None
         return f"layer {layer!r} may not import {target!r}"
     allowed = GUARDED.get(root)
@@ -126,16 +221,25 @@ def _check_import(path: PurePosixPath, layer: str, module: str, *, for_types: bo
 
 
 def _imported_modules(node: ast.Import | ast.ImportFrom, path: PurePosixPath) -> list[str]:
-    """Give absolute names; of `from package import layer`, the layer."""
+    """Give absolute names; of `from package import name`, the name in the package."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     base = node.module or ""
     if node.level:
         parents = (PACKAGE, *path.parts)[: -node.level]
         base = ".".join((*parents, base)) if base else ".".join(parents)
-    if base == PACKAGE:
-        return [f"{PACKAGE}.{alias.name}" for alias in node.names]
+    if base.partition(".")[0] == PACKAGE:
+        return [f"{base}.{alias.name}" for alias in node.names]
     return [base]
+
+
+def _room(layer: str, path: Sequence[str]) -> str:
+    """Return the room of a layer that a path below the layer lies in."""
+    rooms = ROOMS.get(layer, {})
+    for length in range(len(path), 0, -1):
+        if (name := "/".join(path[:length])) in rooms:
+            return name
+    return TOP
 
 
 def _is_type_checking(test: ast.expr) -> bool:

@@ -24,15 +24,15 @@ PACKAGE = "spark_kafka_sink"
 #: What is mutated: rooms, and the files of the embedded broker that coordinate.
 ROOMS = ("record", "producer", "exactly_once", "network", "security", "spark")
 COORDINATORS = (
-    "devbroker/transaction_coordinator.py",
-    "devbroker/transaction_marker_manager.py",
-    "devbroker/transaction_metadata.py",
-    "devbroker/group_coordinator.py",
-    "devbroker/group_joins.py",
-    "devbroker/group_offsets.py",
-    "devbroker/group_rebalances.py",
-    "devbroker/classic_group.py",
-    "devbroker/coordinator_log.py",
+    "devbroker/transactions/transaction_coordinator.py",
+    "devbroker/transactions/transaction_marker_manager.py",
+    "devbroker/transactions/transaction_metadata.py",
+    "devbroker/groups/group_coordinator.py",
+    "devbroker/groups/group_joins.py",
+    "devbroker/groups/group_offsets.py",
+    "devbroker/groups/group_rebalances.py",
+    "devbroker/groups/classic_group.py",
+    "devbroker/log/coordinator_log.py",
 )
 
 

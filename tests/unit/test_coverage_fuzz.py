@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.careless_target import CarelessTarget
-from tests.support.coverage_fuzz import coverage_fuzz, is_available
-from tests.support.greedy_target import GreedyTarget
+from tests.support.fuzzing.careless_target import CarelessTarget
+from tests.support.fuzzing.coverage_fuzz import coverage_fuzz, is_available
+from tests.support.fuzzing.greedy_target import GreedyTarget
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +26,7 @@ def test_bytes_that_reach_new_code_do_no_harm(tmp_path):
 def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
     """Coverage leads to a word that chance would need years for, and the finding has its bytes."""
     report = coverage_fuzz(
-        seed=1, seconds=120, directory=tmp_path, module="tests.support.careless_target"
+        seed=1, seconds=120, directory=tmp_path, module="tests.support.fuzzing.careless_target"
     )
     (finding,) = report.findings
     assert (CarelessTarget.name, "IndexError('out of range')") == (finding.target, finding.reason)
@@ -36,7 +36,7 @@ def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
 def test_an_input_that_takes_all_memory_is_found(tmp_path):
     """An input that exceeds the memory limit of the fuzzer's process is a finding."""
     report = coverage_fuzz(
-        seed=1, seconds=120, directory=tmp_path, module="tests.support.greedy_target"
+        seed=1, seconds=120, directory=tmp_path, module="tests.support.fuzzing.greedy_target"
     )
     (finding,) = report.findings
     assert (GreedyTarget.name, 1) == (finding.target, len(finding.data))

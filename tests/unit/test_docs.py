@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from spark_kafka_sink.devbroker import faults
 from spark_kafka_sink.devbroker.__main__ import parser
-from spark_kafka_sink.devbroker.fault_options import ACTIONS
+from spark_kafka_sink.devbroker.net import faults
+from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text()

@@ -13,9 +13,9 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from tests.fuzz import FINDINGS
-from tests.support.fuzz import TARGETS, BrokerTarget, fuzz, keep, read_kept, try_input
-from tests.support.raw_client import RawClient
-from tests.support.secure_listeners import listener
+from tests.support.fuzzing.fuzz import TARGETS, BrokerTarget, fuzz, keep, read_kept, try_input
+from tests.support.network.raw_client import RawClient
+from tests.support.security.secure_listeners import listener
 
 KEPT = sorted(FINDINGS.glob("*.hex"))
 

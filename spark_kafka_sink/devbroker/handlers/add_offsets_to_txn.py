@@ -9,8 +9,8 @@ INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 
 from __future__ import annotations
 
+from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.internal_topics import group_metadata_partition
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

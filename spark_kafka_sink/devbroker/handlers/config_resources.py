@@ -5,13 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.topic_names import validate_topic_name
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
     from spark_kafka_sink.devbroker.handlers.handler import RequestContext
-    from spark_kafka_sink.devbroker.partition import Topic
 
 
 class ResourceType(IntEnum):

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.create_topics import check_new_partitions, check_replicas
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
@@ -29,8 +29,8 @@ from spark_kafka_sink.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.partition import Topic
-    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
+    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
     from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsTopic
 
 

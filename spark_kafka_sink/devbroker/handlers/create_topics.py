@@ -22,8 +22,8 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import (
@@ -36,8 +36,8 @@ from spark_kafka_sink.protocol.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
-    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
     from spark_kafka_sink.protocol.messages.create_topics import (
         CreatableReplicaAssignment,
         CreatableTopic,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -30,7 +30,7 @@ from spark_kafka_sink.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.devbroker.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 
 _UP_TO_THE_HIGH_WATERMARK = -1
 _NO_OFFSET = -1

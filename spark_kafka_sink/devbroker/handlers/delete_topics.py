@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_topics import (
@@ -26,7 +26,7 @@ from spark_kafka_sink.protocol.messages.delete_topics import (
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.partition import Topic
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
 
 _FIRST_VERSION_WITH_IDS = 6
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.config_resources import (
     KAFKA_RESOURCE_TYPES,
     TOPIC_CONFIG_TYPES,
@@ -22,7 +23,6 @@ from spark_kafka_sink.devbroker.handlers.config_resources import (
     find_topic,
 )
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_configs import (

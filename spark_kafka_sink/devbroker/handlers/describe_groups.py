@@ -9,10 +9,10 @@ authorized.
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.metadata import operations
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_groups import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -26,7 +26,7 @@ from spark_kafka_sink.protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.devbroker.producer_state import ProducerStateEntry
+    from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
 
 _NO_OFFSET = -1
 

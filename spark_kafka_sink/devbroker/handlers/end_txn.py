@@ -11,7 +11,7 @@ CONCURRENT_TRANSACTIONS. Versions 0 and 1 return INVALID_PRODUCER_EPOCH instead 
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.transaction_coordinator import EndTransaction
+from spark_kafka_sink.devbroker.transactions.transaction_coordinator import EndTransaction
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.end_txn import (

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -42,8 +42,8 @@ from spark_kafka_sink.protocol.messages.fetch import (
 if TYPE_CHECKING:
     import uuid
 
-    from spark_kafka_sink.devbroker.partition import Partition
-    from spark_kafka_sink.devbroker.partition_log import FetchedRecords, PartitionLog
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.devbroker.log.partition_log import FetchedRecords, PartitionLog
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
 
 _FIRST_VERSION_FOR_FOLLOWERS = 11

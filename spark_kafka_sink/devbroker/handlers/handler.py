@@ -17,8 +17,8 @@ from spark_kafka_sink.record.decode import DecodeBudget
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-    from spark_kafka_sink.devbroker.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.headers import RequestHeader

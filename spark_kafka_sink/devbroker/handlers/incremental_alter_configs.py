@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.config_resources import (
     TOPIC_CONFIG_TYPES,
     ConfigType,
@@ -23,7 +24,6 @@ from spark_kafka_sink.devbroker.handlers.config_resources import (
     find_topic,
 )
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
@@ -34,7 +34,7 @@ from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
+    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
     from spark_kafka_sink.protocol.messages.incremental_alter_configs import AlterableConfig
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)

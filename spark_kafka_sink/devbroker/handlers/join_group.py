@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_kafka_sink.devbroker.group_answers import join_error
-from spark_kafka_sink.devbroker.group_joins import JoiningClient
+from spark_kafka_sink.devbroker.base.parked import Parked
+from spark_kafka_sink.devbroker.groups.group_answers import join_error
+from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
-from spark_kafka_sink.devbroker.parked import Parked
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

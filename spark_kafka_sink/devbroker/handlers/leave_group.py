@@ -8,8 +8,8 @@ each with its own result (KIP-345); in a group that does not exist each gets UNK
 
 from __future__ import annotations
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.leave_group import (

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.partition_log import TimestampAndOffset
-from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.log.partition_log import TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -34,8 +34,8 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.partition import Partition
-    from spark_kafka_sink.devbroker.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
     from spark_kafka_sink.record.decode import DecodeBudget
 

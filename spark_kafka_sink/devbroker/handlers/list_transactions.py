@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.id_pattern import IdPattern
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.id_pattern import IdPattern
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.transaction_state import TransactionState as State
+from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState as State
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_transactions import (
@@ -24,7 +24,7 @@ from spark_kafka_sink.protocol.messages.list_transactions import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.transaction_metadata import TransactionMetadata
+    from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
 
 _STATE_NAMES = frozenset(str(state) for state in State)
 

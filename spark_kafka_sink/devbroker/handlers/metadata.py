@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.internal_topics import INTERNAL_TOPICS
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
+from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.internal_topics import INTERNAL_TOPICS
-from spark_kafka_sink.devbroker.leadership import NO_LEADER
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.topic_names import validate_topic_name
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (
@@ -39,7 +39,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     import uuid
 
-    from spark_kafka_sink.devbroker.partition import Partition, Topic
+    from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can request the authorized operations of the cluster.

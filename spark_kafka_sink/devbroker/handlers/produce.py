@@ -32,18 +32,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.transaction_verification import (
     TransactionalBatch,
     verify_or_add,
 )
-from spark_kafka_sink.devbroker.log_validator import (
+from spark_kafka_sink.devbroker.log.log_validator import (
     is_transactional,
     only_batch,
     producer_of,
     validate_batch,
 )
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -62,7 +62,7 @@ from spark_kafka_sink.protocol.messages.produce import (
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.partition import Partition
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.record.decode import DecodeBudget
 
 ALL_ACKS = -1

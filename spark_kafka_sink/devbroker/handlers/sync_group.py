@@ -8,11 +8,11 @@ group's, gets INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.group_answers import sync_error
+from spark_kafka_sink.devbroker.base.parked import Parked
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.group_answers import sync_error
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.join_group import LOOK_AGAIN_SECONDS
-from spark_kafka_sink.devbroker.parked import Parked
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.leadership import NO_LEADER
-from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.handlers.handler import RequestContext
-    from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 #: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
-from spark_kafka_sink.devbroker.internal_topics import group_metadata_partition
-from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

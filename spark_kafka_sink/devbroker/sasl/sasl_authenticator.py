@@ -19,7 +19,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, cast
 
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
 from spark_kafka_sink.devbroker.sasl.plain_server import PlainServer
 from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError

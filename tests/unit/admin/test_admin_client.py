@@ -11,7 +11,7 @@ from spark_kafka_sink.admin.topic_calls import NewTopic
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import (
     BrokerError,
     IllegalStateError,

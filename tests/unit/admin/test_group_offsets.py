@@ -7,12 +7,12 @@ import pytest
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.source_groups import committed_offsets, joined_consumer
+from tests.support.spark.source_groups import committed_offsets, joined_consumer
 
 TIMEOUT = 30.0
 SHORT = 0.3

@@ -12,7 +12,7 @@ from benchmarks.request_counts import (
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from tests.support.raw_client import RawClient
+from tests.support.network.raw_client import RawClient
 
 
 def test_what_a_job_asks_for_once_is_not_of_its_tasks():

@@ -10,8 +10,8 @@ import pytest
 
 from spark_kafka_sink.config.named_files import MOST_BYTES, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
-from spark_kafka_sink.network.kerberos_tickets import _check_keytab
-from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.network.authentication.kerberos_tickets import _check_keytab
+from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.security.tls import TlsSettings
 
 NOT_REGULAR = "it is not a regular file"

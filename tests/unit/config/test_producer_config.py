@@ -10,7 +10,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.config.security_settings import SecuritySettings
 from spark_kafka_sink.errors import ConfigError
-from tests.support.producer_configs import config, refusal
+from tests.support.producer.producer_configs import config, refusal
 
 
 def test_defaults_are_javas_but_for_three():

@@ -11,7 +11,7 @@ from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.security_settings import SecuritySettings
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
-from tests.support.producer_configs import OAUTH, config, refusal
+from tests.support.producer.producer_configs import OAUTH, config, refusal
 
 
 def test_defaults_of_security_are_javas():

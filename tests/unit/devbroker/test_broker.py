@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from spark_kafka_sink.devbroker.cluster_state import ClusterState
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.headers import RequestHeader
@@ -86,7 +86,7 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from tests.support.broker_requests import NOW, ask, broker_with
+from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 
 ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
 
 
 def settings_of(**given):

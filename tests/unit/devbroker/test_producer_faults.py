@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.dev_kafka import start_proxied_dev_kafka
-from tests.support.fault_scenarios import *  # noqa: F403  # the tests are collected here
+from tests.support.faults.fault_scenarios import *  # noqa: F403  # the tests are collected here
+from tests.support.kafka.dev_kafka import start_proxied_dev_kafka
 
 pytestmark = pytest.mark.slow
 

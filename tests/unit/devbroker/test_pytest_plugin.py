@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import confluent_kafka
 import pytest
 
-from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 
 TIMEOUT = 20.0
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 with warnings.catch_warnings():

@@ -15,8 +15,14 @@ from confluent_kafka.admin import AdminClient
 
 from spark_kafka_sink.devbroker import DevBroker, Listener
 from spark_kafka_sink.security.oauth_bearer import unsecured_token
-from tests.support.certificates import STORE_PASSWORD
-from tests.support.secure_listeners import PASSWORD, USER, all_listeners, listener, server_tls
+from tests.support.security.certificates import STORE_PASSWORD
+from tests.support.security.secure_listeners import (
+    PASSWORD,
+    USER,
+    all_listeners,
+    listener,
+    server_tls,
+)
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas through a deprecated function of Python.

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import CloseConnection
+from spark_kafka_sink.devbroker.net.faults import CloseConnection
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 with warnings.catch_warnings():

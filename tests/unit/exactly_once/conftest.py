@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink import transactions
-from tests.support.exactly_once_sites import KafkaSite, embedded_world
-from tests.support.exactly_once_world import world_at
-from tests.support.kafka_files import KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.real_kafka import start_kafka, tested_versions
+from tests.support.exactly_once.exactly_once_sites import KafkaSite, embedded_world
+from tests.support.exactly_once.exactly_once_world import world_at
+from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.real_kafka import start_kafka, tested_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.exactly_once_world import World
+    from tests.support.exactly_once.exactly_once_world import World
 
 _EMBEDDED = [pytest.param(1, id="tv1"), pytest.param(2, id="tv2")]
 _KAFKA = [

@@ -11,15 +11,15 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.errors import OvertakenError
+from spark_kafka_sink.exactly_once.ledger.errors import OvertakenError
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.exactly_once_world import QUERY, TIMEOUT, each_once
-from tests.support.micro_batches import Query, process_of_its_own
-from tests.support.real_kafka import wait_until
+from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, each_once
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.spark.micro_batches import Query, process_of_its_own
 
 THIS_PROCESS = re.escape(f"{platform.node()}, process {os.getpid()} claimed generation ")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import Node
-from tests.support.secure_front import SecureFront
-from tests.support.token_endpoint import TokenEndpoint
+from tests.support.security.secure_front import SecureFront
+from tests.support.security.token_endpoint import TokenEndpoint
 
 
 @pytest.fixture

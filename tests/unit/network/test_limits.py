@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.network import (
-    broker_connection,
-    daemon_thread,
-    timeout_check,
-    tls_transport,
-    token_fetcher,
-    token_provider,
-)
+from spark_kafka_sink.network.authentication import token_fetcher, token_provider
+from spark_kafka_sink.network.base import daemon_thread, timeout_check
+from spark_kafka_sink.network.connection import broker_connection
+from spark_kafka_sink.network.transport import tls_transport
 
 
 @pytest.mark.parametrize(

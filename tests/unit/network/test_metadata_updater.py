@@ -9,16 +9,16 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
-from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.metadata import Metadata
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
-from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.metadata_script import described
-from tests.support.mock_network import MockNetwork
-from tests.support.producer_batches import NODES
-from tests.support.scripted_transport import run_without_waiting
+from tests.support.network.metadata_script import described
+from tests.support.network.scripted_transport import run_without_waiting
+from tests.support.producer.mock_network import MockNetwork
+from tests.support.producer.producer_batches import NODES
 
 NODE = NODES[1]
 UNKNOWN = described(NODE, {"t": -ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

@@ -10,11 +10,11 @@ import pytest
 
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.host_resolver import HostResolver
-from spark_kafka_sink.network.least_loaded_node import Availability
+from spark_kafka_sink.network.cluster.least_loaded_node import Availability
+from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.metadata_script import MetadataScript, described
-from tests.support.network_clients import (
+from tests.support.network.metadata_script import MetadataScript, described
+from tests.support.network.network_clients import (
     NODE,
     PATIENCE,
     address,
@@ -24,12 +24,12 @@ from tests.support.network_clients import (
     until,
     wait_for,
 )
-from tests.support.recording_listener import RecordingListener
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.network.recording_listener import RecordingListener
+from tests.support.network.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
-    from spark_kafka_sink.network.transport import Transport
+    from spark_kafka_sink.network.transport.transport import Transport
 
 #: Only the socket limits how much is sent.
 MANY_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1_000_000, "enable.idempotence": False}

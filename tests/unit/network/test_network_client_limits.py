@@ -13,10 +13,10 @@ from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.metadata_script import MetadataScript, described
-from tests.support.network_clients import until, wait_for
-from tests.support.recording_listener import RecordingListener
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.network.metadata_script import MetadataScript, described
+from tests.support.network.network_clients import until, wait_for
+from tests.support.network.recording_listener import RecordingListener
+from tests.support.network.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,11 +10,11 @@ import pytest
 
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.host_resolver import HostResolver
+from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
-from tests.support.metadata_script import MetadataScript, described
-from tests.support.network_clients import (
+from tests.support.network.metadata_script import MetadataScript, described
+from tests.support.network.network_clients import (
     NODE,
     PATIENCE,
     address,
@@ -23,8 +23,8 @@ from tests.support.network_clients import (
     run_in_memory,
     wait_for,
 )
-from tests.support.recording_listener import RecordingListener
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.network.recording_listener import RecordingListener
+from tests.support.network.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.metadata_script import MetadataScript, described
-from tests.support.network_clients import (
+from tests.support.network.metadata_script import MetadataScript, described
+from tests.support.network.network_clients import (
     NODE,
     PATIENCE,
     address,
@@ -24,7 +24,7 @@ from tests.support.network_clients import (
     run_in_memory,
     wait_for,
 )
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.network.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from tests.support.sender_harness import (
+from tests.support.producer.sender_harness import (
     PLAIN,
     SenderHarness,
 )
-from tests.support.sending import PARTITIONS
-from tests.support.transactions_over_mock import TRANSACTIONAL
+from tests.support.producer.sending import PARTITIONS
+from tests.support.producer.transactions_over_mock import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import (
     BrokerError,
     DeliveryError,
@@ -22,8 +22,8 @@ from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.record_columns import columns
-from tests.support.sending import values_of
+from tests.support.producer.sending import values_of
+from tests.support.record.record_columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

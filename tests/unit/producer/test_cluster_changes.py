@@ -11,26 +11,26 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import DeliveryError, InvalidPartitionError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.metadata import MetadataSnapshot
-from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponseBroker
 from spark_kafka_sink.record.decode import decode_records
-from tests.support.producing import patiently
-from tests.support.record_columns import columns
-from tests.support.recreated_topic import (
+from tests.support.faults.recreated_topic import (
     AFTER,
     BEFORE,
     KEYS,
     send_before_a_shrinking,
     write_around_a_shrinking,
 )
-from tests.support.sending import LONG_LINGER, sending_producer
+from tests.support.producer.producing import patiently
+from tests.support.producer.sending import LONG_LINGER, sending_producer
+from tests.support.record.record_columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

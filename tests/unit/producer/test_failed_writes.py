@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import (
     BrokerError,
     BufferExhaustedError,
@@ -25,10 +25,10 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
-from tests.support.producing import patiently, refusal_after_patience
-from tests.support.real_kafka import wait_until
-from tests.support.record_columns import columns
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.producer.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
+from tests.support.producer.producing import patiently, refusal_after_patience
+from tests.support.record.record_columns import columns
 
 
 def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):

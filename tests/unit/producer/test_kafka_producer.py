@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import (
+from spark_kafka_sink.devbroker.net.faults import (
     AnswerError,
     CloseConnection,
     Delay,
@@ -21,7 +21,7 @@ from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.bulk_writes import (
+from tests.support.producer.bulk_writes import (
     SMALL_BATCHES,
     all_values,
     bulk_producer,
@@ -29,7 +29,7 @@ from tests.support.bulk_writes import (
     values_of_all,
     write_in_order,
 )
-from tests.support.record_columns import columns
+from tests.support.record.record_columns import columns
 
 
 def test_every_row_arrives_once_and_in_order(broker):

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import DeliveryError, KafkaError, ProducerClosedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.bulk_writes import SMALL_BATCHES, all_values, bulk_producer, numbered
-from tests.support.record_columns import columns
+from tests.support.producer.bulk_writes import SMALL_BATCHES, all_values, bulk_producer, numbered
+from tests.support.record.record_columns import columns
 
 
 def test_a_closed_producer_says_so(broker):

@@ -6,44 +6,44 @@ from importlib import import_module
 
 import pytest
 
-from spark_kafka_sink.producer.error_rules import TxnAction
-from spark_kafka_sink.producer.txn_request_handlers import TxnRequestPriority
+from spark_kafka_sink.producer.batch.error_rules import TxnAction
+from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestPriority
 
 LIMITS = {
-    "batch_builder": {"GROWTH": 4, "FIRST_BLOCK_BYTES": 16_384, "LEAST_PAUSE": 0.05},
-    "batch_compression": {"OVERSHOOT": 1.048, "MAX_UNCOMPRESSED_BYTES": 2_147_483_647},
-    "buffer_pool": {"MIN_BLOCK_BYTES": 512},
-    "delivery_errors": {"MAX_REFUSED_RECORDS": 5},
+    "gathering.batch_builder": {"GROWTH": 4, "FIRST_BLOCK_BYTES": 16_384, "LEAST_PAUSE": 0.05},
+    "batch.batch_compression": {"OVERSHOOT": 1.048, "MAX_UNCOMPRESSED_BYTES": 2_147_483_647},
+    "batch.buffer_pool": {"MIN_BLOCK_BYTES": 512},
+    "batch.delivery_errors": {"MAX_REFUSED_RECORDS": 5},
     "kafka_producer": {"MAX_LIGHT_BYTES": 512, "MAX_STAGED_BYTES": 4_096, "CHUNK_ITEMS": 8_192},
     "network_thread": {"JOIN_TIMEOUT": 10.0, "ANSWER_TIMEOUT": 1.0},
-    "open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
-    "partition_sequences": {"REMEMBERED_BATCHES": 5, "MAX_EPOCH": 32_767},
-    "produce_result": {"NO_LOG_APPEND_TIME": -1},
-    "record_accumulator": {"MAX_STALE": 64},
-    "record_gatherer": {
+    "gathering.open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
+    "transactions.partition_sequences": {"REMEMBERED_BATCHES": 5, "MAX_EPOCH": 32_767},
+    "batch.produce_result": {"NO_LOG_APPEND_TIME": -1},
+    "sending.record_accumulator": {"MAX_STALE": 64},
+    "gathering.record_gatherer": {
         "CHUNK_RECORDS": 2_048,
         "MAX_HEAVY_BYTES": 1_048_576,
         "NEVER_SHORT": -9_223_372_036_854_775_808,
         "EXHAUSTED_PAUSE": 0.05,
     },
-    "record_preparation": {
+    "records.record_preparation": {
         "MAX_RECORD_OVERHEAD": 21,
         "MAX_VARINT_BYTES": 5,
         "MAX_PARTITION": 2_147_483_647,
         "MAX_TIMESTAMP": 9_223_372_036_854_775_807,
     },
-    "row_history": {"MAX_ROWS": 1_048_576},
-    "sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
-    "sender_metrics": {"EXPIRY_CHECK_INTERVAL": 30.0},
-    "staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
-    "transaction_core": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
-    "transaction_requests": {
+    "batch.row_history": {"MAX_ROWS": 1_048_576},
+    "sending.sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
+    "measures.sender_metrics": {"EXPIRY_CHECK_INTERVAL": 30.0},
+    "records.staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
+    "transactions.transaction_core": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
+    "transactions.transaction_requests": {
         "ADD_PARTITIONS_RETRY_BACKOFF": 0.02,
         "FIRST_VERSION_WITH_EPOCH_BUMP": 3,
         "TRANSACTION_V2": 2,
     },
-    "txn_partition_map": {"SEQUENCE_MODULUS": 2_147_483_648},
-    "txn_request_handlers": {
+    "transactions.txn_partition_map": {"SEQUENCE_MODULUS": 2_147_483_648},
+    "transactions.txn_request_handlers": {
         "FIRST_VERSION_WITH_KEYS": 4,
         "LAST_OFFSET_COMMIT_WITHOUT_ADD": 4,
         "NO_TRANSACTION_TIMEOUT_MS": 2_147_483_647,

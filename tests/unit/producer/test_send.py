@@ -9,20 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
 from spark_kafka_sink.errors import (
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import RecordMetadata, TopicPartition
+from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
 from spark_kafka_sink.producer.kafka_producer import (
     MAX_STAGED_BYTES,
     KafkaProducer,
 )
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.record_columns import columns
-from tests.support.sending import (
+from tests.support.producer.sending import (
     LONG_LINGER,
     PARTITIONS,
     TIMEOUT,
@@ -30,6 +29,7 @@ from tests.support.sending import (
     sending_producer,
     values_of,
 )
+from tests.support.record.record_columns import columns
 
 LARGE = bytes(MAX_STAGED_BYTES + 1)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import (
     BrokerError,
     DeliveryError,
@@ -22,7 +22,7 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.sending import records_of, values_of
+from tests.support.producer.sending import records_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,19 +11,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
 )
-from spark_kafka_sink.network import broker_connection
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.network.connection import broker_connection
+from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest
-from tests.support.record_columns import columns
-from tests.support.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
+from tests.support.producer.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
+from tests.support.record.record_columns import columns
 
 # --- what ends the producer
 

@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.field_types import (
 from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
 from spark_kafka_sink.protocol.registry import request_class, response_class
 from spark_kafka_sink.protocol.schema import Message, decode, encode_bytes
-from tests.support.wire_messages import MESSAGE_VERSIONS
+from tests.support.network.wire_messages import MESSAGE_VERSIONS
 
 GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_messages.json").read_text())
 

@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
-from tests.support.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
+from tests.support.network.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
 
 if TYPE_CHECKING:
     from types import ModuleType

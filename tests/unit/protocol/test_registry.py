@@ -38,7 +38,7 @@ from spark_kafka_sink.protocol.registry import (
     request_class,
     response_class,
 )
-from tests.support.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
+from tests.support.network.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
 
 REQUEST_VERSIONS = [
     (cls, version) for cls, version in API_MESSAGE_VERSIONS if cls is request_class(cls.api_key)

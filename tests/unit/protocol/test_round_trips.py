@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
-from tests.support.wire_messages import MESSAGE_VERSIONS, case_id, messages
+from tests.support.network.wire_messages import MESSAGE_VERSIONS, case_id, messages
 
 
 @pytest.mark.parametrize(("message_class", "version"), MESSAGE_VERSIONS, ids=case_id)

@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaEr
 from spark_kafka_sink.record.arrow import record_columns
 from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_TIMESTAMP
 from spark_kafka_sink.record.decode import Record
-from tests.support.arrow_rows import (
+from tests.support.record.arrow_rows import (
     HEADER,
     HEADERS,
     LISTS,

@@ -8,7 +8,7 @@ import pytest
 from spark_kafka_sink.errors import RecordError, SchemaError
 from spark_kafka_sink.record.arrow import record_columns
 from spark_kafka_sink.record.decode import Header
-from tests.support.arrow_rows import (
+from tests.support.record.arrow_rows import (
     HEADER,
     HEADERS,
     LISTS,

@@ -7,7 +7,7 @@ import pytest
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.record.arrow import record_batches
-from tests.support.arrow_rows import (
+from tests.support.record.arrow_rows import (
     HEADERS,
     batch_of,
     read_batch,

@@ -26,7 +26,7 @@ from spark_kafka_sink.record.columns import (
     null_timestamps,
     plain_columns,
 )
-from tests.support.record_columns import bytes_column
+from tests.support.record.record_columns import bytes_column
 
 TWO = bytes_column([b"ab", b"c"])
 

@@ -23,7 +23,7 @@ from spark_kafka_sink.record.decode import (
     decode_within,
 )
 from spark_kafka_sink.record.record_batch import validate_record_batch
-from tests.support.plain_batches import PlainRecord, encode_record, plain_batch, varint
+from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
 
 BYTES = st.none() | st.binary(max_size=100)
 RECORDS = st.lists(

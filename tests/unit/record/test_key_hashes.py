@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.record.kernel import STICKY_SLOT, assign_slots
-from spark_kafka_sink.record.kernel_hashes import murmur2, partition_for_key
+from spark_kafka_sink.record.kernel.kernel import STICKY_SLOT, assign_slots
+from spark_kafka_sink.record.kernel.kernel_hashes import murmur2, partition_for_key
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES, KeyHash, KeyRule
-from tests.support.record_columns import columns
+from tests.support.record.record_columns import columns
 
 GOLDEN = Path(__file__).parent / "golden"
 SARAMA = json.loads((GOLDEN / "sarama_partitions.json").read_text())

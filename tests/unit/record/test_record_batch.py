@@ -18,7 +18,7 @@ from spark_kafka_sink.record.record_batch import (
     validate_record_batch,
     write_header,
 )
-from tests.support.plain_batches import plain_batch
+from tests.support.record.plain_batches import plain_batch
 
 FIELDS = {
     "base_offset": 0x0102030405060708,

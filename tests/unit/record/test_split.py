@@ -10,8 +10,8 @@ from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.split import split_payload
-from tests.support.kernel_batches import Written, columns_of, write_records
-from tests.support.plain_batches import PlainRecord
+from tests.support.record.kernel_batches import Written, columns_of, write_records
+from tests.support.record.plain_batches import PlainRecord
 
 RECORDS = st.lists(
     st.builds(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.varint import encode_varint, read_varint, read_varlong
-from tests.support.plain_batches import varint as plain_varint
+from tests.support.record.plain_batches import varint as plain_varint
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 LONGS = st.integers(-(2**63), 2**63 - 1)

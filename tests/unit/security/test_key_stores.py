@@ -11,7 +11,7 @@ from spark_kafka_sink.security.key_stores import (
     pem_key,
     pkcs12_key_pair,
 )
-from tests.support.certificates import STORE_PASSWORD
+from tests.support.security.certificates import STORE_PASSWORD
 
 KEY = "-----BEGIN PRIVATE KEY-----AAAA-----END PRIVATE KEY-----"
 

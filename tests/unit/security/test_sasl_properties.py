@@ -7,11 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
-from spark_kafka_sink.network.sasl_authenticator import AuthenticationState, SaslAuthenticator
+from spark_kafka_sink.network.authentication.sasl_authenticator import (
+    AuthenticationState,
+    SaslAuthenticator,
+)
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from spark_kafka_sink.security.sasl import SaslMechanism
-from tests.support.fuzz_client import NODE, SECRET, sasl_client, whole_exchange
+from tests.support.fuzzing.fuzz_client import NODE, SECRET, sasl_client, whole_exchange
 
 COMPLETE = AuthenticationState.COMPLETE
 SCRAM = [SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512]

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from spark_kafka_sink.security.tls import TlsSettings, tls_context
-from tests.support.certificates import STORE_PASSWORD
+from tests.support.security.certificates import STORE_PASSWORD
 
 TLS_1_3 = (
     "TLS_AES_256_GCM_SHA384",

@@ -16,7 +16,7 @@ import spark_kafka_sink
 from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
 from spark_kafka_sink.spark.data_source import KafkaSink
-from spark_kafka_sink.spark.writers import KafkaBatchWriter
+from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
 VALUE = StructType([StructField("value", StringType())])

@@ -12,15 +12,15 @@ import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.source_group import commit_source_offsets
-from tests.support.micro_batches import SCHEMA, process_of_its_own
-from tests.support.source_groups import SourceStream, committed_offsets, joined_consumer
+from tests.support.spark.micro_batches import SCHEMA, process_of_its_own
+from tests.support.spark.source_groups import SourceStream, committed_offsets, joined_consumer
 
 EXACTLY_ONCE = {
     "deliveryGuarantee": "exactly_once",

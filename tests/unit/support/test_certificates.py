@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spark_kafka_sink.security.key_stores import pkcs12_certificates, pkcs12_key_pair
-from tests.support.certificates import CLIENT_NAME, STORE_PASSWORD
+from tests.support.security.certificates import CLIENT_NAME, STORE_PASSWORD
 
 
 def handshake(server, trusted, client=None, client_authority=None):

@@ -11,10 +11,10 @@ import struct
 import pytest
 
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from tests.support.fault_proxy import FaultProxy
-from tests.support.fault_rules import Action, Fault, FaultRules, Side
-from tests.support.real_kafka import wait_until
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.faults.fault_proxy import FaultProxy
+from tests.support.faults.fault_rules import Action, Fault, FaultRules, Side
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.network.scripted_broker import ScriptedBroker
 
 PRODUCE, METADATA = ApiKey.PRODUCE, ApiKey.METADATA
 

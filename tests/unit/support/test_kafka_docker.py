@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import APIError
 
-from tests.support import kafka_docker
-from tests.support.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka import kafka_docker
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 
 
 class FakeContainer:

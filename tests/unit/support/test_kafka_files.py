@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kafka_files import copy_with_maven
-from tests.support.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka.kafka_files import copy_with_maven
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 
 # A stand-in for Maven that writes a jar to the output directory and exits as configured.
 FAKE_MAVEN = """#!/bin/sh

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.kafka_properties import Listener, node_properties, to_environment, to_text
+from tests.support.kafka.kafka_properties import Listener, node_properties, to_environment, to_text
 
 
 def three_node_properties(**overrides):

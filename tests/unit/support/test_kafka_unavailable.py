@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kafka_unavailable import (
+from tests.support.kafka.kafka_unavailable import (
     KafkaUnavailableError,
     KerberosUnavailableError,
     SparkSourceUnavailableError,

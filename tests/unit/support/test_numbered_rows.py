@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.numbered_rows import RowCheck, check_rows, parse_numbers
+from tests.support.record.numbered_rows import RowCheck, check_rows, parse_numbers
 
 
 def partitions(*numbers):

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 # A test run of its own that starts a child on a leash, prints the process ids, and waits.
 TEST_RUN = """
 import pathlib, subprocess, sys
-from tests.support.process_leash import ProcessLeash
+from tests.support.kafka.process_leash import ProcessLeash
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 leash = ProcessLeash()
 leash.hold(child.pid, pathlib.Path(sys.argv[1]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.fault_rules import Action, Side
-from tests.support.soak_plan import CALM, Kind, make_plan
+from tests.support.faults.fault_rules import Action, Side
+from tests.support.soaking.soak_plan import CALM, Kind, make_plan
 
 
 def test_the_seed_decides_everything():

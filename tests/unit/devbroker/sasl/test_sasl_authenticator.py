@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
     AuthenticationFailedError,
@@ -26,7 +26,7 @@ from spark_kafka_sink.protocol.registry import decode_response, encode_request
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, unsecured_token
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
-from tests.support.broker_requests import NOW, broker_with
+from tests.support.devbroker.broker_requests import NOW, broker_with
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 METADATA = MetadataRequest(topics=())

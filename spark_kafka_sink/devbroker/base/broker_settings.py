@@ -1,0 +1,114 @@
+"""The settings of a broker, named as Kafka's broker settings where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from spark_kafka_sink.devbroker.base.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The settings of a broker and its cluster.
+
+    Times are in milliseconds, sizes in bytes. `DevBroker` also accepts each field as a keyword.
+
+    >>> settings = BrokerSettings(num_partitions=6, auto_create_topics=False)
+    >>> with DevBroker(settings=settings) as broker:
+    ...     broker.topic_names
+    []
+    """
+
+    #: Whether to create a topic when a client requests its metadata (auto.create.topics.enable).
+    auto_create_topics: bool = True
+    #: Partitions of a topic created without a number of partitions (num.partitions).
+    num_partitions: int = 1
+    #: Replicas of a partition created without a replication factor (default.replication.factor).
+    default_replication_factor: int = 1
+    #: Default settings of topics.
+    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
+    #: Maximum bytes of records in one Fetch response (fetch.max.bytes).
+    fetch_max_bytes: int = 55 * 1024 * 1024
+    #: How many connections are allowed, and their timeouts.
+    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    #: Maximum size of a request in bytes (socket.request.max.bytes).
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    #: Maximum size in bytes of a request other than Produce: only Produce carries records. Kafka,
+    #: which has many threads, has neither this limit nor the next.
+    control_request_max_bytes: int = 4 * 1024 * 1024
+    #: Maximum number of array elements in one request, summed over all its arrays: enough for every
+    #: partition of the largest topic.
+    request_max_elements: int = 20_000
+    #: Maximum number of partitions that one request may create, or delete unless all belong to one
+    #: topic. Kafka allows 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP); here each one that has
+    #: files blocks all other requests for about half a millisecond.
+    request_max_partitions: int = 2_000
+    #: Maximum decompressed size in bytes of the record batches of one request, where handling it
+    #: requires decoded records.
+    request_max_decompressed_bytes: int = 128 * 1024 * 1024
+    #: Maximum number of records and record headers to decode for one request.
+    request_max_decoded_elements: int = 100_000
+    #: Whether to decode every appended record and reject those that cannot be decoded.
+    validate_records: bool = False
+
+    #: Level of the feature transaction.version: 0, or 2 for the second part of KIP-890 (Kafka 4.x).
+    transaction_version: int = 2
+    #: Maximum transaction timeout that a producer may request (transaction.max.timeout.ms).
+    transaction_max_timeout_ms: int = 900_000
+    #: Interval between checks for transactions that exceeded their timeout
+    #: (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+    transaction_abort_interval_ms: int = 10_000
+    #: How long an id without a transaction is kept (transactional.id.expiration.ms).
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    #: How long a partition keeps the state of an idle producer (producer.id.expiration.ms).
+    producer_id_expiration_ms: int = 24 * 3_600_000
+    #: Interval between checks for expired producers
+    #: (producer.id.expiration.check.interval.ms).
+    producer_id_expiration_check_interval_ms: int = 600_000
+    #: How long writing the markers of a transaction takes. In Kafka it takes a moment, in which the
+    #: response is CONCURRENT_TRANSACTIONS; here it takes no time unless a test sets one.
+    transaction_marker_delay_ms: int = 0
+
+    #: How long a new group waits for more members (group.initial.rebalance.delay.ms; Kafka's
+    #: default is 3 s, too long for tests).
+    group_initial_rebalance_delay_ms: int = 0
+    #: Minimum session timeout of a member (group.min.session.timeout.ms).
+    group_min_session_timeout_ms: int = 6_000
+    #: Maximum session timeout of a member (group.max.session.timeout.ms).
+    group_max_session_timeout_ms: int = 1_800_000
+    #: Maximum number of members of a group (group.max.size).
+    group_max_size: int = 2**31 - 1
+    #: Maximum characters of metadata stored with an offset (offset.metadata.max.bytes).
+    offset_metadata_max_bytes: int = 4096
+
+
+class SettingChanges(TypedDict, total=False):
+    """The fields of `BrokerSettings` as keyword arguments, for type checkers."""
+
+    auto_create_topics: bool
+    num_partitions: int
+    default_replication_factor: int
+    topic_defaults: TopicConfig
+    fetch_max_bytes: int
+    connection_limits: ConnectionLimits
+    socket_request_max_bytes: int
+    control_request_max_bytes: int
+    request_max_elements: int
+    request_max_partitions: int
+    request_max_decompressed_bytes: int
+    request_max_decoded_elements: int
+    validate_records: bool
+    transaction_version: int
+    transaction_max_timeout_ms: int
+    transaction_abort_interval_ms: int
+    transactional_id_expiration_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    transaction_marker_delay_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int

@@ -1,0 +1,246 @@
+"""The settings of a topic that this broker supports.
+
+A setting is accepted if the broker does what it says, and rejected with INVALID_CONFIG otherwise: a
+setting without effect would be a broken promise. Names, types, ranges and defaults are those of
+Kafka's LogConfig.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_MAX_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_CLEANUP_POLICIES = frozenset({"delete", "compact"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The effective settings of a topic.
+
+    `cleanup_policy` is "delete", "compact" or both, separated by a comma. The `values` passed to
+    `with_values` are strings, as in Kafka.
+
+    >>> TopicConfig(retention_ms=60_000).with_values({"cleanup.policy": "compact"}).compact
+    True
+    """
+
+    #: Maximum size of a record batch in bytes, as received (compressed), header included.
+    max_message_bytes: int = 1024 * 1024 + 12
+    #: Whether the broker's clock replaces the producer's timestamps (message.timestamp.type).
+    log_append_time: bool = False
+    #: How far in the past a record's timestamp may lie, in milliseconds.
+    message_timestamp_before_max_ms: int = _MAX_INT64
+    #: How far in the future it may lie, in milliseconds (1 h since Kafka 4.0, KIP-937).
+    message_timestamp_after_max_ms: int = 3_600_000
+    #: Minimum in-sync replicas for writes with acks=all; see `Partition.check_enough_replicas`.
+    min_insync_replicas: int = 1
+    cleanup_policy: str = "delete"
+    #: Size of the batches at which a log rolls to a new segment, in bytes.
+    segment_bytes: int = 1024**3
+    #: Age at which it does so, in milliseconds.
+    segment_ms: int = 7 * 24 * 3_600_000
+    #: Maximum size of a segment's index in bytes.
+    segment_index_bytes: int = 10 * 1024**2
+    #: Bytes of batches between two index entries.
+    index_interval_bytes: int = 4096
+    #: Age of records at which a segment is deleted, in milliseconds; -1 means never.
+    retention_ms: int = 7 * 24 * 3_600_000
+    #: Size of a log above which segments are deleted, in bytes; -1 means unlimited.
+    retention_bytes: int = -1
+    #: How long compaction retains a tombstone, in milliseconds.
+    delete_retention_ms: int = 24 * 3_600_000
+    #: The fraction of a log that must be new before it is compacted, from 0 to 1.
+    min_cleanable_dirty_ratio: float = 0.5
+    #: Minimum age of a record before compaction may remove it, in milliseconds.
+    min_compaction_lag_ms: int = 0
+    #: Number of records after which a log is flushed.
+    flush_messages: int = _MAX_INT64
+    #: Milliseconds after which a log is flushed.
+    flush_ms: int = _MAX_INT64
+
+    @property
+    def compact(self) -> bool:
+        """Whether the log is compacted, so that every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether records may be deleted by age or size, or on request."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def limits_past_timestamps(self) -> bool:
+        """Whether a record's timestamp can be too old."""
+        return self.message_timestamp_before_max_ms < _MAX_INT64
+
+    def with_values(self, values: Mapping[str, str]) -> TopicConfig:
+        """Return a copy with some settings replaced, by Kafka's names and in Kafka's notation.
+
+        Raises RefusedError with INVALID_CONFIG; the message names the setting.
+        """
+        changes: dict[str, float | bool | str] = {}
+        for name, value in values.items():
+            key = _KEYS.get(name)
+            if key is None:
+                raise _invalid(_unknown_or_not_built(name))
+            try:
+                parsed = key.parse(value)
+            except ValueError as error:
+                raise _invalid(f"Invalid value {value} for configuration {name}: {error}") from None
+            if key.attribute is not None:
+                changes[key.attribute] = parsed
+        # The table below pairs each attribute with a parser of its type.
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def effective_values(self) -> dict[str, str]:
+        """Return all supported settings, in Kafka's notation, sorted by name."""
+        return {name: key.format(self) for name, key in sorted(_KEYS.items())}
+
+
+class _Key(NamedTuple):
+    """How one setting is parsed and formatted."""
+
+    #: None for a setting with only one supported value.
+    attribute: str | None
+    parse: Callable[[str], float | bool | str]
+    format: Callable[[TopicConfig], str]
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _unknown_or_not_built(name: str) -> str:
+    if name in _NOT_BUILT:
+        return f"{name} is a setting of Kafka's that this broker does not have"
+    return f"Unknown topic config name: {name}"
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("Not a number") from None
+        if not low <= number <= high:
+            raise ValueError(f"Value must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _ratio(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("Not a number") from None
+    if not 0 <= number <= 1:
+        raise ValueError("Value must be between 0 and 1")
+    return number
+
+
+def _timestamp_type(value: str) -> bool:
+    if value not in {"CreateTime", "LogAppendTime"}:
+        raise ValueError("String must be one of: CreateTime, LogAppendTime")
+    return value == "LogAppendTime"
+
+
+def _cleanup_policy(value: str) -> str:
+    policies = [policy.strip() for policy in value.split(",")]
+    if not _CLEANUP_POLICIES.issuperset(policies):
+        raise ValueError("Entry must be one of: compact, delete")
+    return ",".join(dict.fromkeys(policies))
+
+
+def _only(allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value != allowed:
+            raise ValueError(f"this broker has only {allowed}")
+        return value
+
+    return parse
+
+
+_KEYS: dict[str, _Key] = {
+    "max.message.bytes": _Key(
+        "max_message_bytes", _integer(0, _MAX_INT32), lambda c: str(c.max_message_bytes)
+    ),
+    "message.timestamp.type": _Key(
+        "log_append_time",
+        _timestamp_type,
+        lambda c: "LogAppendTime" if c.log_append_time else "CreateTime",
+    ),
+    "message.timestamp.before.max.ms": _Key(
+        "message_timestamp_before_max_ms",
+        _integer(0, _MAX_INT64),
+        lambda c: str(c.message_timestamp_before_max_ms),
+    ),
+    "message.timestamp.after.max.ms": _Key(
+        "message_timestamp_after_max_ms",
+        _integer(0, _MAX_INT64),
+        lambda c: str(c.message_timestamp_after_max_ms),
+    ),
+    "min.insync.replicas": _Key(
+        "min_insync_replicas", _integer(1, _MAX_INT32), lambda c: str(c.min_insync_replicas)
+    ),
+    "cleanup.policy": _Key("cleanup_policy", _cleanup_policy, lambda c: c.cleanup_policy),
+    "segment.bytes": _Key(
+        "segment_bytes", _integer(1024**2, _MAX_INT32), lambda c: str(c.segment_bytes)
+    ),
+    "segment.ms": _Key("segment_ms", _integer(1, _MAX_INT64), lambda c: str(c.segment_ms)),
+    "segment.index.bytes": _Key(
+        "segment_index_bytes", _integer(4, _MAX_INT32), lambda c: str(c.segment_index_bytes)
+    ),
+    "index.interval.bytes": _Key(
+        "index_interval_bytes", _integer(0, _MAX_INT32), lambda c: str(c.index_interval_bytes)
+    ),
+    "flush.messages": _Key(
+        "flush_messages", _integer(1, _MAX_INT64), lambda c: str(c.flush_messages)
+    ),
+    "flush.ms": _Key("flush_ms", _integer(0, _MAX_INT64), lambda c: str(c.flush_ms)),
+    # Batches are stored as the producer compressed them.
+    "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
+    "retention.ms": _Key("retention_ms", _integer(-1, _MAX_INT64), lambda c: str(c.retention_ms)),
+    "retention.bytes": _Key(
+        "retention_bytes", _integer(-1, _MAX_INT64), lambda c: str(c.retention_bytes)
+    ),
+    "delete.retention.ms": _Key(
+        "delete_retention_ms", _integer(0, _MAX_INT64), lambda c: str(c.delete_retention_ms)
+    ),
+    "min.cleanable.dirty.ratio": _Key(
+        "min_cleanable_dirty_ratio", _ratio, lambda c: str(c.min_cleanable_dirty_ratio)
+    ),
+    "min.compaction.lag.ms": _Key(
+        "min_compaction_lag_ms", _integer(0, _MAX_INT64), lambda c: str(c.min_compaction_lag_ms)
+    ),
+}
+
+#: The other settings of Kafka's LogConfig, so that they are not reported as unknown.
+_NOT_BUILT = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "file.delete.delay.ms",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "message.downconversion.enable",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "segment.jitter.ms",
+        "unclean.leader.election.enable",
+    }
+)

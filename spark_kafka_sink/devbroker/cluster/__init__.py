@@ -1,0 +1,1 @@
+"""Topics, partitions and leaders of all the brokers of a cluster."""

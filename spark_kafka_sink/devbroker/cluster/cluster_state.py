@@ -1,0 +1,359 @@
+"""The state of a cluster: its brokers, topics, partitions, producer ids and coordinators.
+
+The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
+together with the partitions' logs. All brokers of a cluster share one state and one log for each
+partition. Leaders and in-sync replicas, and how both change when a broker stops, are as in Kafka
+(`leadership`), but nothing is copied, so no replica ever lags or is truncated.
+A request that changes many topics plans the changes (`change_topics`) and writes them to disk once.
+This module does not deal with requests: handlers call it and turn RefusedError into responses.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import Timers
+from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
+from spark_kafka_sink.devbroker.cluster.coordinator_leaders import CoordinatorLeaders, coordinates
+from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
+from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
+from spark_kafka_sink.devbroker.cluster.topics import Topics
+from spark_kafka_sink.devbroker.groups.group_coordinator import GroupCoordinator
+from spark_kafka_sink.devbroker.log.log_manager import LogManager
+from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
+from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.model import Node
+
+
+class ClusterState:
+    """Brokers, topics, producer ids, and the coordinators."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str | None = None,
+        settings: BrokerSettings | None = None,
+        data_dir: Path | None = None,
+    ) -> None:
+        """Start without brokers or topics; a missing cluster id is generated.
+
+        With a data directory the cluster must be opened before use.
+        """
+        self.settings = settings or BrokerSettings()
+        self.timers = Timers()
+        #: The logs of all partitions, internal topics included.
+        self.logs = LogManager(self.settings, self.timers, path=data_dir)
+        #: The running brokers, by id, with the address of their first listener.
+        self.nodes: dict[int, Node] = {}
+        #: The addresses of their other listeners, by the listener's name.
+        self.other_addresses: dict[str, dict[int, Node]] = {}
+        self._record = ClusterRecord(self.logs, cluster_id)
+        self._topics = Topics()
+        self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys())
+        self.transactions = TransactionCoordinator(
+            self.settings,
+            self.timers,
+            coordinator_epoch=self._coordinator_epoch,
+            # Looked up at each call, so that a test can replace the method.
+            new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
+            write_marker=self._write_marker,
+            log=self._coordinators.logs[TRANSACTION_STATE_TOPIC],
+        )
+        self._changed: set[Hashable] = set()
+        self.groups = GroupCoordinator(
+            self.settings,
+            self.timers,
+            changed=self.changed,
+            log=self._coordinators.logs[GROUP_METADATA_TOPIC],
+        )
+
+    # Storage.
+
+    def open(self, now: float) -> None:
+        """Load the contents of the data directory, if there is one. Raises OSError, ConfigError."""
+        self.timers.now = max(self.timers.now, now)
+        if not self.logs.is_durable:
+            return
+        stored = self.logs.open(now)
+        try:
+            self._record.open(stored, self._coordinators.logs)
+            self._load_topics()
+            for name, log in self._coordinators.logs.items():
+                log.open(self._record.internal_topic_ids[name], now)
+            self.logs.remove_strays()
+            self.transactions.load(now)
+            self.groups.load(self._topics.names, now)
+        except BaseException as error:
+            # Not an orderly close: some logs may not have been recovered yet.
+            self.logs.abandon()
+            self._forget()
+            if isinstance(error, CorruptRecordError | DecodeError):
+                raise ConfigError(f"the data directory cannot be read: {error}") from error
+            raise
+
+    def close(self, now: float) -> None:
+        """Close the data directory and discard all state; without one, do nothing.
+
+        Raises OSError.
+        """
+        if self.logs.is_durable:
+            try:
+                self.logs.close(now)
+            finally:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Discard all state; the next `open` starts from the data directory."""
+        self.timers.clear()
+        self.nodes.clear()
+        self._coordinators.clear()
+        self._topics.clear()
+
+    def _load_topics(self) -> None:
+        for kept in self._record.topics:
+            topic = Topic(
+                name=kept.name,
+                topic_id=kept.topic_id,
+                config=self.settings.topic_defaults.with_values(kept.configs),
+                overrides=dict(kept.configs),
+            )
+            for index, replicas in enumerate(kept.replicas):
+                log = self.logs.log(
+                    TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
+                )
+                # All replicas count as in sync; the first broker to start leads, in the next epoch.
+                leadership = Leadership(replicas, NO_LEADER, log.leader_epoch, replicas)
+                topic.partitions.append(
+                    Partition(topic=topic, index=index, leadership=leadership, log=log)
+                )
+            self._topics.add(topic)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._record.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that handles requests to the controller, -1 while none runs."""
+        return min(self.nodes, default=-1)
+
+    def nodes_at(self, listener: str) -> dict[int, Node]:
+        """Return all brokers, by id, with the addresses that clients of a listener use."""
+        here = self.other_addresses.get(listener, {})
+        return {node_id: here.get(node_id, node) for node_id, node in self.nodes.items()}
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, sorted by name."""
+        return sorted(self._topics, key=lambda topic: topic.name)
+
+    def topic(self, name: str) -> Topic | None:
+        """Return the topic with this name, or None."""
+        return self._topics.find(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic with this id (KIP-516), or None."""
+        return self._topics.find_by_id(topic_id)
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return a partition, or raise RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self._find(topic_partition)
+        if partition is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
+            )
+        return partition
+
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition exists."""
+        return self._find(topic_partition) is not None
+
+    def _find(self, topic_partition: TopicPartition) -> Partition | None:
+        topic = self._topics.find(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    @contextmanager
+    def change_topics(self) -> Iterator[TopicChanges]:
+        """Yield a plan of changes; the end of the `with` block writes and applies them.
+
+        The end of the block raises RefusedError with KAFKA_STORAGE_ERROR if they cannot be written.
+        After that, or any other error, nothing has changed.
+        """
+        changes = TopicChanges(
+            self._topics,
+            self.logs,
+            self._record,
+            brokers=self.nodes.keys(),
+            default_replication_factor=self.settings.default_replication_factor,
+            check_new_topic=self.groups.check_new_topic,
+            now=self.timers.now,
+        )
+        try:
+            yield changes
+            deleted = changes.commit()
+        except BaseException:
+            changes.discard()
+            raise
+        for topic in deleted:
+            for partition in topic.partitions:
+                self.changed(TopicPartition(topic.name, partition.index))
+        if deleted:
+            # Only now: deleting the records has freed disk space for this write.
+            self.groups.delete_topics({topic.name for topic in deleted})
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        config: TopicConfig,
+        overrides: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        assignments: Sequence[tuple[int, ...]] | None = None,
+    ) -> Topic:
+        """Create one topic; see `TopicChanges.create_topic`. Raises RefusedError."""
+        with self.change_topics() as changes:
+            return changes.create_topic(
+                name,
+                partitions=partitions,
+                config=config,
+                overrides=overrides,
+                replication_factor=replication_factor,
+                assignments=assignments,
+            )
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete one topic; see `TopicChanges.delete_topic`. Raises RefusedError."""
+        with self.change_topics() as changes:
+            changes.delete_topic(topic)
+
+    # Brokers that start and stop.
+
+    def register(self, node: Node, now: float) -> None:
+        """Record that a broker runs, and where; it leads only partitions without another leader."""
+        self.nodes[node.node_id] = node
+        self.elect(now)
+
+    def fence(self, node_id: int, now: float) -> None:
+        """Record that a broker has stopped, and elect other leaders where possible."""
+        if self.nodes.pop(node_id, None) is not None:
+            self.elect(now)
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """Return the broker that leads a partition, -1 for none.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._find_leadership(topic_partition).leader_id
+
+    def move_leader(self, topic_partition: TopicPartition, node_id: int, now: float) -> None:
+        """Make another in-sync replica the leader of a partition, internal topics included.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with INVALID_REPLICA_ASSIGNMENT if
+        the broker has no in-sync replica.
+        """
+        try:
+            moved = self._find_leadership(topic_partition).move_to(node_id)
+        except ValueError as error:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic_partition}: {error}"
+            ) from None
+        if moved and coordinates(topic_partition):
+            self._coordinator_moved(*topic_partition, now)
+        elif moved:
+            self._leader_moved(self.partition(topic_partition))
+
+    def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
+        if coordinates(topic_partition):
+            return self._coordinators.all(topic_partition.topic)[topic_partition.partition]
+        return self.partition(topic_partition).leadership
+
+    def elect(self, now: float) -> None:
+        """Elect a running leader for every partition that needs one and can have one."""
+        for topic in self._topics:
+            for partition in topic.partitions:
+                if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
+                    self._leader_moved(partition)
+        for name, index in self._coordinators.elect():
+            self._coordinator_moved(name, index, now)
+
+    def _leader_moved(self, partition: Partition) -> None:
+        partition.log.begin_leader_epoch(partition.leader_epoch)
+        self.changed(TopicPartition(partition.topic.name, partition.index))
+
+    def _coordinator_moved(self, topic: str, index: int, now: float) -> None:
+        if topic == GROUP_METADATA_TOPIC:
+            self.groups.moved(index, now)
+
+    # Coordinators.
+
+    def group_coordinator(self, group_id: str) -> int:
+        """Return the broker that coordinates a group, -1 while there is none."""
+        return self._coordinators.of(GROUP_METADATA_TOPIC, group_id).leader_id
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """Return the broker that coordinates a transactional id, -1 while there is none."""
+        return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_id
+
+    def check_group_coordinator(self, node_id: int, group_id: str) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the group."""
+        self._coordinators.check(GROUP_METADATA_TOPIC, group_id, node_id)
+
+    def check_transaction_coordinator(self, node_id: int, transactional_id: str) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the id."""
+        self._coordinators.check(TRANSACTION_STATE_TOPIC, transactional_id, node_id)
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
+
+    # Changes, markers and producer ids.
+
+    def changed(self, watched: Hashable) -> None:
+        """Record a change that requests may wait for, such as a partition that has grown."""
+        self._changed.add(watched)
+
+    def take_changed(self) -> set[Hashable]:
+        """Return what has changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+        """Write a transaction marker; a partition deleted in the meantime needs none."""
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self.groups.offsets.append_marker(topic_partition.partition, marker)
+        elif self.has(topic_partition):
+            partition = self.partition(topic_partition)
+            if partition.leader_id == NO_LEADER:
+                raise RefusedError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader"
+                )
+            partition.log.append_marker(marker)
+            self.changed(topic_partition)
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never used before.
+
+        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
+        """
+        return self._record.next_producer_id()

@@ -1,0 +1,222 @@
+"""The changes to topics that one request makes: planned, written to disk at once, then applied.
+
+The counterpart of Kafka's MetadataDelta, with the partitions' logs attached. An invalid change,
+such as a second topic of the same name, is rejected when it is planned; the other changes continue.
+A plan changes each topic of the cluster at most once. `commit` writes the whole plan to disk with
+one write; only then does it become visible. If the write fails, nothing has changed, and the logs
+that were created for the plan are removed: it is all or nothing.
+
+The logs of a new topic are created when it is planned, so that a disk without space for the logs of
+one topic rejects only that topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
+from spark_kafka_sink.devbroker.cluster.leadership import Leadership, place_replicas
+from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
+    from spark_kafka_sink.devbroker.cluster.topics import Topics
+    from spark_kafka_sink.devbroker.log.log_manager import LogManager
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+
+class TopicChanges:
+    """A plan of changes; `ClusterState.change_topics` creates, commits and discards it."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        logs: LogManager,
+        record: ClusterRecord,
+        *,
+        brokers: Collection[int],
+        default_replication_factor: int,
+        check_new_topic: Callable[[], None],
+        now: float,
+    ) -> None:
+        """Start with an empty plan; `brokers` are the ids of the running brokers.
+
+        `check_new_topic` raises RefusedError as long as a new topic could inherit data of a deleted
+        one with the same name.
+        """
+        self._topics = topics
+        self._logs = logs
+        self._record = record
+        self._brokers = brokers
+        self._default_replication_factor = default_replication_factor
+        self._check_new_topic = check_new_topic
+        self._now = now
+        #: The topics as planned, by name; None for one to delete.
+        self._planned: dict[str, Topic | None] = {}
+        self._new_by_collision_key: dict[str, Topic] = {}
+        #: Partitions whose logs were created for the plan.
+        self._made: list[Partition] = []
+
+    def check_new_topic_name(self, name: str) -> None:
+        """Raise RefusedError unless a topic with this name may be created.
+
+        The code is INVALID_TOPIC_EXCEPTION (invalid, or colliding with another topic's name),
+        TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may create.
+        """
+        if name == CLUSTER_METADATA_TOPIC:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+            )
+        validate_topic_name(name)
+        existing = self._topics.find_colliding(name)
+        if existing is None:
+            existing = self._new_by_collision_key.get(collision_key(name))
+        if existing is None:
+            return
+        if existing.name == name:
+            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {existing.name}",
+        )
+
+    def check_replication_factor(self, replication_factor: int) -> None:
+        """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
+        if replication_factor > len(self._brokers):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replication_factor} time(s): "
+                f"{len(self._brokers)} broker(s) run.",
+            )
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        config: TopicConfig,
+        overrides: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        assignments: Sequence[tuple[int, ...]] | None = None,
+    ) -> Topic:
+        """Plan a new topic, by default with its partitions spread over the brokers.
+
+        `overrides` are those settings of `config` that were set for this topic. Each partition gets
+        `replication_factor` replicas (by default that of the settings), or those of `assignments`,
+        the preferred leader first.
+
+        Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
+        below 1, with INVALID_REPLICATION_FACTOR for more replicas than there are brokers, and with
+        KAFKA_STORAGE_ERROR.
+        """
+        self.check_new_topic_name(name)
+        if partitions < 1:
+            raise RefusedError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        self._check_new_topic()
+        if assignments is None:
+            if replication_factor is None:
+                replication_factor = self._default_replication_factor
+            assignments = self._place(range(partitions), replication_factor)
+        topic = Topic(
+            name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
+        )
+        topic.partitions.extend(self._new_partitions(topic, assignments))
+        self._planned[name] = topic
+        self._new_by_collision_key[collision_key(name)] = topic
+        return topic
+
+    def add_partitions(
+        self, topic: Topic, count: int, assignments: Sequence[tuple[int, ...]] | None = None
+    ) -> None:
+        """Plan to grow a topic to `count` partitions; `assignments` are the new ones' replicas.
+
+        Raises RefusedError with INVALID_REPLICATION_FACTOR or KAFKA_STORAGE_ERROR.
+        """
+        indexes = range(len(topic.partitions), count)
+        places = assignments or self._place(indexes, topic.replication_factor)
+        made = self._new_partitions(topic, places)
+        self._planned[topic.name] = replace(topic, partitions=[*topic.partitions, *made])
+
+    def configure_topic(
+        self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
+    ) -> None:
+        """Plan to replace a topic's settings; `overrides` are those that were set explicitly."""
+        self._planned[topic.name] = replace(topic, config=config, overrides=dict(overrides))
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Plan to delete a topic and its records; files may be removed later."""
+        self._planned[topic.name] = None
+
+    def commit(self) -> list[Topic]:
+        """Write the plan to disk and apply it; return the deleted topics.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        if self._planned:
+            self._record.write_topics(self._planned)
+        self._made.clear()
+        deleted: list[Topic] = []
+        for name, planned in self._planned.items():
+            topic = self._topics.find(name)
+            if topic is None:
+                if planned is not None:
+                    self._topics.add(planned)
+            elif planned is None:
+                self._topics.remove(topic)
+                deleted.append(topic)
+            else:
+                topic.partitions.extend(planned.partitions[len(topic.partitions) :])
+                topic.overrides = planned.overrides
+                if topic.config != planned.config:
+                    topic.config = planned.config
+                    for partition in topic.partitions:
+                        self._logs.configure(_topic_partition(partition), topic.config, self._now)
+        self._logs.delete(_topic_partition(each) for topic in deleted for each in topic.partitions)
+        return deleted
+
+    def discard(self) -> None:
+        """Remove the logs that were created for the plan."""
+        self._logs.delete(map(_topic_partition, self._made))
+
+    def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
+        """Spread partitions over the running brokers."""
+        self.check_replication_factor(replication_factor)
+        brokers = sorted(self._brokers)
+        return [place_replicas(index, replication_factor, brokers) for index in indexes]
+
+    def _new_partitions(
+        self, topic: Topic, assignments: Sequence[tuple[int, ...]]
+    ) -> list[Partition]:
+        """Create a topic's next partitions; after an error their logs are removed again."""
+        before = len(self._made)
+        try:
+            with refused_if_disk_fails(f"logs of {topic.name} cannot be made"):
+                for index, replicas in enumerate(assignments, start=len(topic.partitions)):
+                    leadership = Leadership.begin(replicas, self._brokers)
+                    log = self._logs.log(
+                        TopicPartition(topic.name, index), topic.topic_id, topic.config, self._now
+                    )
+                    self._made.append(
+                        Partition(topic=topic, index=index, leadership=leadership, log=log)
+                    )
+        except RefusedError:
+            self._logs.delete(map(_topic_partition, self._made[before:]))
+            del self._made[before:]
+            raise
+        return self._made[before:]
+
+
+def _topic_partition(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic.name, partition.index)

@@ -1,0 +1,1 @@
+"""The coordinator of consumer groups: members, rebalances and committed offsets."""

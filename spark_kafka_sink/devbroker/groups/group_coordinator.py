@@ -1,0 +1,272 @@
+"""The coordinator of classic consumer groups, which handles the requests of their members.
+
+The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`.
+JoinGroup and SyncGroup wait for the other members: they return `Parked`, whose response is set
+later, possibly by a timer. Offsets are in `group_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.base.parked import Parked
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
+from spark_kafka_sink.devbroker.groups.group_answers import join_error, synced
+from spark_kafka_sink.devbroker.groups.group_joins import GroupJoins
+from spark_kafka_sink.devbroker.groups.group_log import replay_groups
+from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
+from spark_kafka_sink.devbroker.groups.group_rebalances import GroupRebalances
+from spark_kafka_sink.devbroker.groups.group_state import GroupState
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Iterable
+
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.base.timers import Timers
+    from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
+    from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
+    from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """The coordinator of all groups."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        *,
+        changed: Callable[[Hashable], None],
+        log: CoordinatorLog,
+    ) -> None:
+        """Start without groups; `changed` is called with parked requests that have a response."""
+        self._settings = settings
+        self._groups: dict[str, ClassicGroup] = {}
+        self._log = log
+        self.offsets = GroupOffsets(log)
+        self._rebalances = GroupRebalances(settings, timers, changed=changed, log=log)
+        self._joins = GroupJoins(settings, self._rebalances)
+
+    def load(self, topics: Collection[str], now: float) -> None:
+        """Replace all groups by those in the log; every member's session starts anew.
+
+        Offsets of other topics than `topics` are left over from deleted topics, and are deleted
+        (GroupCoordinatorShard.replay).
+        """
+        self._groups = replay_groups(self._log, self.offsets)
+        self.delete_topics(self.offsets.topics().difference(topics))
+        for group in self._groups.values():
+            for member in group.members.values():
+                self._rebalances.restart_session(group, member, now)
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        """Return a group, or None."""
+        return self._groups.get(group_id)
+
+    def all(self) -> list[ClassicGroup]:
+        """Return all groups in the order of their creation."""
+        return list(self._groups.values())
+
+    def get_or_create(self, group_id: str) -> ClassicGroup:
+        """Return a group, creating an empty one if needed."""
+        return self._groups.setdefault(group_id, ClassicGroup(group_id))
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group and its offsets.
+
+        Raises RefusedError with GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP or NOT_COORDINATOR.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        if group.state is not GroupState.EMPTY:
+            raise RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+        self.offsets.delete_group(group_id)
+        group.transition_to(GroupState.DEAD)
+        del self._groups[group_id]
+
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Delete all offsets of deleted topics.
+
+        If the log cannot be written now, `check_new_topic` or the next `load` does it.
+        """
+        self.offsets.delete_topics(topics)
+        try:
+            self.offsets.write_deletions()
+        except RefusedError as refused:
+            logger.warning("offsets of deleted topics are deleted on disk later: %s", refused)
+
+    def check_new_topic(self) -> None:
+        """Make sure that offsets of a deleted topic cannot apply to a new one of the same name.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self.offsets.write_deletions()
+        except RefusedError as refused:
+            raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, refused.message) from refused
+
+    def moved(self, partition: int, now: float) -> None:
+        """Fail the requests that wait for groups of a partition: its coordinator has moved.
+
+        The groups do not change (Kafka reads them back from the log, and may lose members that have
+        just joined); their members have a session timeout to come back (ClassicGroup.onUnloaded).
+        """
+        for group_id, group in self._groups.items():
+            if coordinator_partition(group_id) != partition:
+                continue
+            for member in group.members.values():
+                if member.awaiting_join is not None:
+                    response = join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
+                    self._rebalances.complete_join_of(group, member, response, now)
+                self._rebalances.complete_sync(group, member, ErrorCode.NOT_COORDINATOR, now)
+
+    # Joining.
+
+    def join(
+        self, request: JoinGroupRequest, client: JoiningClient, now: float
+    ) -> Parked[JoinGroupResponse]:
+        """Add a member, or let it rejoin. Raises RefusedError."""
+        _check_group_id(request.group_id)
+        if not (
+            self._settings.group_min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= self._settings.group_max_session_timeout_ms
+        ):
+            raise RefusedError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"a session timeout of {request.session_timeout_ms} ms is not within "
+                f"{self._settings.group_min_session_timeout_ms} to "
+                f"{self._settings.group_max_session_timeout_ms}",
+            )
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise _unknown_member(request.group_id, request.member_id)
+            group = self.get_or_create(request.group_id)
+        return self._joins.join(group, request, client, now)
+
+    # The assignment.
+
+    def sync(self, request: SyncGroupRequest, now: float) -> Parked[SyncGroupResponse]:
+        """Return a member's part of the assignment, once the leader has sent it.
+
+        Raises RefusedError.
+        """
+        group, member = self._find_member(request)
+        if (
+            request.protocol_type is not None
+            and request.protocol_type != group.protocol_type
+            and group.protocol_type is not None
+        ) or (
+            request.protocol_name is not None
+            and request.protocol_name != group.protocol_name
+            and group.protocol_name is not None
+        ):
+            raise RefusedError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {group.group_id!r} uses {group.protocol_type} {group.protocol_name}",
+            )
+        parked: Parked[SyncGroupResponse] = Parked()
+        _check_not_rebalancing(group)
+        self._rebalances.received_sync(group, member)
+        if group.state is GroupState.STABLE:
+            parked.response = synced(group, member)
+            return parked
+        member.awaiting_sync = parked
+        if group.leader_id == member.member_id:
+            assignments = {a.member_id: a.assignment for a in request.assignments}
+            for each in group.members.values():
+                each.assignment = assignments.get(each.member_id, b"")
+            self._rebalances.assigned(group, now)
+        return parked
+
+    def _find_member(
+        self, request: SyncGroupRequest | HeartbeatRequest
+    ) -> tuple[ClassicGroup, Member]:
+        """Return a group and a member of its current generation. Raises RefusedError."""
+        _check_group_id(request.group_id)
+        group = self._groups.get(request.group_id)
+        if group is None or not group.members:
+            raise _unknown_member(request.group_id, request.member_id)
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise RefusedError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {group.group_id!r} has generation {group.generation_id}, not "
+                f"{request.generation_id}",
+            )
+        return group, member
+
+    # Sessions.
+
+    def heartbeat(self, request: HeartbeatRequest, now: float) -> None:
+        """Restart a member's session.
+
+        Raises RefusedError, with REBALANCE_IN_PROGRESS for a member that must rejoin.
+        """
+        group, member = self._find_member(request)
+        self._rebalances.restart_session(group, member, now)
+        _check_not_rebalancing(group)
+
+    def leave(
+        self, group_id: str, members: Iterable[MemberIdentity], now: float
+    ) -> list[ErrorCode]:
+        """Remove members; return an error code for each. Raises RefusedError."""
+        _check_group_id(group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            raise _unknown_member(group_id, "")
+        codes = [self._leave_one(group, member) for member in members]
+        if ErrorCode.NONE in codes:
+            if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+                self._rebalances.rebalance_or_complete(group, now)
+            else:
+                self._rebalances.maybe_complete_join(group, now)
+        return codes
+
+    def _leave_one(self, group: ClassicGroup, leaving: MemberIdentity) -> ErrorCode:
+        member_id = leaving.member_id
+        if not member_id:
+            # Administrators remove static members by instance id.
+            member_id = group.static_members.get(leaving.group_instance_id or "", "")
+        elif member_id in group.pending_members:
+            group.remove(member_id)
+            return ErrorCode.NONE
+        try:
+            member = group.check_member(member_id, leaving.group_instance_id)
+        except RefusedError as refused:
+            return refused.error_code
+        self._rebalances.remove(group, member)
+        return ErrorCode.NONE
+
+    def restart_session(self, group: ClassicGroup, member: Member, now: float) -> None:
+        """Restart a member's session: an offset commit counts as a heartbeat."""
+        self._rebalances.restart_session(group, member, now)
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
+
+
+def _unknown_member(group_id: str, member_id: str) -> RefusedError:
+    return RefusedError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has no member {member_id!r}"
+    )
+
+
+def _check_not_rebalancing(group: ClassicGroup) -> None:
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise RefusedError(
+            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is being rebalanced"
+        )

@@ -1,0 +1,194 @@
+"""The offsets of groups: those that are committed, and those pending in a transaction.
+
+The counterpart of Kafka's OffsetMetadataManager. A transaction's offsets are stored separately,
+under its producer id; its end applies or discards them. To a transaction the offsets are partitions
+like any others, those of __consumer_offsets, each with its producer state. With a durable log
+(`coordinator_log`) the log holds the producer state, and offsets are written to it before they
+apply. Offsets do not expire. Those of a deleted topic are removed at once, and from the log
+as soon as it can be written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.groups.group_log import encode_deleted_group, encode_offsets
+from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.model import ProducerIdAndEpoch
+
+#: The offset in the response if none is committed.
+NO_OFFSET = -1
+
+
+class GroupOffsets:
+    """The offsets of all groups."""
+
+    def __init__(self, log: CoordinatorLog) -> None:
+        """Start without offsets."""
+        self._log = log
+        self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        #: By partition of __consumer_offsets.
+        self._producer_states: dict[int, ProducerStateManager] = defaultdict(ProducerStateManager)
+        #: By producer id, then group.
+        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = defaultdict(
+            dict
+        )
+        #: Offsets that were removed, by group, but not from the log yet.
+        self._unwritten: dict[str, set[TopicPartition]] = {}
+
+    def clear(self) -> None:
+        """Remove all offsets."""
+        self._committed.clear()
+        self._pending.clear()
+        self._unwritten.clear()
+
+    def replay(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        committed: CommittedOffset | None,
+        producer_id: int,
+    ) -> None:
+        """Apply an offset from the log; None deletes it.
+
+        The offset of a producer applies once its transaction is committed; see `replay_end`.
+        """
+        if producer_id != NO_PRODUCER_ID and committed is not None:
+            self._pending[producer_id].setdefault(group_id, {})[partition] = committed
+        elif committed is not None:
+            self._committed.setdefault(group_id, {})[partition] = committed
+        elif group_id in self._committed:
+            self._committed[group_id].pop(partition, None)
+            if not self._committed[group_id]:
+                del self._committed[group_id]
+
+    def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """Apply a transaction marker from the log of a __consumer_offsets partition."""
+        self._end(index, producer_id, committed=committed)
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        pending = (group for groups in self._pending.values() for group in groups)
+        return {*self._committed, *pending}
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return a group's offsets."""
+        return self._committed.get(group_id, {})
+
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, now_ms: int
+    ) -> None:
+        """Commit offsets of a group. Raises RefusedError; then nothing has changed."""
+        if self._log.is_durable:
+            records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
+            self._log.append(group_id, records, now_ms=now_ms)
+        self._committed.setdefault(group_id, {}).update(offsets)
+        self._unwritten.get(group_id, set()).difference_update(offsets)
+
+    def producer_state(self, group_id: str) -> ProducerStateManager:
+        """Return the state of the producers that commit offsets of a group."""
+        index = coordinator_partition(group_id)
+        if self._log.is_durable:
+            return self._log.partition(index).producer_state
+        return self._producer_states[index]
+
+    def commit_in_transaction(
+        self,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        now_ms: int,
+    ) -> None:
+        """Store offsets that apply once the producer's transaction is committed."""
+        if self._log.is_durable:
+            records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
+            self._log.append(group_id, records, now_ms=now_ms, producer=producer)
+        else:
+            self.producer_state(group_id).update(
+                ProducerBatchInfo(producer.producer_id, producer.epoch, NO_SEQUENCE, 1, True),
+                first_offset=0,
+                timestamp=now_ms,
+            )
+        self._pending[producer.producer_id].setdefault(group_id, {}).update(offsets)
+
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """Return the partitions whose offsets an open transaction may change."""
+        return frozenset(
+            partition for groups in self._pending.values() for partition in groups.get(group_id, ())
+        )
+
+    def append_marker(self, partition: int, marker: TransactionMarker) -> None:
+        """End a transaction for the groups of a __consumer_offsets partition.
+
+        Its offsets are applied or discarded. Raises RefusedError as
+        `ProducerStateManager.validate_marker`.
+        """
+        if self._log.is_durable:
+            self._log.partition(partition).append_marker(marker)
+        else:
+            state = self._producer_states[partition]
+            state.validate_marker(marker)
+            state.end_transaction(marker)
+        self._end(partition, marker.producer_id, committed=marker.committed)
+
+    def _end(self, index: int, producer_id: int, *, committed: bool) -> None:
+        pending = self._pending.get(producer_id, {})
+        for group_id in sorted(pending):
+            if coordinator_partition(group_id) == index:
+                offsets = pending.pop(group_id)
+                if committed:
+                    self._committed.setdefault(group_id, {}).update(offsets)
+        if not pending:
+            self._pending.pop(producer_id, None)
+
+    def topics(self) -> set[str]:
+        """Return the topics with committed offsets."""
+        return {partition.topic for offsets in self._committed.values() for partition in offsets}
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group with all its offsets. Raises RefusedError; then nothing has changed."""
+        if self._log.is_durable:
+            gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
+            records = _encode_gone(group_id, gone)
+            self._log.append(group_id, [*records, encode_deleted_group(group_id)])
+        self._committed.pop(group_id, None)
+        self._unwritten.pop(group_id, None)
+        for pending in self._pending.values():
+            pending.pop(group_id, None)
+
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Remove the offsets of deleted topics; call `write_deletions` afterwards."""
+        for group_id, committed in self._committed.items():
+            gone = {partition for partition in committed if partition.topic in topics}
+            for partition in gone:
+                del committed[partition]
+            if gone:
+                self._unwritten.setdefault(group_id, set()).update(gone)
+
+    def write_deletions(self) -> None:
+        """Write the removed offsets to the log. Raises RefusedError; some may be written then."""
+        for group_id, gone in list(self._unwritten.items()):
+            self._log.append(group_id, _encode_gone(group_id, gone))
+            del self._unwritten[group_id]
+
+
+def _encode_gone(
+    group_id: str, partitions: Iterable[TopicPartition]
+) -> list[tuple[bytes, bytes | None]]:
+    gone = ((partition, None) for partition in sorted(partitions))
+    return encode_offsets(group_id, gone, now_ms=0)

@@ -1,0 +1,201 @@
+"""The log that stores a coordinator's state: an internal topic, in Kafka's format.
+
+It exists only if the cluster has a data directory; otherwise a coordinator's state is in memory
+alone. A record is on disk before the request is acknowledged, and is read back when the directory
+is opened. A partition is created with its first record. Clients do not see these topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.base.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
+)
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
+from spark_kafka_sink.errors import CorruptRecordError, DecodeError
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID,
+    NO_PRODUCER_ID_AND_EPOCH,
+    NO_SEQUENCE,
+    TopicPartition,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    Record,
+    decode_control_record,
+    decode_record_batch,
+)
+from spark_kafka_sink.record.record_batch import decode_header
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.devbroker.log.log_manager import LogManager
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+    from spark_kafka_sink.model import ProducerIdAndEpoch
+
+    #: Key and value; None is a tombstone.
+    KeyValue = tuple[bytes, bytes | None]
+
+_TRANSACTIONAL = 0x10
+#: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
+_CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
+#: The consequence of losing a partition.
+_BEGIN_ANEW = {
+    GROUP_METADATA_TOPIC: "its groups then have no committed offsets",
+    TRANSACTION_STATE_TOPIC: "its transactional ids then begin anew, what they had open stays so",
+}
+
+
+class CoordinatorBatch(NamedTuple):
+    """A batch of a coordinator's log, as it is read back."""
+
+    #: The partition of __consumer_offsets or __transaction_state.
+    partition: int
+    records: list[Record]
+    #: -1 if the batch belongs to no transaction.
+    producer_id: int
+    #: For a marker, whether it commits the producer's transaction; None for other batches.
+    committed: bool | None
+
+
+class CoordinatorLog:
+    """The log of one internal topic."""
+
+    def __init__(self, logs: LogManager, topic: str, leader_epoch: Callable[[int], int]) -> None:
+        """Store partitions in `logs`; `leader_epoch` returns the leader epoch of a partition."""
+        self.topic = topic
+        self._logs = logs
+        self._leader_epoch = leader_epoch
+        self._topic_id: uuid.UUID | None = None
+        self._partitions: dict[int, PartitionLog] = {}
+        self._latest_ms = 0
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the log stores anything at all."""
+        return self._logs.is_durable
+
+    def open(self, topic_id: uuid.UUID, now: float) -> None:
+        """Open the existing partitions."""
+        self._partitions.clear()
+        self._topic_id = topic_id
+        self._latest_ms = int(now * 1000)
+        if self._logs.data is not None:
+            for index in self._logs.data.partitions(self.topic):
+                self._open_partition(index)
+
+    def leader_epochs(self) -> dict[int, int]:
+        """Return the latest leader epoch of each existing partition."""
+        return {index: log.leader_epoch for index, log in self._partitions.items()}
+
+    def partition(self, index: int) -> PartitionLog:
+        """Return a partition's log, creating it if needed.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR if it cannot be created.
+        """
+        log = self._partitions.get(index)
+        if log is None:
+            with refused_if_disk_fails(f"{self.topic}-{index} cannot be made"):
+                log = self._open_partition(index)
+        return log
+
+    def _open_partition(self, index: int) -> PartitionLog:
+        if self._topic_id is None:
+            raise RuntimeError(f"{self.topic} has not been opened")
+        log = self._partitions[index] = self._logs.log(
+            TopicPartition(self.topic, index), self._topic_id, _CONFIG, self._latest_ms / 1000
+        )
+        return log
+
+    def append(
+        self,
+        key: str,
+        records: Sequence[KeyValue],
+        *,
+        now_ms: int | None = None,
+        producer: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH,
+    ) -> None:
+        """Write records about a group or transactional id, if the log is durable.
+
+        With a `producer` they belong to its transaction. Raises RefusedError if they cannot be
+        written; a disk failure becomes NOT_COORDINATOR, which makes clients retry
+        (TransactionStateManager.appendTransactionToLog, CoordinatorOperationExceptionHelper).
+        """
+        if not self.is_durable or not records:
+            return
+        index = coordinator_partition(key)
+        self._latest_ms = now_ms = max(self._latest_ms, now_ms or 0)
+        batch = memoryview(
+            build_batch(
+                [Record(offset, now_ms, *record) for offset, record in enumerate(records)],
+                base_offset=0,
+                last_offset_delta=len(records) - 1,
+                attributes=_TRANSACTIONAL if producer.is_valid else 0,
+                base_timestamp=now_ms,
+                max_timestamp=now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=NO_SEQUENCE,
+            )
+        )
+        try:
+            log = self.partition(index)
+            epoch = self._leader_epoch(index)
+            if epoch > log.leader_epoch:
+                log.begin_leader_epoch(epoch)
+            log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+        except RefusedError as refused:
+            if refused.error_code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            raise RefusedError(ErrorCode.NOT_COORDINATOR, refused.message) from refused
+
+    def replay(self, apply: Callable[[CoordinatorBatch], None]) -> None:
+        """Call `apply` with every batch, partition by partition.
+
+        Raises CorruptRecordError for a batch that cannot be read or applied; the error names the
+        file and says how to recover.
+        """
+        for index, log in sorted(self._partitions.items()):
+            for segment in log.segments:
+                position = 0
+                try:
+                    for span in segment.spans():
+                        position = span.position
+                        end = position + span.size_in_bytes
+                        (batch,) = segment.records.read(position, end)
+                        _apply(index, batch, apply)
+                        position = end
+                    if position < segment.size_in_bytes:
+                        raise _not_a_batch()
+                except (CorruptRecordError, DecodeError) as error:
+                    raise CorruptRecordError(
+                        f"{segment.records.place}, byte {position}: {error}. Restore the file from "
+                        f"a copy, or move the directory of {self.topic}-{index} away: "
+                        f"{_BEGIN_ANEW[self.topic]}. If you start again without that, the file is "
+                        "cut off there, and what follows in it is lost"
+                    ) from error
+
+
+def _apply(index: int, batch: memoryview, apply: Callable[[CoordinatorBatch], None]) -> None:
+    decoded = decode_record_batch(batch)
+    header = decoded.header
+    committed = None
+    if header.is_control:
+        if not decoded.records:
+            return
+        control = decode_control_record(decoded.records[0])
+        committed = control.type == ControlRecordType.COMMIT
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    apply(CoordinatorBatch(index, decoded.records, producer_id, committed))
+
+
+def _not_a_batch() -> CorruptRecordError:
+    return CorruptRecordError("what follows is no record batch")

@@ -1,0 +1,357 @@
+"""All logs of a cluster: where they are stored, and their periodic maintenance.
+
+The counterpart of Kafka's LogManager. Without a data directory logs are in memory. With one, `open`
+locks the directory, `close` releases it, and in between:
+
+- recovery points are written every minute (log.flush.offset.checkpoint.interval.ms);
+- logs are flushed when their `flush.ms` have passed;
+- the start of a log is written as soon as it changes.
+
+A failure for one log is logged, and retried the next time; the other logs are still handled.
+
+In memory and on disk alike, old segments are deleted every five minutes
+(log.retention.check.interval.ms), logs with enough new records are compacted every 15 seconds
+(log.cleaner.backoff.ms), and expired producers are removed every ten minutes
+(producer.id.expiration.check.interval.ms). After a jump of the clock each of these waits for a full
+interval again; none of them wakes an idle broker in memory.
+
+After anything but a successful `close`, `open` recovers every log from its recovery point.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
+from spark_kafka_sink.devbroker.log.log_loader import load_log
+from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
+from spark_kafka_sink.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.base.timers import Timer, Timers
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.storage.data_directory import StoredCluster
+    from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_RESTORE = "To have them back, stop the broker and restore the file from a copy."
+#: What is lost with the end of a file, by topic.
+_LOST = {
+    GROUP_METADATA_TOPIC: f"Later commits of its groups are lost: see where they go on. {_RESTORE}",
+    TRANSACTION_STATE_TOPIC: f"Later steps of its transactional ids are lost. {_RESTORE}",
+}
+_CHECKPOINT_INTERVAL_MS = 60_000
+_MIN_FLUSH_INTERVAL_MS = 10
+_RETENTION_INTERVAL_SECONDS = 300.0
+_CLEANER_INTERVAL_SECONDS = 15.0
+
+
+class LogManager:
+    """The logs of all partitions."""
+
+    def __init__(
+        self, settings: BrokerSettings, timers: Timers, *, path: Path | None = None
+    ) -> None:
+        """Manage logs in memory, or in a directory."""
+        self._settings = settings
+        self._timers = timers
+        self._path = path
+        self._data: DataDirectory | None = None
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._clean = True
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._flush_timer: Timer | None = None
+        self._cleans_up = False
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether logs are stored in a directory."""
+        return self._path is not None
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that have a log, including those of internal topics."""
+        return set(self._logs)
+
+    @property
+    def data(self) -> DataDirectory | None:
+        """The directory, while it is open."""
+        return self._data
+
+    def open(self, now: float) -> StoredCluster | None:
+        """Lock the directory; return the cluster stored in it. Raises OSError, ConfigError."""
+        if self._path is None:
+            return None
+        data = DataDirectory(self._path)
+        try:
+            stored = data.read_cluster()
+            self._recovery_points = data.read_recovery_points()
+            self._log_starts = data.read_log_starts()
+            self._cleaner_offsets = data.read_cleaner_offsets()
+            self._clean = data.take_clean_shutdown()
+        except BaseException:
+            data.close()
+            raise
+        self._data = data
+        self._schedule_checkpoint(now)
+        return stored
+
+    def close(self, now: float) -> None:
+        """Flush and close every log, and release the directory.
+
+        Raises OSError if that fails for any of them; then the next `open` recovers all logs.
+        """
+        data, self._data = self._data, None
+        if data is None:
+            return
+        # `ClusterState` clears the timers whenever it closes the logs.
+        self._cleans_up = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        try:
+            failed = self._each_log("cannot be closed", lambda log: log.close(int(now * 1000)))
+            if failed is not None:
+                raise failed
+            self._checkpoint(data)
+            data.mark_clean_shutdown()
+        finally:
+            self._logs.clear()
+            data.close()
+
+    def abandon(self) -> None:
+        """Release the directory as it is; the next `open` recovers all logs."""
+        data, self._data = self._data, None
+        self._cleans_up = False
+        self._logs.clear()
+        if data is not None:
+            data.close()
+
+    def log(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now: float
+    ) -> PartitionLog:
+        """Open the log of a partition, or create it. Raises OSError."""
+        if self._data is None:
+            log = PartitionLog(config=config)
+        else:
+            now_ms = int(now * 1000)
+            directory = self._data.log_directory(topic_partition, topic_id)
+            loaded = load_log(
+                directory,
+                config,
+                log_start_offset=self._log_starts.get(topic_partition, 0),
+                recovery_point=self._recovery_points.get(topic_partition, 0),
+                clean=self._clean,
+                now_ms=now_ms,
+                producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+            )
+            if loaded.truncated_bytes:
+                logger.warning(
+                    "%s was cut off, %d bytes that are no valid batches. %s",
+                    loaded.truncated_at,
+                    loaded.truncated_bytes,
+                    _LOST.get(topic_partition.topic, "Records behind that are lost."),
+                )
+            log = PartitionLog(config=config, directory=directory, loaded=loaded, now_ms=now_ms)
+            log.first_dirty_offset = self._cleaner_offsets.get(topic_partition, 0)
+        self._logs[topic_partition] = log
+        self._schedule_flush(config, now)
+        if not self._cleans_up:
+            self._cleans_up = True
+            self._repeat(_RETENTION_INTERVAL_SECONDS, self.delete_old_segments)
+            self._repeat(_CLEANER_INTERVAL_SECONDS, self.clean)
+            interval_ms = self._settings.producer_id_expiration_check_interval_ms
+            self._repeat(interval_ms / 1000, self.expire_producers)
+        return log
+
+    def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Delete logs; files that cannot be removed now are removed later."""
+        present = []
+        for topic_partition in topic_partitions:
+            if self._logs.pop(topic_partition, None) is not None:
+                present.append(topic_partition)
+            self._recovery_points.pop(topic_partition, None)
+            self._log_starts.pop(topic_partition, None)
+            self._cleaner_offsets.pop(topic_partition, None)
+        self._delete_files(present)
+
+    def _delete_files(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        if self._data is not None:
+            for error in self._data.delete_logs(topic_partitions):
+                logger.warning("files of deleted topics are left and removed later: %s", error)
+
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
+        """Change the settings of a log."""
+        self._logs[topic_partition].config = config
+        self._schedule_flush(config, now)
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, RefusedError]:
+        """Move the starts of logs for good; return an error for each that could not be moved.
+
+        Whole segments are removed first, which needs no disk space. If that fails, the log fails
+        with KAFKA_STORAGE_ERROR. The other starts are stored with one write; if it fails, they all
+        fail.
+        """
+        failed: dict[TopicPartition, RefusedError] = {}
+        starts: dict[TopicPartition, int] = {}
+        for topic_partition, offset in offsets.items():
+            log = self._logs[topic_partition]
+            try:
+                with refused_if_disk_fails(f"records of {topic_partition} cannot be deleted"):
+                    log.delete_segments_before(offset)
+            except RefusedError as refused:
+                failed[topic_partition] = refused
+            else:
+                if offset > log.log_start_offset:
+                    starts[topic_partition] = offset
+        try:
+            if self._data is not None and starts:
+                with refused_if_disk_fails("the starts of logs cannot be written down"):
+                    self._write_log_starts(self._data, starts)
+        except RefusedError as refused:
+            return failed | dict.fromkeys(starts, refused)
+        for topic_partition, offset in starts.items():
+            self._logs[topic_partition].delete_records(offset)
+        return failed
+
+    def delete_old_segments(self, now: float) -> None:
+        """Delete segments that exceed the topics' retention (LogManager.cleanupLogs)."""
+
+        def delete(log: PartitionLog) -> None:
+            if log.config.deletes:
+                count = log.delete_old_segments(int(now * 1000))
+                if count:
+                    logger.info("%d segments from %d on are deleted", count, log.log_start_offset)
+
+        self._each_log("old segments cannot be deleted", delete)
+        self.remove_strays()
+
+    def clean(self, now: float) -> None:
+        """Compact the logs that need it (LogCleaner)."""
+        now_ms = int(now * 1000)
+        cleaned = False
+        for topic_partition, log in self._logs.items():
+            try:
+                if not log.config.compact or not needs_cleaning(log, now_ms):
+                    continue
+                clean(log, now_ms)
+            except (OSError, CorruptRecordError) as error:
+                logger.warning("%s cannot be compacted: %s", topic_partition, error)
+                continue
+            self._cleaner_offsets[topic_partition] = log.first_dirty_offset
+            cleaned = True
+        if cleaned and self._data is not None:
+            try:
+                self._data.write_cleaner_offsets(self._cleaner_offsets)
+            except OSError as error:
+                logger.warning("how far logs are compacted cannot be written: %s", error)
+
+    def expire_producers(self, now: float) -> None:
+        """Remove producers that have been idle for too long (PeriodicProducerExpirationCheck)."""
+        for log in self._logs.values():
+            log.producer_state.remove_expired(
+                int(now * 1000), self._settings.producer_id_expiration_ms
+            )
+
+    def _each_log(self, problem: str, action: Callable[[PartitionLog], None]) -> OSError | None:
+        """Apply an action to every log; log all errors and return the last one."""
+        failed = None
+        for topic_partition, log in list(self._logs.items()):
+            try:
+                action(log)
+            except OSError as error:
+                logger.warning("%s: %s: %s", topic_partition, problem, error)
+                failed = error
+        return failed
+
+    def _repeat(self, interval: float, action: Callable[[float], None]) -> None:
+        def run(then: float) -> None:
+            self._repeat(interval, action)
+            now = self._timers.now
+            # The first tick sets the clock, which starts at 0; no time has passed by that.
+            if now < then + interval:
+                action(now)
+
+        self._timers.schedule_in_background(self._timers.now + interval, run)
+
+    def remove_strays(self) -> None:
+        """Remove the files of deleted topics, or as many as can be removed now."""
+        if self._data is None:
+            return
+        try:
+            self._data.remove_deleted()
+            strays = self._data.logs().difference(self._logs)
+        except OSError as error:
+            logger.warning("files of deleted topics cannot be removed: %s", error)
+            return
+        for topic_partition in strays:
+            logger.info("%s belongs to no topic and is removed", topic_partition)
+        self._delete_files(strays)
+
+    def _write_log_starts(
+        self, data: DataDirectory, later: dict[TopicPartition, int] | None = None
+    ) -> None:
+        # A log that starts with its first segment needs no entry.
+        starts = {
+            topic_partition: log.log_start_offset
+            for topic_partition, log in self._logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        data.write_log_starts(starts | (later or {}))
+
+    def _checkpoint(self, data: DataDirectory) -> None:
+        data.write_recovery_points(
+            {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()}
+        )
+        self._write_log_starts(data)
+
+    def _schedule_checkpoint(self, now: float) -> None:
+        data = self._data
+
+        def checkpoint(then: float) -> None:
+            if data is None or data is not self._data:
+                return
+            self._schedule_checkpoint(then)
+            self._each_log("cannot be flushed", lambda log: log.maybe_flush(int(then * 1000)))
+            try:
+                self._checkpoint(data)
+            except OSError as error:
+                logger.warning("up to where logs are flushed cannot be written: %s", error)
+
+        self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
+
+    def _schedule_flush(self, config: TopicConfig, now: float) -> None:
+        """Schedule the next flush, if a topic with these settings requires one."""
+        interval_ms = max(config.flush_ms, _MIN_FLUSH_INTERVAL_MS)
+        if self._data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
+            # Longer intervals are handled with the checkpoints.
+            return
+        deadline = now + interval_ms / 1000
+        timer = self._flush_timer
+        if timer is not None and timer.is_pending and timer.deadline <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._flush_timer = self._timers.schedule(deadline, self._flush)
+
+    def _flush(self, now: float) -> None:
+        for log in self._logs.values():
+            self._schedule_flush(log.config, now)
+        self._each_log("cannot be flushed", lambda log: log.maybe_flush(int(now * 1000)))

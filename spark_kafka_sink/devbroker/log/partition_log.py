@@ -1,0 +1,492 @@
+"""One partition's log: the record batches that clients sent, in segments.
+
+The counterpart of Kafka's UnifiedLog and LocalLog, in memory by default, on disk with a directory.
+Rules:
+
+- The log takes whole batches that `log_validator` has accepted, and owns their bytes from then on.
+  It writes offset and leader epoch into the first 16 bytes of the batch in place: the checksum does
+  not cover them. Records are neither copied nor decoded.
+- Offsets are dense: each batch begins where the last one ended. (Compaction leaves gaps later.)
+- There is one replica: appended records are committed, and the high watermark is the log end. The
+  last stable offset is where the oldest open transaction begins, or else the high watermark.
+- Markers end a producer's transaction; those that abort one are listed in the transaction index,
+  from which readers learn what to skip.
+- Batches are appended to the active segment. A segment that is rolled is flushed, and the producer
+  state is stored as a snapshot. Otherwise flushing is left to the operating system unless
+  `flush.messages` or `flush.ms` require it: written data survives the end of the process.
+- Writing comes first: the log changes in memory once it has succeeded. An append is one write, of
+  the batch; all other files can be rebuilt from the batches and are written with the next flush,
+  and only then does the recovery point move. A full disk rejects batches but damages none.
+- Reads return whole batches of one segment. Only look-ups by timestamp decode, one batch at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import LeaderEpochFile
+from spark_kafka_sink.devbroker.log.log_loader import LoadedLog
+from spark_kafka_sink.devbroker.log.producer_snapshot import encode_snapshot
+from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, TransactionMarker
+from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory, MemoryLogDirectory
+from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
+from spark_kafka_sink.devbroker.log.storage.transaction_index import AbortedTxn
+from spark_kafka_sink.model import NO_PRODUCER_ID
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.control_batch import transaction_marker
+from spark_kafka_sink.record.decode import ControlRecordType, DecodeBudget, decode_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd, LeaderEpochCache
+    from spark_kafka_sink.devbroker.log.storage.segment_records import BatchSpan
+    from spark_kafka_sink.record.record_batch import RecordBatchHeader
+
+_BASE_OFFSET = struct.Struct(">q")
+_PARTITION_LEADER_EPOCH = struct.Struct(">i")
+_PARTITION_LEADER_EPOCH_POSITION = 12
+
+
+class AppendResult(NamedTuple):
+    """The outcome of an append (LogAppendInfo)."""
+
+    first_offset: int
+    last_offset: int
+    #: Whether the batch had been appended before; the offsets are then those of the first time.
+    duplicate: bool
+    #: Largest timestamp of the batch as it was first appended, in milliseconds.
+    timestamp: int
+
+
+class FetchedRecords(NamedTuple):
+    """Whole batches from the log."""
+
+    #: One or several batches in each piece.
+    batches: list[memoryview]
+    size_in_bytes: int
+    #: The bytes that Kafka would have returned, which cuts the last batch off at the limit.
+    readable_bytes: int
+    #: First offset after the batches.
+    end_offset: int
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp (FileRecords.TimestampAndOffset)."""
+
+    timestamp: int
+    offset: int
+
+
+class PartitionLog:
+    """The batches of one partition, with their offsets and producer state."""
+
+    def __init__(
+        self,
+        *,
+        leader_epoch: int = 0,
+        config: TopicConfig | None = None,
+        directory: LogDirectory | None = None,
+        loaded: LoadedLog | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        """Continue a log that was loaded from `directory`, or start an empty one at offset 0.
+
+        Without a directory the log is in memory. `config` holds the topic's settings. A loaded log
+        continues with its last leader epoch, unless `leader_epoch` is a later one.
+        """
+        #: Where the log is stored.
+        self.directory: LogDirectory = directory or MemoryLogDirectory()
+        #: The topic's settings; assign new ones here.
+        self.config = config or TopicConfig()
+        if loaded is None:
+            parts = self.directory.new_segment(0)
+            loaded = LoadedLog(segments=[LogSegment(0, parts, now_ms=now_ms)])
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        #: All records before this offset have been flushed.
+        self.recovery_point = loaded.recovery_point
+        #: All records before this offset have been cleaned, if the topic is compacted.
+        self.first_dirty_offset = 0
+        self.producer_state = loaded.producer_state
+        self._segments = loaded.segments
+        self._base_offsets = [segment.base_offset for segment in self._segments]
+        self._active = self._segments[-1]
+        self._leader_epoch_file = LeaderEpochFile(self.directory, loaded.leader_epochs)
+        #: Written into every appended batch.
+        self.leader_epoch = leader_epoch
+        self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
+        self._last_flushed_ms = now_ms
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Begin a leader epoch, which is written into all batches appended from now on."""
+        self.leader_epoch = leader_epoch
+        self._leader_epoch_file.assign(leader_epoch, self.log_end_offset)
+
+    @property
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Where each leader epoch began."""
+        return self._leader_epoch_file.epochs
+
+    @property
+    def high_watermark(self) -> int:
+        """The first offset that is not committed."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset that an open transaction hides from read_committed consumers."""
+        undecided = self.producer_state.first_undecided_offset
+        return self.high_watermark if undecided is None else max(undecided, self.log_start_offset)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of all batches, headers included."""
+        return sum(segment.size_in_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """All segments, the active one last."""
+        return tuple(self._segments)
+
+    def batches(self) -> Iterator[memoryview]:
+        """Yield the batches in order, each one whole."""
+        for segment in self._segments:
+            for span in segment.spans():
+                yield self._batch(segment, span)
+
+    def append(
+        self,
+        batch: memoryview,
+        header: RecordBatchHeader,
+        *,
+        now_ms: int = 0,
+        from_coordinator: bool = False,
+    ) -> AppendResult:
+        """Append a validated batch and return its offsets (UnifiedLog.append).
+
+        `batch` is one whole record batch; its memory now belongs to the log. A coordinator writes
+        for producers without sequence numbers (AppendOrigin.COORDINATOR). Raises RefusedError
+        if the batch violates the sequence rules of its producer, and with KAFKA_STORAGE_ERROR if it
+        cannot be written; then nothing has changed.
+        """
+        producer_batch: ProducerBatchInfo | None = None
+        if header.producer_id != NO_PRODUCER_ID:
+            producer_batch = ProducerBatchInfo(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.record_count,
+                header.is_transactional,
+            )
+            if not from_coordinator:
+                duplicate = self.producer_state.find_duplicate(producer_batch)
+                if duplicate is not None:
+                    return AppendResult(
+                        duplicate.first_offset, duplicate.last_offset, True, duplicate.timestamp
+                    )
+                self.producer_state.validate(producer_batch)
+        if batch.readonly:
+            batch = memoryview(bytearray(batch))
+        result = self._append(batch, header.last_offset_delta, header.max_timestamp, now_ms)
+        if producer_batch is not None:
+            self.producer_state.update(
+                producer_batch, first_offset=result.first_offset, timestamp=header.max_timestamp
+            )
+        return result
+
+    def append_marker(self, marker: TransactionMarker) -> int:
+        """Append the marker that ends a producer's transaction, and return its offset.
+
+        The producer need not have a transaction open here. Raises RefusedError as
+        `ProducerStateManager.validate_marker`; then nothing has changed.
+        """
+        self.producer_state.validate_marker(marker)
+        batch = transaction_marker(
+            ControlRecordType.COMMIT if marker.committed else ControlRecordType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=marker.timestamp,
+        )
+        offset = self._append(memoryview(batch), 0, marker.timestamp, marker.timestamp).first_offset
+        began_at = self.producer_state.end_transaction(marker)
+        if began_at is not None and not marker.committed:
+            self._active.transaction_index.append(
+                AbortedTxn(marker.producer_id, began_at, offset, self.last_stable_offset)
+            )
+        return offset
+
+    def _append(
+        self, batch: memoryview, last_offset_delta: int, max_timestamp: int, now_ms: int
+    ) -> AppendResult:
+        size = len(batch)
+        config = self.config
+        if size > config.segment_bytes:
+            raise RefusedError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes are more than a segment may have ({config.segment_bytes})",
+            )
+        first_offset = self.log_end_offset
+        last_offset = first_offset + last_offset_delta
+        _BASE_OFFSET.pack_into(batch, 0, first_offset)
+        _PARTITION_LEADER_EPOCH.pack_into(
+            batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
+        )
+        must_flush = last_offset >= self.recovery_point + config.flush_messages - 1
+        with refused_if_disk_fails("the batch cannot be written"):
+            if self._active.should_roll(config, size, last_offset, max_timestamp, now_ms):
+                self.roll(now_ms)
+            if must_flush:
+                self._flush_older_segments(now_ms)
+            self._active.append(batch, last_offset, max_timestamp, config, flush=must_flush)
+        self.log_end_offset = last_offset + 1
+        if must_flush:
+            self.recovery_point = self.log_end_offset
+            self._last_flushed_ms = now_ms
+        return AppendResult(first_offset, last_offset, False, max_timestamp)
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end (LocalLog.roll), unless the active one is empty.
+
+        Raises OSError; then the log has not changed, and a file that was created is used later or
+        removed by the next start.
+        """
+        if self._active.base_offset == self.log_end_offset:
+            return
+        self._active.become_inactive()
+        self.flush(now_ms)
+        base_offset = self.log_end_offset
+        self.take_snapshot()
+        segment = LogSegment(base_offset, self.directory.new_segment(base_offset), now_ms=now_ms)
+        self.directory.flush()
+        self._segments.append(segment)
+        self._base_offsets.append(base_offset)
+        self._active = segment
+
+    def take_snapshot(self) -> None:
+        """Store the producer state as of the log end. Raises OSError."""
+        self.directory.write_snapshot(
+            self.log_end_offset, encode_snapshot(self.producer_state.entries())
+        )
+
+    def flush(self, now_ms: int) -> None:
+        """Flush up to the log end, so that all of it survives a machine crash. Raises OSError."""
+        if (
+            self.recovery_point < self.log_end_offset
+            or self._active.is_dirty
+            or self._leader_epoch_file.is_dirty
+        ):
+            for segment in self._segments[self._segment_index(self.recovery_point) :]:
+                segment.flush()
+            self._leader_epoch_file.flush()
+            if self.recovery_point <= self._active.base_offset:
+                self.directory.flush()
+            self.recovery_point = self.log_end_offset
+        self._last_flushed_ms = now_ms
+
+    def _flush_older_segments(self, now_ms: int) -> None:
+        """Flush what must be on disk before a flushed append to the active segment."""
+        if self.recovery_point < self._active.base_offset:
+            self.flush(now_ms)
+        elif self.recovery_point == self._active.base_offset:
+            self.directory.flush()
+
+    def maybe_flush(self, now_ms: int) -> None:
+        """Flush if `flush.ms` have passed since the last flush (LogManager.flushDirtyLogs).
+
+        Leader epochs that could not be written when they began are written now. Raises OSError.
+        """
+        self._leader_epoch_file.flush()
+        if now_ms - self._last_flushed_ms >= self.config.flush_ms:
+            self.flush(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """Flush and close the files; the log cannot be used any more. Raises OSError."""
+        self._active.become_inactive()
+        try:
+            self.flush(now_ms)
+            self.take_snapshot()
+        finally:
+            self.directory.close()
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """Return the aborted transactions with records from `fetch_offset` to below `upper_bound`.
+
+        The counterpart of LocalLog.collectAbortedTransactions.
+        """
+        found: list[AbortedTxn] = []
+        for segment in self._segments[self._segment_index(fetch_offset) :]:
+            aborted, complete = segment.transaction_index.collect(fetch_offset, upper_bound)
+            found += aborted
+            if complete:
+                break
+        return found
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log start to `offset`, if that is later, and remove the segments before it.
+
+        The counterpart of UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the
+        high watermark. Raises OSError.
+        """
+        self.delete_segments_before(offset)
+        if offset > self.log_start_offset:
+            self._start_at(offset)
+
+    def delete_segments_before(self, offset: int) -> None:
+        """Remove the segments before the one that holds `offset`. Raises OSError."""
+        self._delete_segments(self._segment_index(offset))
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Remove the segments that `retention.ms` or `retention.bytes` expire; return how many.
+
+        Removal begins with the first segment and ends before the first one to retain
+        (UnifiedLog.deleteOldSegments). A segment without record timestamps ages from its creation.
+        Raises OSError.
+        """
+        retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
+        too_much = self.size_in_bytes - retention_bytes if retention_bytes >= 0 else -1
+        count = 0
+        for segment in self._segments:
+            too_much -= segment.size_in_bytes
+            too_old = 0 <= retention_ms < now_ms - segment.latest_ms
+            if segment.size_in_bytes == 0 or not (too_old or too_much >= 0):
+                break
+            count += 1
+        if count < len(self._segments):
+            self._delete_segments(count)
+        else:
+            # Only the new segment needs disk space, which removing the others has freed by then.
+            self._delete_segments(count - 1)
+            self.roll(now_ms)
+            self._delete_segments(1)
+        return count
+
+    def _delete_segments(self, count: int) -> None:
+        """Remove the first segments, except the active one. Raises OSError.
+
+        The log start moves past a segment before its files are removed, so that no read finds it
+        half removed.
+        """
+        for _ in range(min(count, len(self._segments) - 1)):
+            self._start_at(max(self.log_start_offset, self._base_offsets[1]))
+            self.directory.delete_segment(self._segments[0])
+            del self._segments[0], self._base_offsets[0]
+
+    def _start_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._leader_epoch_file.truncate_from_start(offset)
+
+    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
+        """Replace segments by a cleaned one (LocalLog.replaceSegments).
+
+        Raises OSError; then nothing has changed.
+        """
+        first = self._segments.index(replaced[0])
+        self.directory.replace_segments(cleaned, replaced)
+        self._segments[first : first + len(replaced)] = [cleaned]
+        self._base_offsets[first : first + len(replaced)] = [cleaned.base_offset]
+
+    def read(
+        self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
+    ) -> FetchedRecords:
+        """Return up to `max_bytes` of batches, starting with the one that holds `offset`.
+
+        With `min_one_batch` the first batch is returned whatever its size; with `committed` none at
+        or after the last stable offset is. Raises RefusedError with OFFSET_OUT_OF_RANGE for an
+        offset that is not between log start and log end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise RefusedError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
+            )
+        stop = self.last_stable_offset if committed else self.log_end_offset
+        if offset >= stop:
+            return FetchedRecords([], 0, 0, offset)
+        for index in range(self._segment_index(offset), len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset >= stop:
+                break
+            next_offset = self._next_offset(index)
+            max_position = segment.size_in_bytes
+            if stop < next_offset:
+                # Transactions begin and end at batch boundaries.
+                span = segment.translate_offset(stop)
+                max_position = max_position if span is None else span.position
+            found = segment.read(
+                offset,
+                max_bytes=max_bytes,
+                max_position=max_position,
+                next_offset=next_offset,
+                min_one_batch=min_one_batch,
+            )
+            if found is not None:
+                return FetchedRecords(*found)
+        return FetchedRecords([], 0, 0, offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
+        """Return where a leader epoch ended, if known; see `LeaderEpochCache.end_of`."""
+        return self.leader_epochs.end_of(leader_epoch, self.log_end_offset)
+
+    def offset_for_timestamp(
+        self, timestamp: int, budget: DecodeBudget
+    ) -> TimestampAndOffset | None:
+        """Return the first record at or after `timestamp` (milliseconds), None if there is none.
+
+        Raises CorruptRecordError for a batch that cannot be decoded within the budget.
+        """
+        for segment in self._segments[self._segment_index(self.log_start_offset) :]:
+            if segment.max_timestamp_so_far.timestamp < timestamp:
+                continue
+            begin = segment.time_index.lookup(timestamp).offset
+            # The matching records of a batch may all lie before the log start, or its header may
+            # claim a later timestamp than any of its records has.
+            for span in segment.spans(max(begin, self.log_start_offset)):
+                if span.max_timestamp >= timestamp:
+                    found = self._first_record(segment, span, timestamp, budget)
+                    if found is not None:
+                        return found
+        return None
+
+    def offset_of_max_timestamp(self, budget: DecodeBudget) -> TimestampAndOffset | None:
+        """Return the first record with the largest timestamp in the log (KIP-734).
+
+        Raises CorruptRecordError as `offset_for_timestamp`.
+        """
+        filled = [segment for segment in self._segments if segment.size_in_bytes]
+        if not filled:
+            return None
+        segment = max(filled, key=lambda segment: segment.max_timestamp_so_far.timestamp)
+        latest = segment.max_timestamp_so_far
+        span = segment.translate_offset(latest.offset)
+        if span is None:
+            return None
+        return self._first_record(segment, span, latest.timestamp, budget)
+
+    def _first_record(
+        self, segment: LogSegment, span: BatchSpan, timestamp: int, budget: DecodeBudget
+    ) -> TimestampAndOffset | None:
+        for record in decode_within(self._batch(segment, span), budget).records:
+            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                return TimestampAndOffset(record.timestamp, record.offset)
+        # The batch's header claims a later timestamp than its records have.
+        return None
+
+    def _batch(self, segment: LogSegment, span: BatchSpan) -> memoryview:
+        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+        return batch
+
+    def _segment_index(self, offset: int) -> int:
+        """Return the index of the segment that holds an offset, or would hold it."""
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _next_offset(self, index: int) -> int:
+        """Return the offset after a segment."""
+        if index + 1 < len(self._base_offsets):
+            return self._base_offsets[index + 1]
+        return self.log_end_offset

@@ -1,0 +1,306 @@
+"""A cluster's data directory: its topics and checkpoints on disk, and the directories of its logs.
+
+    .lock                              held while a broker uses the directory
+    .kafka_cleanshutdown               exists after a clean shutdown
+    recovery-point-offset-checkpoint   offset up to which each log was flushed
+    log-start-offset-checkpoint        log start offsets after the start of the first segment
+    cleaner-offset-checkpoint          offset up to which each log is compacted
+    cluster.json                       topics, their ids and settings, producer ids
+    .reserve                           space to write the files above on a full disk (`reserve`)
+    <topic>-<partition>/               a log (`log_directory`), and partition.metadata
+
+All but `.reserve` and `cluster.json` have Kafka's names and formats. `cluster.json` is our own
+format and takes the place of Kafka's metadata log. It is replaced as a whole before the response to
+a change is sent:
+
+    {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
+     "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
+     "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
+
+Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
+no `cluster.json` is rejected, so that no foreign files are mistaken for the cluster's.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.log.storage import disk
+from spark_kafka_sink.devbroker.log.storage.files import OpenFiles, replace_file
+from spark_kafka_sink.devbroker.log.storage.log_directory import FileLogDirectory
+from spark_kafka_sink.devbroker.log.storage.reserve import Reserve
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_LOCK = ".lock"
+_CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+_LOG_STARTS = "log-start-offset-checkpoint"
+_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+_CLUSTER = "cluster.json"
+_RESERVE = ".reserve"
+_PARTITION_METADATA = "partition.metadata"
+_DELETE_SUFFIX = "-delete"
+_VERSION = 1
+_CHECKPOINT_VERSION = 0
+_HEADER_LINES = 2
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
+_ID_LINE = "topic_id: "
+_WHOLE_METADATA = re.compile(rf"version: 0\n{_ID_LINE}[\w-]{{22}}\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTopic:
+    """A topic as it is stored."""
+
+    name: str
+    topic_id: uuid.UUID
+    #: The settings that were set explicitly.
+    configs: Mapping[str, str]
+    #: The brokers of each partition's replicas.
+    replicas: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCluster:
+    """A cluster as it is stored."""
+
+    cluster_id: str
+    next_producer_id: int = 0
+    internal_topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    #: By name.
+    topics: Mapping[str, StoredTopic] = field(default_factory=dict)
+
+
+class DataDirectory:
+    """A cluster's directory, used by one cluster at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open and lock the directory, and create it if it does not exist.
+
+        Files of deleted topics that an earlier broker has left are removed. Raises OSError,
+        ConfigError.
+        """
+        self.path = path
+        self.open_files = OpenFiles()
+        self._reserve = Reserve(path / _RESERVE)
+        disk.make_directory(path, parents=True)
+        if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
+            raise ConfigError(
+                f"{path} is not empty and has no {_CLUSTER}: name a directory of its own"
+            )
+        self._lock = disk.open_file(path / _LOCK, create=True)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise ConfigError(f"{path} is in use by another broker") from error
+        try:
+            self.remove_deleted()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all files and release the directory's lock."""
+        self.open_files.close_all()
+        os.close(self._lock)
+
+    def take_clean_shutdown(self) -> bool:
+        """Return whether the last shutdown was clean (or there was none), and remove the marker."""
+        marker = self.path / _CLEAN_SHUTDOWN
+        clean = marker.exists() or not (self.path / _CLUSTER).exists()
+        disk.remove(marker)
+        disk.sync_directory(self.path)
+        return clean
+
+    def mark_clean_shutdown(self) -> None:
+        """Record that all logs are closed (CleanShutdownFileHandler). Raises OSError."""
+        self._reserve.replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+
+    # The cluster.
+
+    def read_cluster(self) -> StoredCluster | None:
+        """Read the stored cluster; None if there is none. Raises ConfigError."""
+        path = self.path / _CLUSTER
+        if not path.exists():
+            return None
+        try:
+            return _decode_cluster(json.loads(path.read_text("utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+
+    def write_cluster(self, cluster: StoredCluster) -> None:
+        """Store the cluster. Raises OSError."""
+        content = {
+            "version": _VERSION,
+            "cluster_id": cluster.cluster_id,
+            "next_producer_id": cluster.next_producer_id,
+            "internal_topic_ids": {
+                name: str(topic_id) for name, topic_id in cluster.internal_topic_ids.items()
+            },
+            "topics": [
+                {
+                    "name": topic.name,
+                    "id": str(topic.topic_id),
+                    "configs": dict(topic.configs),
+                    "replicas": topic.replicas,
+                }
+                for _, topic in sorted(cluster.topics.items())
+            ],
+        }
+        self._reserve.replace_file(self.path / _CLUSTER, json.dumps(content).encode())
+
+    # Logs.
+
+    def log_directory(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID
+    ) -> FileLogDirectory:
+        """Return the directory of a partition's log.
+
+        A log that an earlier topic of the same name has left there is removed. Raises OSError.
+        """
+        path = self._log_path(topic_partition)
+        metadata = path / _PARTITION_METADATA
+        encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
+        content = f"version: 0\n{_ID_LINE}{encoded}\n"
+        present = metadata.read_text("ascii", "replace") if metadata.exists() else ""
+        if present != content and _WHOLE_METADATA.fullmatch(present):
+            for error in self.delete_logs([topic_partition]):
+                raise error
+        directory = FileLogDirectory(path, self.open_files)
+        if not metadata.exists() or present != content:
+            replace_file(metadata, content.encode(), flush=False)
+        return directory
+
+    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> list[OSError]:
+        """Remove logs; return the errors.
+
+        Each log is first renamed, in one step. After an error, renamed logs are left to
+        `remove_deleted`, and the others to a caller that compares `logs` with the topics.
+        """
+        failed: list[OSError] = []
+        doomed: list[Path] = []
+        for topic_partition in topic_partitions:
+            path = self._log_path(topic_partition)
+            target = path.with_name(f"{uuid.uuid4().hex}{_DELETE_SUFFIX}")
+            try:
+                for entry in path.iterdir():
+                    self.open_files.close(entry)
+                disk.rename(path, target)
+            except OSError as error:
+                failed.append(error)
+            else:
+                doomed.append(target)
+        try:
+            if doomed:
+                disk.sync_directory(self.path)
+        except OSError as error:
+            return [*failed, error]
+        for path in doomed:
+            try:
+                disk.remove_directory(path)
+            except OSError as error:
+                failed.append(error)
+        return failed
+
+    def remove_deleted(self) -> None:
+        """Remove what is left of deleted logs. Raises OSError."""
+        for entry in self.path.glob(f"*{_DELETE_SUFFIX}"):
+            disk.remove_directory(entry)
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that have a directory, sorted."""
+        matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
+        return sorted(int(match[2]) for match in matches if match and match[1] == topic)
+
+    def logs(self) -> set[TopicPartition]:
+        """Return all partitions that have a directory."""
+        matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
+        return {TopicPartition(match[1], int(match[2])) for match in matches if match}
+
+    def _log_path(self, topic_partition: TopicPartition) -> Path:
+        return self.path / f"{topic_partition.topic}-{topic_partition.partition}"
+
+    # Checkpoints.
+
+    def read_recovery_points(self) -> dict[TopicPartition, int]:
+        """Read the offsets up to which the logs were flushed. Raises ConfigError."""
+        return self._read_checkpoint(_RECOVERY_POINTS)
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the offsets up to which the logs were flushed. Raises OSError."""
+        self._write_checkpoint(_RECOVERY_POINTS, offsets)
+
+    def read_log_starts(self) -> dict[TopicPartition, int]:
+        """Read the log start offsets. Raises ConfigError."""
+        return self._read_checkpoint(_LOG_STARTS)
+
+    def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the log start offsets. Raises OSError."""
+        self._write_checkpoint(_LOG_STARTS, offsets)
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Read the offsets up to which the logs are compacted. Raises ConfigError."""
+        return self._read_checkpoint(_CLEANER_OFFSETS)
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the offsets up to which the logs are compacted. Raises OSError."""
+        self._write_checkpoint(_CLEANER_OFFSETS, offsets)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint (OffsetCheckpointFile). Raises ConfigError."""
+        path = self.path / name
+        if not path.exists():
+            return {}
+        try:
+            lines = path.read_text("ascii").splitlines()
+            entries = [line.split(" ") for line in lines[_HEADER_LINES:]]
+            offsets = {
+                TopicPartition(topic, int(partition)): int(offset)
+                for topic, partition, offset in entries
+            }
+            is_whole = (int(lines[0]), int(lines[1])) == (_CHECKPOINT_VERSION, len(offsets))
+        except (ValueError, IndexError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        if not is_whole:
+            raise ConfigError(f"{path} cannot be read: it is not whole")
+        return offsets
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
+        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+        self._reserve.replace_file(self.path / name, ("\n".join(lines) + "\n").encode())
+
+
+def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
+    if content["version"] != _VERSION:
+        raise ValueError(f"its version is {content['version']}")
+    return StoredCluster(
+        cluster_id=str(content["cluster_id"]),
+        next_producer_id=int(content["next_producer_id"]),
+        internal_topic_ids={
+            str(name): uuid.UUID(topic_id)
+            for name, topic_id in content["internal_topic_ids"].items()
+        },
+        topics={
+            str(topic["name"]): StoredTopic(
+                name=str(topic["name"]),
+                topic_id=uuid.UUID(topic["id"]),
+                configs={str(key): str(value) for key, value in topic["configs"].items()},
+                replicas=tuple(tuple(map(int, replicas)) for replicas in topic["replicas"]),
+            )
+            for topic in content["topics"]
+        },
+    )

@@ -1,0 +1,179 @@
+"""A segment's sparse indexes: from offsets to positions, and from timestamps to offsets.
+
+Kafka's OffsetIndex and TimeIndex. Entries are kept in memory, sorted, and written to the index's
+file with every flush, with offsets relative to the segment's base offset:
+
+    .index      relative offset int32, position int32
+    .timeindex  timestamp int64, relative offset int32
+
+An entry of the offset index has the last offset of the batch at the position; one of the time index
+has the largest timestamp up to and including the batch with that last offset. An index can always
+be rebuilt from the batches. Unlike Kafka's, the files are never longer than their entries.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.log.storage.index_file import IndexFile
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+#: The largest difference between an offset and its segment's base offset that fits in an index.
+MAX_RELATIVE_OFFSET = 2**31 - 1
+NO_TIMESTAMP = -1
+
+
+class OffsetPosition(NamedTuple):
+    """An entry of the offset index, or the segment's start."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """An entry of the time index; timestamp -1 if there is none."""
+
+    timestamp: int
+    offset: int
+
+
+class OffsetIndex:
+    """The positions of some of a segment's batches, by offset."""
+
+    def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
+        """Load the entries of the file; without a file, start empty."""
+        self.base_offset = base_offset
+        self.file = file
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        if file is not None:
+            entries = file.load(_OFFSET_ENTRY.size)
+            for relative_offset, position in _OFFSET_ENTRY.iter_unpack(entries):
+                self._offsets.append(base_offset + relative_offset)
+                self._positions.append(position)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """The last entry; the segment's start if there is none."""
+        if not self._offsets:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self._offsets[-1], self._positions[-1])
+
+    def is_full(self, max_size_in_bytes: int) -> bool:
+        """Return whether there is no space for another entry."""
+        return len(self._offsets) >= max_size_in_bytes // _OFFSET_ENTRY.size
+
+    def append(self, offset: int, position: int) -> None:
+        """Add the batch at `position` under its last offset."""
+        if self.file is not None:
+            self.file.append(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
+        self._offsets.append(offset)
+        self._positions.append(position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry with an offset not above the given one, or the segment's start."""
+        return self._entry(bisect_right(self._offsets, offset) - 1)
+
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """Return the last entry with a position not above the given one, or the segment's start."""
+        return self._entry(bisect_right(self._positions, position) - 1)
+
+    def check(self, size_in_bytes: int) -> None:
+        """Raise CorruptRecordError unless the entries are plausible for batches of this size."""
+        for entries in (self._offsets, self._positions):
+            if any(second <= first for first, second in itertools.pairwise(entries)):
+                raise CorruptRecordError(f"the offset index of {self.base_offset} is not sorted")
+        last = self.last_entry
+        if last.offset < self.base_offset or last.position > max(size_in_bytes - 1, 0):
+            raise CorruptRecordError(
+                f"the offset index of {self.base_offset} ends with {last}, "
+                f"beyond {size_in_bytes} bytes"
+            )
+
+    def reset(self) -> None:
+        """Remove all entries."""
+        self._offsets.clear()
+        self._positions.clear()
+        if self.file is not None:
+            self.file.clear()
+
+    def _entry(self, index: int) -> OffsetPosition:
+        if index < 0:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self._offsets[index], self._positions[index])
+
+
+class TimeIndex:
+    """The largest timestamps up to some of a segment's batches."""
+
+    def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
+        """Load the entries of the file; without a file, start empty."""
+        self.base_offset = base_offset
+        self.file = file
+        #: Timestamp of the last entry; -1 if there is none.
+        self.last_timestamp = NO_TIMESTAMP
+        self._timestamps: list[int] = []
+        self._offsets: list[int] = []
+        if file is not None:
+            entries = file.load(_TIME_ENTRY.size)
+            for timestamp, relative_offset in _TIME_ENTRY.iter_unpack(entries):
+                self._timestamps.append(timestamp)
+                self._offsets.append(base_offset + relative_offset)
+                self.last_timestamp = timestamp
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry; the segment's base offset without a timestamp if there is none."""
+        return self._entry(len(self._offsets) - 1)
+
+    def is_full(self, max_size_in_bytes: int) -> bool:
+        """Return whether there is only space for the entry that completes a segment."""
+        return len(self._offsets) >= max_size_in_bytes // _TIME_ENTRY.size - 1
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry, if it is later than the last one."""
+        if timestamp <= self.last_timestamp:
+            return
+        if self.file is not None:
+            self.file.append(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+        self._timestamps.append(timestamp)
+        self._offsets.append(offset)
+        self.last_timestamp = timestamp
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """Return the last entry with a timestamp not above the given one, or the start."""
+        return self._entry(bisect_right(self._timestamps, timestamp) - 1)
+
+    def check(self) -> None:
+        """Raise CorruptRecordError unless the entries are in ascending order."""
+        for entries in (self._offsets, self._timestamps):
+            if any(second <= first for first, second in itertools.pairwise(entries)):
+                raise CorruptRecordError(f"the time index of {self.base_offset} is not sorted")
+        if self._offsets and self._offsets[0] < self.base_offset:
+            raise CorruptRecordError(f"the time index of {self.base_offset} begins before it")
+
+    def reset(self) -> None:
+        """Remove all entries."""
+        self.last_timestamp = NO_TIMESTAMP
+        self._timestamps.clear()
+        self._offsets.clear()
+        if self.file is not None:
+            self.file.clear()
+
+    def _entry(self, index: int) -> TimestampOffset:
+        if index < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return TimestampOffset(self._timestamps[index], self._offsets[index])

@@ -1,0 +1,286 @@
+"""A segment of a log: batches from one offset on, with their indexes (Kafka's LogSegment).
+
+Only the last segment of a log, the active one, grows. It is rolled, that is, followed by a new one,
+when it is too large or too old, when an index is full, or when an offset no longer fits in the
+indexes. Every `index.interval.bytes` of batches get an entry in the offset and the time index; a
+lookup goes to the entry before its target, and from there from batch to batch.
+
+An append writes the batch, and everything else is in memory: it succeeds as a whole or has no
+effect. The index files are written with the next flush (`index_file`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.log.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
+    NO_TIMESTAMP,
+    TimestampOffset,
+)
+from spark_kafka_sink.devbroker.log.storage.segment_records import FileRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.storage.files import AppendFile
+    from spark_kafka_sink.devbroker.log.storage.indexes import OffsetIndex, TimeIndex
+    from spark_kafka_sink.devbroker.log.storage.segment_records import BatchSpan, SegmentRecords
+    from spark_kafka_sink.devbroker.log.storage.transaction_index import TransactionIndex
+
+_NOT_LOOKED_FOR = -2
+
+
+class SegmentParts(NamedTuple):
+    """The parts of a segment, in memory or on disk."""
+
+    records: SegmentRecords
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    transaction_index: TransactionIndex
+
+
+class SegmentRead(NamedTuple):
+    """The result of reading one segment."""
+
+    batches: list[memoryview]
+    size_in_bytes: int
+    #: The number of bytes that Kafka would return, which cuts the last batch off at the limit.
+    readable_bytes: int
+    #: An offset after the last batch, and not after the start of the next one.
+    end_offset: int
+
+
+class LogSegment:
+    """Batches from `base_offset` on."""
+
+    __slots__ = (
+        "_bytes_since_last_index_entry",
+        "_created_ms",
+        "_index_is_full",
+        "_last_possible_offset",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_rolling_based_timestamp",
+        "base_offset",
+        "offset_index",
+        "records",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(self, base_offset: int, parts: SegmentParts, *, now_ms: int) -> None:
+        """Create a segment of these parts, which ages from `now_ms` if it has no timestamps."""
+        self.base_offset = base_offset
+        self.records, self.offset_index, self.time_index, self.transaction_index = parts
+        self._created_ms = now_ms
+        self._last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
+        self._bytes_since_last_index_entry = 0
+        self._index_is_full = False
+        # The rest is read from existing records when it is first needed: see `_look_through`.
+        is_empty = self.records.size_in_bytes == 0
+        #: Timestamp of the first batch.
+        self._rolling_based_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
+        #: The largest timestamp, and the last offset of the first batch with it.
+        self._max_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
+        self._offset_of_max_timestamp = base_offset
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all batches."""
+        return self.records.size_in_bytes
+
+    @property
+    def max_timestamp_so_far(self) -> TimestampOffset:
+        """The largest timestamp, with the last offset of the first batch with it."""
+        if self._max_timestamp == _NOT_LOOKED_FOR:
+            self._look_through()
+        return TimestampOffset(self._max_timestamp, self._offset_of_max_timestamp)
+
+    @property
+    def latest_ms(self) -> int:
+        """The largest timestamp, or when the segment was created if no record has one."""
+        latest = self.max_timestamp_so_far.timestamp
+        return latest if latest >= 0 else self._created_ms
+
+    def _look_through(self) -> None:
+        """Find the first and the largest timestamp of the records that existed at opening."""
+        first = next(self.records.spans(0), None)
+        self._rolling_based_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+        found = self.time_index.last_entry
+        # Batches after the last entry may have later timestamps.
+        for span in self.records.spans(self.offset_index.lookup(found.offset).position):
+            if span.max_timestamp > found.timestamp:
+                found = TimestampOffset(span.max_timestamp, span.last_offset)
+        self._max_timestamp, self._offset_of_max_timestamp = found
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the segment has changes in memory that are not in its files."""
+        return self.records.is_torn or any(
+            index.file is not None and index.file.is_dirty for index in self._indexes
+        )
+
+    @property
+    def _indexes(self) -> tuple[OffsetIndex, TimeIndex, TransactionIndex]:
+        return self.offset_index, self.time_index, self.transaction_index
+
+    @property
+    def files(self) -> list[AppendFile]:
+        """The segment's files, `.log` last; none in memory."""
+        files = [
+            index.file.file
+            for index in reversed(self._indexes)
+            if index.file is not None and index.file.file is not None
+        ]
+        return [*files, self.records.file] if isinstance(self.records, FileRecords) else files
+
+    def append(
+        self,
+        batch: memoryview,
+        last_offset: int,
+        max_timestamp: int,
+        config: TopicConfig,
+        *,
+        flush: bool = False,
+    ) -> None:
+        """Append a batch that has its offsets; `flush` makes it survive a machine crash.
+
+        Raises OSError, and then the segment is unchanged. The batch is written first, and nothing
+        after that can fail.
+        """
+        records = self.records
+        position = records.size_in_bytes
+        records.append(batch)
+        if flush:
+            try:
+                records.flush()
+            except OSError:
+                with suppress(OSError):  # It is then truncated before the next write.
+                    records.truncate(position)
+                raise
+        self._take_in(position, len(batch), last_offset, max_timestamp, config)
+
+    def recover_batch(self, span: BatchSpan, config: TopicConfig) -> None:
+        """Index an existing batch, as when it was appended (LogSegment.recover)."""
+        self._take_in(
+            span.position, span.size_in_bytes, span.last_offset, span.max_timestamp, config
+        )
+
+    def _take_in(
+        self, position: int, size: int, last_offset: int, max_timestamp: int, config: TopicConfig
+    ) -> None:
+        if position == 0:
+            self._rolling_based_timestamp = max_timestamp
+        elif self._max_timestamp == _NOT_LOOKED_FOR:
+            self._look_through()
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self._bytes_since_last_index_entry > config.index_interval_bytes:
+            offset_index, time_index = self.offset_index, self.time_index
+            offset_index.append(last_offset, position)
+            if self._max_timestamp > time_index.last_timestamp:
+                time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._index_is_full = offset_index.is_full(
+                config.segment_index_bytes
+            ) or time_index.is_full(config.segment_index_bytes)
+            self._bytes_since_last_index_entry = 0
+        self._bytes_since_last_index_entry += size
+
+    def should_roll(
+        self, config: TopicConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Return whether a batch of `size` bytes belongs in a new segment."""
+        position = self.records.size_in_bytes
+        if position == 0:
+            self._created_ms = now_ms
+            return False
+        if (
+            position > config.segment_bytes - size
+            or self._index_is_full
+            or last_offset > self._last_possible_offset
+        ):
+            return True
+        if self._rolling_based_timestamp == _NOT_LOOKED_FOR:
+            self._look_through()
+        first = self._rolling_based_timestamp
+        # The segment's age is that of its records or, without timestamps, by the clock.
+        waited = max_timestamp - first if first >= 0 else now_ms - self._created_ms
+        return waited > config.segment_ms
+
+    def become_inactive(self) -> None:
+        """Add the last entry to the time index, because the segment is complete or closed."""
+        self.time_index.maybe_append(*self.max_timestamp_so_far)
+
+    def spans(self, offset: int | None = None) -> Iterator[BatchSpan]:
+        """Iterate over the batches, starting at the one that contains `offset` or the next one."""
+        if offset is None:
+            return self.records.spans(0)
+        first = self.translate_offset(offset)
+        return self.records.spans(self.size_in_bytes if first is None else first.position)
+
+    def translate_offset(self, offset: int) -> BatchSpan | None:
+        """Return the batch that contains an offset, or the next one; None if there is none."""
+        return self.records.find_offset(offset, self.offset_index.lookup(offset).position)
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_position: int,
+        next_offset: int,
+        min_one_batch: bool,
+    ) -> SegmentRead | None:
+        """Return whole batches, starting at the one that contains `offset` or the next one.
+
+        None if there is no such batch. As many are returned as fit in `max_bytes` and end by
+        `max_position`. With `min_one_batch`, the first one is returned whatever its size if it
+        begins before `max_position`. `next_offset` is the first offset after the segment.
+        """
+        first = self.translate_offset(offset)
+        if first is None:
+            return None
+        start = first.position
+        limit = min(start + max_bytes, max_position)
+        if limit >= self.records.size_in_bytes:
+            end, end_offset = self.records.size_in_bytes, next_offset
+        else:
+            hint = self.offset_index.lookup_position(limit).position
+            behind = self.records.find_position(limit, max(hint, start)) or first
+            end, end_offset = behind.position, behind.base_offset
+        if end <= start:
+            if not min_one_batch or start >= max_position:
+                return SegmentRead([], 0, 0, offset)
+            end, end_offset = start + first.size_in_bytes, first.last_offset + 1
+        size = end - start
+        readable = max(size, min(max_bytes, max_position - start))
+        return SegmentRead(self.records.read(start, end), size, readable, end_offset)
+
+    def read_next_offset(self) -> int:
+        """Return the offset after the last batch, found by scanning from the last index entry."""
+        offset = self.base_offset
+        for span in self.records.spans(self.offset_index.last_entry.position):
+            offset = span.last_offset + 1
+        return offset
+
+    def flush(self) -> None:
+        """Flush batches and indexes, so that they survive a machine crash. Raises OSError."""
+        self.records.flush()
+        for index in self._indexes:
+            if index.file is not None:
+                index.file.flush()
+
+    def reset_indexes(self) -> None:
+        """Clear the indexes and timestamps, which can be rebuilt from the batches."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        self._rolling_based_timestamp = NO_TIMESTAMP
+        self._bytes_since_last_index_entry = 0
+        self._index_is_full = False

@@ -1,0 +1,450 @@
+"""One client's connection: its requests, handled in order.
+
+- Requests are handled one after the other and answered in that order, as in Kafka: while one
+  waits (a Fetch for data, a fault that delays), those behind it wait too.
+- Frames are received in place. Their size is limited by socket.request.max.bytes, more tightly
+  for requests other than Produce, and so is the number of elements. Bytes that are not a request
+  close the connection.
+- Responses send the log's own buffers, and only as fast as the client reads them; until then no
+  further request is read.
+- A client that has closed its side still receives the responses that are ready; a request that
+  waits is abandoned.
+- Until a client of a SASL listener has authenticated, its requests go to its authenticator and must
+  be small. A client that fails is informed after a delay, and then the connection is closed.
+- Faults are decided in one place, `Connection._decide`, before the broker handles the request.
+  `_act` replaces the handling, `_answer` changes the response.
+
+`server` plugs connections into the event loop; this module imports nothing from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from spark_kafka_sink.devbroker.base.connection_limits import Patience
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.net.faults import (
+    AnswerError,
+    CloseConnection,
+    Corrupt,
+    Delay,
+    NeverAnswer,
+    Throttle,
+)
+from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Hashable
+
+    from spark_kafka_sink.devbroker.net.faults import Action
+    from spark_kafka_sink.devbroker.net.listener import Listener
+    from spark_kafka_sink.devbroker.net.server import Server
+    from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
+    from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.schema import ApiMessage
+
+logger = logging.getLogger(__name__)
+#: Logs one line for each request; see `--log-requests`.
+request_logger = logging.getLogger("spark_kafka_sink.devbroker.requests")
+
+#: Buffers of a response smaller than this are joined before they are sent.
+_JOIN_BELOW_BYTES = 256 * 1024
+_MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
+#: How long a rejected client has to read the reason.
+_LINGER_SECONDS = 0.1
+
+
+class _Waiting:
+    """A request that has not been answered yet."""
+
+    __slots__ = ("action", "arrived", "header", "kept", "request", "response", "timer", "watched")
+
+    def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
+        self.header = header
+        self.request = request
+        self.arrived = arrived
+        #: What a fault does to the response.
+        self.action: Action | None = None
+        #: The response, if only the time to send it has not come yet.
+        self.response: ApiMessage | None = None
+        self.watched: frozenset[Hashable] = frozenset()
+        self.kept: object = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Connection:
+    """One client's connection; implements asyncio's BufferedProtocol."""
+
+    def __init__(
+        self,
+        server: Server,
+        connection_id: int,
+        listener: Listener,
+        authenticator: SaslAuthenticator | None,
+        client_host: str,
+    ) -> None:
+        self._server = server
+        self._id = connection_id
+        self._listener = listener
+        self._authenticator = authenticator
+        self._receiver = FrameReceiver(
+            self._max_frame_bytes, server.broker.settings.control_request_max_bytes
+        )
+        self._transport: asyncio.Transport | None = None
+        self._waiting: _Waiting | None = None
+        self._outgoing: deque[Buffer] = deque()
+        self._write_paused = False
+        self._read_paused = False
+        self._muted = False
+        self._eof = False
+        self._closing = False
+        #: Ends a period in which the connection is muted.
+        self._unmute: asyncio.TimerHandle | None = None
+        self.client_host = client_host
+        self._patience = Patience(
+            server.broker.settings.connection_limits,
+            server.loop.time(),
+            authenticates=authenticator is not None,
+        )
+        #: Checks whether patience has run out; fires at that time or earlier.
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    @property
+    def _max_frame_bytes(self) -> int:
+        most = self._server.broker.settings.socket_request_max_bytes
+        if self._authenticator is None or self._authenticator.is_complete:
+            return most
+        sasl = self._listener.sasl
+        return most if sasl is None else min(most, sasl.max_receive_bytes)
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start to read from the client."""
+        # The transport of an accepted socket is a stream in both directions.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
+        self._server.connected(self)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the connection and abandon the request that waits."""
+        if exc is not None:
+            logger.debug("connection %d: %s", self._id, exc)
+        self._stop_waiting()
+        for timer in (self._unmute, self._watchdog):
+            if timer is not None:
+                timer.cancel()
+        self._watchdog = None
+        self._outgoing.clear()
+        self._transport = None
+        self._server.disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Return the buffer for the next bytes."""
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the requests that are now complete."""
+        self._receiver.received(nbytes)
+        self._patience.active(self._server.loop.time())
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """Send what is ready, then close: the client has closed its side."""
+        self._eof = True
+        self._advance()
+        # TLS does not support half-closed connections.
+        return self._listener.tls is None
+
+    def pause_writing(self) -> None:
+        """Hold back responses: the client does not read them."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """Resume responses, and then requests."""
+        self._write_paused = False
+        self._patience.active(self._server.loop.time())
+        self._advance()
+
+    # Called by the server.
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def wake(self) -> None:
+        """Retry the waiting request: what it watches has changed, or its time is up."""
+        waiting = self._waiting
+        if waiting is None:
+            return
+        self._stop_waiting()
+        if waiting.response is None:
+            self._guarded(lambda: self._handle(waiting))
+        else:
+            self._send(waiting.header, waiting.response)
+        self._advance()
+
+    def _watch(self) -> None:
+        """Schedule the next check for when patience runs out, or leave an earlier one."""
+        ends_at, _ = self._patience.ends()
+        if self._watchdog is not None:
+            if self._watchdog.when() <= ends_at:
+                return
+            self._watchdog.cancel()
+        self._watchdog = self._server.loop.call_at(ends_at, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        now = self._server.loop.time()
+        if self._waiting is not None:
+            self._patience.active(now)
+        ends_at, reason = self._patience.ends()
+        if ends_at <= now:
+            logger.info("closing connection %d: %s for too long", self._id, reason)
+            self.abort()
+        elif self._transport is not None:
+            self._watch()
+
+    # Requests.
+
+    def _advance(self) -> None:
+        """Write and handle everything that is possible now, in order."""
+        self._guarded(self._handle_frames)
+        if self._transport is None:
+            return
+        busy = self._waiting is not None or self._write_paused or self._muted
+        # If a client sends more while it waits, reading pauses; otherwise reading continues, so
+        # that a disconnect is noticed.
+        pause = busy and self._receiver.is_partial
+        if pause and not self._read_paused:
+            self._transport.pause_reading()
+        elif self._read_paused and not pause and not self._eof:
+            self._transport.resume_reading()
+        self._read_paused = pause
+        if pause or not self._receiver.is_partial:
+            self._patience.request_ended()
+        else:
+            self._patience.request_began(self._server.loop.time())
+            self._watch()
+        if self._eof and not self._write_paused:
+            self._close()
+
+    def _handle_frames(self) -> None:
+        self._flush()
+        while (
+            self._transport is not None
+            and not self._closing
+            and not self._transport.is_closing()
+            and self._waiting is None
+            and not self._write_paused
+            and not self._muted
+        ):
+            frame = self._receiver.next_frame()
+            if frame is None:
+                return
+            self._patience.request_ended()
+            now = self._server.dispatcher.clock()
+            if self._authenticator is not None and self._authenticator.takes(frame, now):
+                self._authenticate(self._authenticator, frame, now)
+                continue
+            header, request = self._server.broker.decode_request(frame)
+            waiting = _Waiting(header, request, now)
+            if request_logger.isEnabledFor(logging.INFO):
+                self._log(header)
+            waiting.action = self._decide(waiting)
+            self._act(waiting)
+
+    def _authenticate(
+        self, authenticator: SaslAuthenticator, frame: memoryview, now: float
+    ) -> None:
+        try:
+            answer = authenticator.receive(frame, now)
+        except AuthenticationFailedError as failed:
+            logger.info("connection %d failed to authenticate: %s", self._id, failed)
+            self._refuse(failed.answer)
+        else:
+            self._server.dispatcher.handled()
+            self._receiver.max_frame_bytes = self._max_frame_bytes
+            if authenticator.is_complete:
+                self._patience.authenticated()
+            self._outgoing.extend(answer)
+            self._flush()
+
+    def _refuse(self, answer: list[Buffer]) -> None:
+        """Respond after a delay and close a moment later; handle nothing more until then.
+
+        Clients may ignore a response that arrives together with the end of the connection.
+        """
+        self._muted = True
+        sasl = self._listener.sasl
+        delay = 0.0 if sasl is None else sasl.failed_authentication_delay_ms / 1000
+
+        loop = self._server.dispatcher.loop
+
+        def tell() -> None:
+            self._outgoing.extend(answer)
+            self._flush()
+            self._unmute = loop.call_later(_LINGER_SECONDS, self._close)
+
+        self._unmute = loop.call_later(delay, tell if answer else self._close)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run a step of the connection's work; close the connection if it fails."""
+        try:
+            work()
+        except (CloseConnectionError, DecodeError) as error:
+            logger.info("closing connection %d: %s", self._id, error)
+            self._close()
+        except Exception:
+            logger.exception("closing connection %d", self._id)
+            self._close()
+
+    def _handle(self, waiting: _Waiting) -> None:
+        """Pass the request to the broker; send its response, or wait."""
+        broker = self._server.broker
+        now = self._server.dispatcher.clock()
+        try:
+            outcome = broker.handle(
+                waiting.header,
+                waiting.request,
+                now,
+                arrived=waiting.arrived,
+                kept=waiting.kept,
+                client_host=self.client_host,
+                listener=self._listener.name,
+            )
+        finally:
+            self._server.dispatcher.handled()
+        if isinstance(outcome, Delayed):
+            waiting.kept = outcome.kept
+            self._wait(waiting, outcome.until - now, outcome.watched)
+        else:
+            self._answer(waiting, outcome)
+
+    def _log(self, header: RequestHeader) -> None:
+        request_logger.info(
+            "broker %d, connection %d: %s %d from %r, correlation id %d",
+            self._server.broker.node_id,
+            self._id,
+            ApiKey(header.request_api_key).name,
+            header.request_api_version,
+            header.client_id,
+            header.correlation_id,
+        )
+
+    def _decide(self, waiting: _Waiting) -> Action | None:
+        """Return the action that the fault hooks choose, if any."""
+        return self._server.faults.decide(
+            waiting.request,
+            waiting.header,
+            waiting.arrived,
+            self._server.broker.node_id,
+            self._id,
+        )
+
+    def _act(self, waiting: _Waiting) -> None:
+        """Handle the request, unless a fault prevents or delays it."""
+        match waiting.action:
+            case Delay(seconds=seconds, handled=False):
+                waiting.action = None
+                self._wait(waiting, seconds, frozenset())
+            case AnswerError(handled=False) | CloseConnection(False) | NeverAnswer(False):
+                self._answer(waiting, None)
+            case _:
+                self._handle(waiting)
+
+    def _answer(self, waiting: _Waiting, response: ApiMessage | None) -> None:
+        """Respond to a request, unless a fault changes that; None means no response."""
+        match waiting.action:
+            case None:
+                if response is not None:
+                    self._send(waiting.header, response)
+            case AnswerError(error_code=error_code):
+                self._send(
+                    waiting.header,
+                    self._server.broker.error_response(
+                        waiting.header, waiting.request, error_code, waiting.arrived
+                    ),
+                )
+            case CloseConnection():
+                raise CloseConnectionError("a fault was asked for")
+            case NeverAnswer():
+                self._muted = True
+            case Delay() | Throttle() | Corrupt() as action if response is not None:
+                self._answer_faultily(action, waiting, response)
+
+    def _answer_faultily(
+        self, action: Delay | Throttle | Corrupt, waiting: _Waiting, response: ApiMessage
+    ) -> None:
+        match action:
+            case Delay(seconds=seconds):
+                waiting.response = response
+                self._wait(waiting, seconds, frozenset())
+            case Throttle(seconds=seconds):
+                self._mute_for(seconds)
+                if hasattr(response, "throttle_time_ms"):
+                    throttle_time_ms = round(seconds * 1000)
+                    response = replace(cast("Any", response), throttle_time_ms=throttle_time_ms)
+                self._send(waiting.header, response)
+            case Corrupt(alter=alter, close=close):
+                frame = b"".join(self._server.broker.encode_response(waiting.header, response))
+                self._outgoing.append(alter(frame))
+                self._flush()
+                if close:
+                    raise CloseConnectionError("a fault was asked for")
+
+    def _mute_for(self, seconds: float) -> None:
+        def listen_again() -> None:
+            self._muted = False
+            self._advance()
+
+        self._muted = True
+        self._unmute = self._server.dispatcher.loop.call_later(seconds, listen_again)
+
+    def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
+        waiting.watched = watched
+        waiting.timer = self._server.dispatcher.loop.call_later(max(0.0, seconds), self.wake)
+        self._waiting = waiting
+        self._server.dispatcher.watch(self, watched)
+
+    def _stop_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if waiting.timer is not None:
+                waiting.timer.cancel()
+            self._server.dispatcher.unwatch(self, waiting.watched)
+
+    # Responses.
+
+    def _send(self, header: RequestHeader, response: ApiMessage) -> None:
+        self._outgoing.extend(self._server.broker.encode_response(header, response))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write as much as the client reads: large buffers as they are, small ones joined."""
+        while self._outgoing and self._transport is not None and not self._write_paused:
+            joined: list[Buffer] = []
+            size = 0
+            while self._outgoing and size + len(self._outgoing[0]) <= _JOIN_BELOW_BYTES:
+                size += len(self._outgoing[0])
+                joined.append(self._outgoing.popleft())
+            self._transport.write(b"".join(joined) if joined else self._outgoing.popleft())
+
+    def _close(self) -> None:
+        """Close once everything written has been sent."""
+        self._closing = True
+        self._stop_waiting()
+        self._outgoing.clear()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,96 @@
+"""The connections that wait for changes, over all brokers of a cluster on one event loop.
+
+A request to one broker may cause what a client of another one waits for: new records, a marker, a
+leader that has moved. `Dispatcher` wakes only the connections that watch what has changed, and runs
+the cluster's timers when they are due. Without work it does nothing: an idle cluster never wakes
+its event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Hashable, Iterable
+
+    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.net.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Wakes connections and runs timers on one event loop."""
+
+    def __init__(
+        self, cluster: ClusterState, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]
+    ) -> None:
+        """Dispatch the changes of a cluster; `clock` returns seconds since 1970."""
+        self.loop = loop
+        self.clock = clock
+        self._cluster = cluster
+        self._watching: dict[Hashable, set[Connection]] = {}
+        self._to_wake: set[Connection] = set()
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_deadline = 0.0
+        self._schedule_tick()
+
+    @property
+    def watched(self) -> frozenset[Hashable]:
+        """The keys that connections wait for."""
+        return frozenset(self._watching)
+
+    def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
+        """Wake a connection when one of these keys changes."""
+        for key in watched:
+            self._watching.setdefault(key, set()).add(connection)
+
+    def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
+        """Undo `watch`, including a wake-up that is already scheduled."""
+        self._to_wake.discard(connection)
+        for key in watched:
+            watching = self._watching.get(key)
+            if watching is not None:
+                watching.discard(connection)
+                if not watching:
+                    del self._watching[key]
+
+    def handled(self) -> None:
+        """Dispatch what has changed since the last call, and reschedule the timers."""
+        for key in self._cluster.take_changed():
+            for connection in self._watching.get(key, ()):
+                if not self._to_wake:
+                    self.loop.call_soon(self._wake)
+                self._to_wake.add(connection)
+        self._schedule_tick()
+
+    def close(self) -> None:
+        """Stop running timers."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+
+    def _schedule_tick(self) -> None:
+        """Schedule the cluster's timers for when the next one is due."""
+        deadline = self._cluster.timers.next_deadline
+        if deadline is None or (self._tick is not None and self._tick_deadline <= deadline):
+            return
+        if self._tick is not None:
+            self._tick.cancel()
+        self._tick_deadline = deadline
+        self._tick = self.loop.call_later(max(0.0, deadline - self.clock()), self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._tick = None
+        try:
+            self._cluster.timers.run_due(self.clock())
+        except Exception:
+            logger.exception("a timer of the cluster failed")
+        self.handled()
+
+    def _wake(self) -> None:
+        to_wake, self._to_wake = self._to_wake, set()
+        for connection in to_wake:
+            connection.wake()

@@ -1,0 +1,109 @@
+"""Faults as text, for the command line: `produce:drop-answer:3`.
+
+The format is API:ACTION[:TIMES]. API is Kafka's name in any case, with `-` or `_` between words;
+without TIMES the fault affects every request. An action's value follows a `=`:
+
+    error=CODE          respond with the error (such as NOT_LEADER_OR_FOLLOWER), do nothing else
+    late-error=CODE     handle the request, and respond with the error
+    close               close the connection without handling the request
+    drop-answer         handle the request, and close the connection without a response
+    never-answer        do nothing, and send nothing more on the connection
+    swallow-answer      handle the request, and send nothing more on the connection
+    delay=SECONDS       handle the request later
+    delay-answer=SECONDS  handle the request at once, and respond later
+    throttle=SECONDS    handle the request, and respond that a quota was exceeded
+    corrupt             handle the request, and respond with garbage
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.net.faults import (
+    Action,
+    AnswerError,
+    CloseConnection,
+    Corrupt,
+    Delay,
+    NeverAnswer,
+    Throttle,
+)
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FaultOption(NamedTuple):
+    """The arguments for `Faults.on`."""
+
+    api_key: ApiKey
+    action: Action
+    #: None for an unlimited number.
+    times: int | None
+
+
+_PLAIN: dict[str, Action] = {
+    "close": CloseConnection(),
+    "drop-answer": CloseConnection(handled=True),
+    "never-answer": NeverAnswer(),
+    "swallow-answer": NeverAnswer(handled=True),
+    "corrupt": Corrupt(),
+}
+_WITH_CODE: dict[str, Callable[[ErrorCode], Action]] = {
+    "error": AnswerError,
+    "late-error": lambda code: AnswerError(code, handled=True),
+}
+_WITH_SECONDS: dict[str, Callable[[float], Action]] = {
+    "delay": Delay,
+    "delay-answer": lambda seconds: Delay(seconds, handled=True),
+    "throttle": Throttle,
+}
+ACTIONS = (
+    *_PLAIN,
+    *(f"{name}=CODE" for name in _WITH_CODE),
+    *(f"{name}=SECONDS" for name in _WITH_SECONDS),
+)
+
+
+def parse_fault(text: str) -> FaultOption:
+    """Parse a fault. Raises ConfigError, which says which word is wrong and what is allowed."""
+    api, _, rest = text.partition(":")
+    action, _, times = rest.partition(":")
+    try:
+        api_key = ApiKey[api.upper().replace("-", "_")]
+    except KeyError:
+        raise ConfigError(f"{text!r}: there is no API {api!r}") from None
+    try:
+        count = int(times) if times else None
+    except ValueError:
+        raise ConfigError(f"{text!r}: {times!r} is not a number of times") from None
+    if count is not None and count < 1:
+        raise ConfigError(f"{text!r}: a fault cannot happen {count} times")
+    return FaultOption(api_key, _parse_action(text, action), count)
+
+
+def _parse_action(text: str, action: str) -> Action:
+    name, has_value, value = action.partition("=")
+    if name in _PLAIN and not has_value:
+        return _PLAIN[name]
+    if name in _WITH_CODE:
+        try:
+            return _WITH_CODE[name](ErrorCode[value.upper()])
+        except KeyError:
+            raise ConfigError(f"{text!r}: {value!r} is no error code of Kafka's") from None
+    if name in _WITH_SECONDS:
+        return _WITH_SECONDS[name](_parse_seconds(text, value))
+    raise ConfigError(f"{text!r}: {action!r} is none of {', '.join(ACTIONS)}")
+
+
+def _parse_seconds(text: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ConfigError(f"{text!r}: {value!r} is not a number of seconds") from None
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(f"{text!r}: it cannot take {value} seconds")
+    return seconds

@@ -1,0 +1,1 @@
+"""The coordinator of transactions, and what it remembers of each transactional id."""

@@ -1,0 +1,428 @@
+"""The coordinator of all transactions: their producers, their partitions, and how they end.
+
+It makes the decisions of Kafka's TransactionCoordinator 4.3:
+
+- A transactional id has one producer at a time. InitProducerId assigns it with a new epoch, which
+  fences the previous producer; if a transaction is open, it first aborts that one and responds with
+  CONCURRENT_TRANSACTIONS. When the epochs are exhausted, a new producer id is assigned.
+- EndTxn with transaction.version 2 (version 5 of the API) bumps the epoch, which distinguishes a
+  repeated request from the end of the next transaction. An abort is then allowed even if nothing
+  was written. With older versions the epoch must match exactly, and a repeated request may end the
+  next transaction: the problem that KIP-890 solves.
+- The response to EndTxn precedes the markers; until they are written, further requests for the
+  same id fail with CONCURRENT_TRANSACTIONS. Here they are written at once, or after
+  `transaction_marker_delay_ms`.
+- A transaction that stays open longer than its timeout is aborted, and its producer fenced, by a
+  check that runs every `transaction_abort_interval_ms`.
+
+Every step changes a copy of an id's metadata, which takes effect once it is written to the log, if
+there is one (`coordinator_log`). A step that cannot be written is not taken, and the producer
+retries. Once the outcome of a transaction is decided, its completion is retried until it succeeds
+(`transaction_marker_manager`). The log is read when the broker starts. Expired ids are removed when
+they are next looked up.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH
+from spark_kafka_sink.devbroker.transactions.transaction_log import (
+    encode_transaction,
+    read_transactions,
+)
+from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import (
+    TransactionMarkerManager,
+)
+from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
+    EPOCH_BUMP_VERSION,
+    TransactionMetadata,
+    is_epoch_exhausted,
+)
+from spark_kafka_sink.devbroker.transactions.transaction_state import (
+    EXPIRABLE,
+    PREPARED,
+    TransactionState,
+)
+from spark_kafka_sink.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_PRODUCER_ID_AND_EPOCH,
+    ProducerIdAndEpoch,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.base.timers import Timers
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import WriteMarker
+    from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
+_DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """A producer's request to end its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    #: 2 from EndTxn version 5, otherwise 0.
+    client_version: int
+
+
+class TransactionCoordinator:
+    """The coordinator of all transactional ids."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        *,
+        coordinator_epoch: Callable[[str], int],
+        new_producer_id: Callable[[], int],
+        write_marker: WriteMarker,
+        log: CoordinatorLog,
+    ) -> None:
+        """Start without ids; `coordinator_epoch` returns the epoch of an id's coordinator."""
+        self._settings = settings
+        self._timers = timers
+        self._new_producer_id = new_producer_id
+        self._markers = TransactionMarkerManager(
+            timers,
+            coordinator_epoch=coordinator_epoch,
+            write_marker=write_marker,
+            take_step=self._take_step,
+        )
+        self._log = log
+        self._metadata: dict[str, TransactionMetadata] = {}
+
+    def load(self, now: float) -> None:
+        """Replace all ids by those in the log, and resume the transactions that were decided.
+
+        The counterpart of TransactionStateManager.loadTransactionsForTxnTopicPartition.
+        """
+        now_ms = int(now * 1000)
+        self._metadata = read_transactions(self._log)
+        for metadata in self._metadata.values():
+            if metadata.state in PREPARED:
+                self._markers.begin_later(metadata, now_ms)
+            elif metadata.state is TransactionState.ONGOING:
+                self._schedule_timeout(metadata, now_ms)
+
+    def _take_step(self, changed: TransactionMetadata) -> None:
+        """Write changed metadata of an id, then apply it.
+
+        Raises RefusedError with NOT_COORDINATOR if it cannot be written; then nothing has changed.
+        """
+        if self._log.is_durable:
+            record = encode_transaction(
+                changed, transaction_version=self._settings.transaction_version
+            )
+            self._log.append(changed.transactional_id, [record], now_ms=changed.last_update_ms)
+        if changed.state is TransactionState.DEAD:
+            del self._metadata[changed.transactional_id]
+        else:
+            self._metadata[changed.transactional_id] = changed
+
+    def find(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
+        """Return the metadata of an id; remove it if it has expired."""
+        metadata = self._metadata.get(transactional_id)
+        if (
+            metadata is not None
+            and metadata.state in EXPIRABLE
+            and metadata.last_update_ms <= now_ms - self._settings.transactional_id_expiration_ms
+        ):
+            expired = replace(metadata)
+            expired.expire()
+            try:
+                self._take_step(expired)
+            except RefusedError as refused:
+                logger.warning("%s expires later: %s", transactional_id, refused)
+            else:
+                return None
+        return metadata
+
+    def all(self, now_ms: int) -> list[TransactionMetadata]:
+        """Return the metadata of all ids, in the order of their creation."""
+        found = [self.find(transactional_id, now_ms) for transactional_id in list(self._metadata)]
+        return [metadata for metadata in found if metadata is not None]
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        now_ms: int,
+    ) -> ProducerIdAndEpoch:
+        """Assign an id to a producer; `expected` is the producer's previous identity, if any.
+
+        Raises RefusedError with INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
+        CONCURRENT_TRANSACTIONS.
+        """
+        _check_transactional_id(transactional_id)
+        if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
+            raise RefusedError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a transaction timeout of {timeout_ms} ms is not within 1 to "
+                f"{self._settings.transaction_max_timeout_ms} (transaction.max.timeout.ms)",
+            )
+        metadata = self.find(transactional_id, now_ms)
+        if metadata is None:
+            metadata = TransactionMetadata(
+                transactional_id=transactional_id,
+                producer_id=self._new_producer_id(),
+                timeout_ms=timeout_ms,
+                last_update_ms=now_ms,
+            )
+        if expected is not None and not _may_continue(metadata, expected):
+            raise _fenced(metadata, expected.epoch)
+        if metadata.state in PREPARED:
+            raise _concurrent(metadata)
+        if metadata.state is TransactionState.ONGOING:
+            self._fence_and_abort(metadata, now_ms)
+            raise RefusedError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"the open transaction of {transactional_id} is being aborted: ask again",
+            )
+        changed = replace(metadata)
+        if metadata.epoch_exhausted and (
+            expected is None or expected.epoch == metadata.producer_epoch
+        ):
+            changed.rotate_producer_id(
+                self._new_producer_id(),
+                timeout_ms,
+                now_ms,
+                record_last_epoch=expected is not None,
+            )
+        else:
+            changed.increment_epoch(
+                timeout_ms, None if expected is None else expected.epoch, now_ms
+            )
+        self._take_step(changed)
+        return changed.identity
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        *,
+        client_version: int,
+        now_ms: int,
+    ) -> None:
+        """Add partitions to the open transaction, or begin one with them.
+
+        Raises RefusedError with INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
+        CONCURRENT_TRANSACTIONS.
+        """
+        metadata = self._known(transactional_id, producer, now_ms)
+        if metadata.producer_epoch != producer.epoch:
+            raise _fenced(metadata, producer.epoch)
+        if metadata.state in PREPARED:
+            raise _concurrent(metadata)
+        begins = metadata.state is not TransactionState.ONGOING
+        if begins or not partitions <= metadata.partitions:
+            changed = replace(metadata)
+            changed.add_partitions(partitions, client_version, now_ms)
+            self._take_step(changed)
+            if begins:
+                self._schedule_timeout(changed, now_ms)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        *,
+        now_ms: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Return for each partition whether it belongs to the producer's transaction.
+
+        The code is NONE or TRANSACTION_ABORTABLE. Raises RefusedError as `add_partitions`.
+        """
+        metadata = self._known(transactional_id, producer, now_ms)
+        if metadata.producer_epoch != producer.epoch:
+            raise _fenced(metadata, producer.epoch)
+        if metadata.state in PREPARED:
+            raise _concurrent(metadata)
+        return {
+            partition: ErrorCode.NONE
+            if partition in metadata.partitions
+            else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    def end(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+        """End a producer's transaction; return the producer's identity from now on.
+
+        It is `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE or
+        CONCURRENT_TRANSACTIONS.
+        """
+        if asked.client_version >= EPOCH_BUMP_VERSION:
+            return self._end_and_bump(asked, now_ms)
+        metadata = self._known(
+            asked.transactional_id,
+            ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
+            now_ms,
+        )
+        if asked.producer_epoch != metadata.producer_epoch:
+            raise _fenced(metadata, asked.producer_epoch)
+        if metadata.state is TransactionState.ONGOING:
+            self._end(metadata, asked.client_version, now_ms, committed=asked.committed)
+        elif metadata.state is _ENDS[asked.committed]:
+            raise _concurrent(metadata)
+        elif metadata.state is not _DONE[asked.committed]:
+            raise _invalid_state(metadata, asked)
+        return NO_PRODUCER_ID_AND_EPOCH
+
+    def _end_and_bump(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+        """End a transaction with transaction.version 2 (KIP-890)."""
+        _check_transactional_id(asked.transactional_id)
+        metadata = self.find(asked.transactional_id, now_ms)
+        if metadata is None:
+            raise _no_mapping(asked.transactional_id, asked.producer_id)
+        overflowed = (
+            metadata.previous_producer_id == asked.producer_id
+            and asked.producer_epoch == MAX_EPOCH - 1
+            and metadata.producer_epoch == 0
+        )
+        bumped = metadata.producer_epoch == asked.producer_epoch + 1
+        same = metadata.producer_epoch == asked.producer_epoch
+        if metadata.producer_id != asked.producer_id and not overflowed:
+            raise _no_mapping(asked.transactional_id, asked.producer_id)
+        state = metadata.state
+        if state in PREPARED:
+            is_valid = bumped
+        elif state in _DONE.values():
+            is_valid = bumped or overflowed or same
+        else:
+            is_valid = same
+        if not is_valid:
+            raise _fenced(metadata, asked.producer_epoch)
+        if state is _ENDS[asked.committed]:
+            raise _concurrent(metadata)
+        repeated = bumped or overflowed
+        if repeated and state is _DONE[asked.committed]:
+            return metadata.identity
+        nothing_to_abort = (
+            not asked.committed
+            and not repeated
+            and (state is TransactionState.EMPTY or state in _DONE.values())
+        )
+        if state is not TransactionState.ONGOING and not nothing_to_abort:
+            raise _invalid_state(metadata, asked)
+        return self._end(metadata, asked.client_version, now_ms, committed=asked.committed)
+
+    def _known(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
+    ) -> TransactionMetadata:
+        _check_transactional_id(transactional_id)
+        metadata = self.find(transactional_id, now_ms)
+        if metadata is None or metadata.producer_id != producer.producer_id:
+            raise _no_mapping(transactional_id, producer.producer_id)
+        return metadata
+
+    def _fence_and_abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
+        version = self._settings.transaction_version
+        fenced = replace(metadata)
+        fenced.fence()
+        if version < EPOCH_BUMP_VERSION:
+            fenced.bump_fencing_epoch()
+        self._end(fenced, version, now_ms, committed=False)
+
+    def _end(
+        self, metadata: TransactionMetadata, version: int, now_ms: int, *, committed: bool
+    ) -> ProducerIdAndEpoch:
+        next_producer_id = NO_PRODUCER_ID
+        if version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
+            next_producer_id = self._new_producer_id()
+        decided = replace(metadata)
+        decided.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
+        self._take_step(decided)
+        self._markers.begin(decided, now_ms, delay_ms=self._settings.transaction_marker_delay_ms)
+        return decided.identity_after_completion
+
+    def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
+        """Schedule the abort of a transaction for the first regular check after its timeout."""
+        transactional_id, start_ms = metadata.transactional_id, metadata.start_ms
+        interval_ms = self._settings.transaction_abort_interval_ms
+        timed_out_ms = max(start_ms + metadata.timeout_ms + 1, now_ms)
+        check_ms = math.ceil(timed_out_ms / interval_ms) * interval_ms
+
+        def check(now: float) -> None:
+            current = self._metadata.get(transactional_id)
+            if (
+                current is None
+                or current.state is not TransactionState.ONGOING
+                or current.start_ms != start_ms
+            ):
+                return  # It has ended; a transaction that the id has now is a later one.
+            logger.info("the transaction of %s has timed out", transactional_id)
+            try:
+                self._fence_and_abort(current, int(now * 1000))
+            except RefusedError as refused:
+                logger.warning("%s is aborted with the next check: %s", transactional_id, refused)
+                self._schedule_timeout(current, check_ms + 1)
+
+        self._timers.schedule(check_ms / 1000, check)
+
+
+def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
+    """Return whether a producer that names its identity owns the id, or may have owned it last."""
+    return (
+        metadata.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.producer_id == metadata.producer_id
+        or (
+            expected.producer_id == metadata.previous_producer_id
+            and is_epoch_exhausted(expected.epoch)
+        )
+    )
+
+
+def _check_transactional_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
+
+
+def _no_mapping(transactional_id: str, producer_id: int) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"{transactional_id} does not belong to producer {producer_id}",
+    )
+
+
+def _fenced(metadata: TransactionMetadata, producer_epoch: int) -> RefusedError:
+    return RefusedError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{metadata.transactional_id} belongs to a producer of epoch {metadata.producer_epoch}, "
+        f"not {producer_epoch}",
+    )
+
+
+def _concurrent(metadata: TransactionMetadata) -> RefusedError:
+    return RefusedError(
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"the last transaction of {metadata.transactional_id} is still being ended",
+    )
+
+
+def _invalid_state(metadata: TransactionMetadata, asked: EndTransaction) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"{asked.transactional_id} is {metadata.state} and cannot be "
+        f"{'committed' if asked.committed else 'aborted'}",
+    )

@@ -1,0 +1,437 @@
+"""The ledger of a prefix: its claims and decisions, in a compacted topic.
+
+A driver fences first (InitProducerId of `{prefix}.ledger`), *then* reads, then appends in a
+transaction. What it read is therefore current when it appends: another driver can append in between
+only after fencing this one, whose append is then refused. If it read before fencing, it could miss
+a decision appended between the two.
+
+A driver trusts only those of its own entries that it has read back. If the topic is deleted and
+recreated while the driver runs, the driver's claim is lost, however many entries were appended
+since, and the driver can no longer decide.
+
+Reads go to the high watermark, past open transactions, and interpret the markers themselves.
+Reading only to the last stable offset would miss the latest entries, or wait, while another
+prefix's ledger transaction is open. The markers of this prefix's own transactions have been written
+by then, since the coordinator answers InitProducerId only afterwards.
+
+Entries are kept between steps, so each step reads only new records; `ledger_entries` describes how
+a step avoids looking at the rest.
+
+Only markers count. A coordinator that finds a partition without a leader may acknowledge EndTxn and
+never write the marker (KAFKA-20734). So an append is complete only when its marker has been *read*,
+and no driver acts on it before. If a driver that has just fenced finds entries of its own producer
+without a marker, it writes an abort marker for them: otherwise the marker of its next append would
+commit them.
+
+If the EndTxn of an append was not answered, was refused on a retry, or has left no marker yet, the
+entry may still have been appended. This raises `LedgerOutcomeUnknownError`, and the only remedy is
+to start again with the fence. Each append has its own epoch, so that under TV1 a delayed copy of
+its EndTxn cannot commit the next one.
+
+All prefixes are in partition 0, so that no prefix moves when partitions are added.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.admin.topic_calls import NewTopic
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    KafkaError,
+    ProducerFencedError,
+)
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.errors import (
+    LedgerFencedError,
+    LedgerFormatError,
+    LedgerOutcomeUnknownError,
+)
+from spark_kafka_sink.exactly_once.ledger.ledger_entries import KeyOffsets, LedgerFold, LedgerState
+from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+    WINNERS,
+    WRITE,
+    Claim,
+    WriteRecord,
+    decode_key,
+    encode_claim,
+    encode_key,
+    encode_write,
+    forget_write,
+)
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix, ledger_id
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.transaction_values import EndAnswer
+    from spark_kafka_sink.exactly_once.ledger.ledger_records import EntryKey
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for the marker of an append. A later marker is not lost: the driver starts again
+#: with the fence, which waits for it.
+MARKER_SECONDS: Final = 2.0
+#: How long an append may take. If the driver dies during it, the coordinator aborts the transaction
+#: after this time.
+LEDGER_TRANSACTION_TIMEOUT_MS: Final = 60_000
+LEDGER_PARTITION: Final = 0
+#: The error names that this module handles.
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+_OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
+#: Nothing was appended in these cases either: our transaction was ended by another client, or timed
+#: out.
+_ENDED_BY_OTHERS: Final = frozenset({"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
+_READING: Final = "reading the ledger"
+_CLEANUP_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)
+#: Small segments, compacted early: a driver that starts reads everything not yet compacted.
+_TOPIC_CONFIGS: Final = (
+    *_COMPACT,
+    ("segment.bytes", str(16 * 1024 * 1024)),
+    ("min.cleanable.dirty.ratio", "0.1"),
+)
+
+
+def ensure_ledger_topic(
+    admin: AdminClient, topic: str, *, replication_factor: int, timeout: float
+) -> None:
+    """Create the compacted topic unless it exists.
+
+    A replication factor of -1 is the cluster's default. Raises ConfigError if retention would
+    delete the topic's entries, and BrokerError if the topic is missing and cannot be created.
+    """
+    try:
+        configs = admin.topic_configs(topic, timeout=timeout)
+    except BrokerError as error:
+        if error.name != _UNKNOWN_TOPIC:
+            raise
+        try:
+            admin.create_topic(
+                NewTopic(topic, 1, replication_factor, _TOPIC_CONFIGS), timeout=timeout
+            )
+        except BrokerError as refused:
+            # Managed clusters do not let clients set some of these.
+            if refused.name not in {"INVALID_CONFIG", "POLICY_VIOLATION"}:
+                raise
+            admin.create_topic(NewTopic(topic, 1, replication_factor, _COMPACT), timeout=timeout)
+        admin.partition_count(topic, timeout=timeout)
+        return
+    policy = configs.get(_CLEANUP_POLICY) or ""
+    if "compact" not in policy or "delete" in policy:
+        raise ConfigError(
+            f"ledgerTopic {topic!r} has {_CLEANUP_POLICY}={policy}, which would delete what was "
+            f"decided: set {_CLEANUP_POLICY}=compact, or name another topic"
+        )
+
+
+def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
+    """Read the state of every prefix in a ledger without fencing; see `Ledger.read`.
+
+    Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION if the topic does not exist.
+    """
+    # Fails at once for a missing topic; the requests that follow would wait for it to appear.
+    admin.topic_configs(topic, timeout=budget.left(_READING))
+    fold = LedgerFold()
+    _read_all(admin, TopicPartition(topic, LEDGER_PARTITION), fold, budget)
+    _report_ignored(fold, topic)
+    return {prefix: LedgerState(entries) for prefix, entries in sorted(fold.prefixes.items())}
+
+
+class UnreadableEntry(NamedTuple):
+    """An unreadable entry of a prefix."""
+
+    topic_partition: TopicPartition
+    #: The offset of its batch; None if compaction or a driver has since removed the entry.
+    offset: int | None
+    #: None for a claim.
+    write_id: str | None
+    #: What is wrong with the entry, and what to do.
+    reason: str
+
+    def __str__(self) -> str:
+        """Return where the entry is and what is wrong with it."""
+        at = "" if self.offset is None else f", offset {self.offset}"
+        what = "the claim" if self.write_id is None else f"write {self.write_id}"
+        return f"{self.topic_partition}{at}, {what}: {self.reason}"
+
+
+def unreadable_entries(
+    admin: AdminClient,
+    topic: str,
+    errors: Mapping[EntryKey, LedgerFormatError],
+    budget: Budget,
+) -> list[UnreadableEntry]:
+    """Find where the unreadable entries are."""
+    if not errors:
+        return []
+    place = TopicPartition(topic, LEDGER_PARTITION)
+    found = KeyOffsets(map(encode_key, errors))
+    # The offsets of entries are not stored. This case is rare enough to read the topic again.
+    _read_all(admin, place, found, budget)
+    return [
+        UnreadableEntry(
+            place,
+            found.offsets.get(encode_key(key)),
+            key.write_id if key.kind == WRITE else None,
+            str(error),
+        )
+        for key, error in errors.items()
+    ]
+
+
+def _read_all(
+    admin: AdminClient, place: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
+) -> None:
+    end = admin.end_offset(place, timeout=budget.left(_READING))
+    offset = admin.start_offset(place, timeout=budget.left(_READING))
+    while offset < end:
+        offset = admin.read_log(place, offset, sink, timeout=budget.left(_READING))
+
+
+def _report_ignored(fold: LedgerFold, topic: str) -> None:
+    for why, (count, first_offset) in fold.take_ignored().items():
+        logger.warning(
+            "%d records of ledger topic %r are ignored, the first at offset %d: %s. No driver "
+            "wrote them: find out who else may write to that topic",
+            count,
+            topic,
+            first_offset,
+            why,
+        )
+
+
+class LedgerChanges(NamedTuple):
+    """The changes that one append makes atomically."""
+
+    writes: Mapping[str, WriteRecord] = {}
+    claim: Claim | None = None
+    forget: frozenset[str] = frozenset()
+
+
+class Ledger:
+    """The ledger of one prefix; the module docstring describes the protocol."""
+
+    def __init__(
+        self, admin: AdminClient, *, topic: str, prefix: str, clock: Callable[[], float]
+    ) -> None:
+        """Store the arguments; send no request. `clock` returns seconds since 1970."""
+        self._admin = admin
+        self._partition = TopicPartition(topic, LEDGER_PARTITION)
+        self.prefix = check_prefix(prefix)
+        self._transactional_id = ledger_id(prefix)
+        self._clock = clock
+        self._fold = LedgerFold(prefix)
+        self._next_offset: int | None = None
+        self._producer: ProducerIdAndEpoch | None = None
+        #: The number of pieces of appended decisions not read back yet, by write id.
+        self._own_pieces: dict[str, int] = {}
+        #: The offset up to which their markers were searched for.
+        self._seen_to = 0
+        #: Whether the producer's epoch has been used for an append.
+        self._is_used = False
+
+    @property
+    def topic(self) -> str:
+        """The ledger's topic."""
+        return self._partition.topic
+
+    def fence_and_read(self, budget: Budget) -> LedgerState:
+        """Fence every other writer of this prefix, then read the ledger to its end.
+
+        Repeated calls fetch only new records. Raises LedgerFormatError, KafkaTimeoutError and
+        BrokerError.
+        """
+        while True:
+            self._producer = self._admin.init_producer_id(
+                self._transactional_id,
+                transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
+                timeout=budget.left("fencing the ledger"),
+            )
+            self._is_used = False
+            state = self.read(budget)
+            if not self._fold.is_open(self._producer.producer_id):
+                return state
+            # InitProducerId has ended every transaction of this producer, so an entry still
+            # without a marker means that the marker was never written.
+            end = TransactionEnd(self._transactional_id, self._producer, committed=False)
+            answer = self._admin.write_markers(
+                end, [self._partition], timeout=budget.left("clearing the ledger")
+            )
+            logger.warning(
+                "Kafka has lost the marker of an entry of %r in ledger topic %r (KAFKA-20734); "
+                "that it does not count was %s",
+                self.prefix,
+                self.topic,
+                answer,
+            )
+
+    def read(self, budget: Budget) -> LedgerState:
+        """Read to the high watermark without fencing, for read-only use.
+
+        The latest entries may be missing, as long as their markers are not written.
+        """
+        end = self._admin.end_offset(self._partition, timeout=budget.left("reading the ledger"))
+        if self._next_offset is not None and self._next_offset > end:
+            self._forget()
+        try:
+            self._read_to(end, budget)
+        except BrokerError as error:
+            if error.name != _OUT_OF_RANGE:
+                raise
+            # Since the last read the topic was recreated, or its records were deleted.
+            self._forget()
+            self._read_to(end, budget)
+        self._own_pieces.clear()
+        self._seen_to = 0
+        _report_ignored(self._fold, self.topic)
+        return LedgerState(self._fold.entries(self.prefix))
+
+    def _read_to(self, end: int, budget: Budget) -> None:
+        what = "reading the ledger"
+        if self._next_offset is None:
+            self._next_offset = self._admin.start_offset(self._partition, timeout=budget.left(what))
+        while self._next_offset < end:
+            self._next_offset = self._admin.read_log(
+                self._partition, self._next_offset, self._fold, timeout=budget.left(what)
+            )
+
+    def _forget(self) -> None:
+        self._fold = LedgerFold(self.prefix)
+        self._next_offset = None
+
+    def append(self, changes: LedgerChanges, budget: Budget) -> None:
+        """Append the changes atomically; they are durable when this returns.
+
+        Raises LedgerFencedError if another driver has fenced this one since it read: nothing was
+        appended. Raises LedgerOutcomeUnknownError if the changes may have been appended. After
+        either, fence and read again.
+        """
+        producer = self._fresh_epoch(budget)
+        entries = self._entries(changes)
+        try:
+            version = self._admin.write_to_transaction(
+                self._transactional_id,
+                producer,
+                self._partition,
+                entries,
+                now_ms=int(self._clock() * 1000),
+                timeout=budget.left("writing the ledger"),
+            )
+        except ProducerFencedError as error:
+            raise self._fenced() from error
+        except BrokerError as error:
+            if error.name not in _ENDED_BY_OTHERS:
+                raise
+            raise self._fenced() from error
+        answer = self._end(TransactionEnd(self._transactional_id, producer, True, version), budget)
+        if answer.outcome is not EndOutcome.ENDED:
+            raise LedgerOutcomeUnknownError(
+                f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
+            )
+        if answer.producer is not None:
+            # TV2: this epoch has not ended a transaction yet, and a restarted coordinator accepts
+            # no older one.
+            self._producer, self._is_used = answer.producer, False
+        # The entries themselves are not added to the fold: the next read returns them, or the
+        # ledger has lost them.
+        for key, value in entries:
+            entry = decode_key(key)
+            if entry.kind == WINNERS and value is not None:
+                pieces = self._own_pieces.get(entry.write_id, 0)
+                self._own_pieces[entry.write_id] = max(pieces, entry.piece + 1)
+        self._wait_for_marker(producer.producer_id, budget)
+
+    def _wait_for_marker(self, producer_id: int, budget: Budget) -> None:
+        """Read on until the marker of the append has been read."""
+        fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._seen_to)
+        patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
+        try:
+            while (committed := fold.end_of(producer_id)) is None:
+                # At the end of the log the broker delays its answer (max_wait_ms), so this does not
+                # spin.
+                self._seen_to = offset = self._admin.read_log(
+                    self._partition, offset, fold, timeout=patience.left("waiting for its marker")
+                )
+        except KafkaError as error:
+            raise LedgerOutcomeUnknownError(
+                f"ledger topic {self.topic!r} has no marker of the entry of {self.prefix!r}: "
+                f"{error}"
+            ) from error
+        if not committed:
+            raise self._fenced()
+
+    def _end(self, end: TransactionEnd, budget: Budget) -> EndAnswer:
+        try:
+            return self._admin.end_transaction(end, timeout=budget.left("committing to the ledger"))
+        except KafkaError as error:
+            raise LedgerOutcomeUnknownError(
+                f"whether ledger topic {self.topic!r} has the entry of {self.prefix!r} is not "
+                f"known: {error}"
+            ) from error
+
+    def _fresh_epoch(self, budget: Budget) -> ProducerIdAndEpoch:
+        """Return an epoch that has not ended a transaction; raise LedgerFencedError if fenced."""
+        if self._producer is None:
+            raise self._fenced()
+        if self._is_used:
+            try:
+                self._producer = self._admin.init_producer_id(
+                    self._transactional_id,
+                    transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
+                    timeout=budget.left("writing the ledger"),
+                    current=self._producer,
+                )
+            except ProducerFencedError as error:
+                raise self._fenced() from error
+        self._is_used = True
+        return self._producer
+
+    def _fenced(self) -> LedgerFencedError:
+        """Build the error, naming the last claimant.
+
+        The ledger does not record a driver that has fenced but not claimed.
+        """
+        return LedgerFencedError(
+            f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now. "
+            f"{self._last_claim()}. Look for queries, jobs and operators that use "
+            f"transactionalIdPrefix {self.prefix!r}, and at the log of the broker that "
+            f"coordinates transactional id {self._transactional_id!r} for who called "
+            "InitProducerId; give each query a prefix of its own"
+        )
+
+    def _last_claim(self) -> str:
+        try:
+            claim = self._fold.entries(self.prefix).claim
+        except LedgerFormatError as error:
+            return f"The last claim of the prefix cannot be read, nor who that is: {error}"
+        if claim is None:
+            return "Nobody has claimed the prefix, so the ledger does not know who that is"
+        at = datetime.fromtimestamp(claim.claimed_at_ms / 1000, UTC)
+        return (
+            f"The prefix was last claimed by {claim.claimed_by} at {at:%Y-%m-%dT%H:%M:%SZ} "
+            f"(generation {claim.generation}); if that was this query or job, the ledger does "
+            "not know who the other is"
+        )
+
+    def _entries(self, changes: LedgerChanges) -> list[KeyValue]:
+        known = self._fold.entries(self.prefix)
+
+        def pieces(write_id: str) -> int:
+            return max(known.pieces(write_id), self._own_pieces.get(write_id, 0))
+
+        entries: list[KeyValue] = []
+        for write_id, record in changes.writes.items():
+            entries += encode_write(self.prefix, write_id, record, pieces_before=pieces(write_id))
+        for write_id in sorted(changes.forget):
+            entries += forget_write(self.prefix, write_id, pieces_before=pieces(write_id))
+        if changes.claim is not None:
+            entries.append(encode_claim(self.prefix, changes.claim))
+        return entries

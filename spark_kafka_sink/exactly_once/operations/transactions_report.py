@@ -1,0 +1,238 @@
+"""The findings of `inspection` as text and as JSON values.
+
+Pure functions. Time arguments are milliseconds since 1970; the text shows times in UTC, and JSON
+names contain the unit. Ledger entries and broker answers contain text written by others:
+`printable` escapes it so that a terminal displays it without interpreting control characters.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.exactly_once.ledger.errors import LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.operations.inspection import open_seconds
+from spark_kafka_sink.exactly_once.recovery import describe_mixed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription
+    from spark_kafka_sink.exactly_once.ledger.ledger import UnreadableEntry
+    from spark_kafka_sink.exactly_once.ledger.ledger_records import Winner, WriteRecord
+    from spark_kafka_sink.exactly_once.operations.inspection import HeldBack, Holder, PrefixReport
+    from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+
+UNKNOWN_PREFIX: Final = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+
+
+def as_text(
+    reports: Sequence[PrefixReport],
+    held: Sequence[HeldBack],
+    *,
+    now_ms: int,
+    details: bool,
+    topics: Sequence[str] = (),
+) -> list[str]:
+    """Return the report as lines; with `details`, every transaction of decided and mixed batches.
+
+    `topics` are those whose transactions were all inspected.
+    """
+    lines = [] if reports else ["no exactly-once write is on record"]
+    for report in reports:
+        lines += _prefix(report, now_ms=now_ms, details=details)
+    if not held:
+        others = (
+            f", nor in {', '.join(topics)} by others"
+            if topics
+            else "; --topic looks at all transactions of a topic"
+        )
+        return [*lines, f"read_committed consumers are held back nowhere by these writes{others}"]
+    lines.append(f"read_committed consumers are held back in {len(held)} partitions:")
+    return lines + [_held(one) for one in held]
+
+
+def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
+    lines = [f"prefix {report.prefix}: {_claim(report)}"]
+    if report.unreadable:
+        lines.append(f"  entries that cannot be read, and are not shown: {len(report.unreadable)}")
+    for write_id, record in report.writes.items():
+        lines.append(f"  write {write_id}: {_write(write_id, record)}")
+        if details:
+            lines += [f"    {_winner(winner)}" for winner in record.winners]
+    if not report.open_transactions:
+        return [*lines, "  no open transactions"]
+    lines.append(f"  open transactions: {len(report.open_transactions)}")
+    return lines + [f"    {_open(one, now_ms)}" for one in report.open_transactions]
+
+
+def _claim(report: PrefixReport) -> str:
+    if report.claim is not None:
+        return (
+            f"generation {report.claim.generation}, claimed by {report.claim.claimed_by} at "
+            f"{_time(report.claim.claimed_at_ms)}"
+        )
+    if any(entry.write_id is None for entry in report.unreadable):
+        return "who claimed it cannot be read"
+    return "not claimed" if report.is_known else f"not claimed; {UNKNOWN_PREFIX}"
+
+
+def _write(write_id: str, record: WriteRecord) -> str:
+    if record.write.state is WriteState.MIXED:
+        return describe_mixed(write_id, record)
+    said = f"batch {record.write.batch_id} is {record.write.state.value}"
+    if record.write.state is WriteState.DECIDED:
+        said += f", {len(record.winners)} transactions are being committed or wait for it"
+    return f"{said}, since {_time(record.updated_at_ms)}"
+
+
+def _winner(winner: Winner) -> str:
+    fate = "decided" if winner.fate is None else winner.fate.value
+    places = ", ".join(map(str, winner.ranges))
+    return f"{winner.transactional_id} ({who(winner.producer)}): {fate}; {places}"
+
+
+def _open(transaction: TransactionDescription, now_ms: int) -> str:
+    return (
+        f"{transaction.transactional_id} ({who(transaction.producer)}), open for "
+        f"{_seconds(open_seconds(transaction, now_ms))} of at most "
+        f"{transaction.timeout_ms / 1000:.0f} s, in {_places(transaction.partitions)}"
+    )
+
+
+def _held(one: HeldBack) -> str:
+    by = ", ".join(map(_holder, one.holders)) or "whoever has ended just now: look again"
+    behind = one.high_watermark - one.last_stable_offset
+    return (
+        f"  {one.topic_partition} at offset {one.last_stable_offset} of {one.high_watermark} "
+        f"({behind} behind) by {by}"
+    )
+
+
+def _holder(holder: Holder) -> str:
+    name = holder.transactional_id or "a transactional id that no coordinator shows to this user"
+    return f"{name} ({who(holder.producer)}), open for {_seconds(holder.open_seconds)}"
+
+
+def who(producer: ProducerIdAndEpoch) -> str:
+    """Return a producer's id and epoch in words, as in broker logs."""
+    return f"producer id {producer.producer_id}, epoch {producer.epoch}"
+
+
+def _places(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "no partition yet"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "an unknown time" if seconds is None else f"{seconds:.0f} s"
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise LedgerFormatError(
+            f"an entry of the ledger has {milliseconds!r} where milliseconds since 1970 belong"
+        ) from error
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def printable(text: str) -> str:
+    r"""Return the text on one line, with control and format characters as escapes such as `\x1b`.
+
+    A terminal interprets control characters (ECMA-48), reverses text after some Unicode format
+    characters, and cannot display surrogates.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+# --- as JSON
+
+
+def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
+    """Return the report of a prefix as JSON values."""
+    return {
+        "prefix": report.prefix,
+        "claim": None if report.claim is None else report.claim._asdict(),
+        "writes": [
+            {
+                "write_id": write_id,
+                "batch_id": record.write.batch_id,
+                "generation": record.write.generation,
+                "state": record.write.state.value,
+                "updated_at_ms": record.updated_at_ms,
+                "winners": [_winner_json(winner) for winner in record.winners],
+            }
+            for write_id, record in report.writes.items()
+        ],
+        "open_transactions": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.producer.producer_id,
+                "producer_epoch": one.producer.epoch,
+                "open_seconds": open_seconds(one, now_ms),
+                "timeout_ms": one.timeout_ms,
+                "partitions": [_place_json(place) for place in sorted(one.partitions)],
+            }
+            for one in report.open_transactions
+        ],
+    }
+
+
+def held_back_json(one: HeldBack) -> dict[str, Any]:
+    """Return a partition that holds back consumers as JSON values."""
+    return {
+        **_place_json(one.topic_partition),
+        "last_stable_offset": one.last_stable_offset,
+        "high_watermark": one.high_watermark,
+        "holders": [
+            {
+                "transactional_id": holder.transactional_id,
+                "producer_id": holder.producer.producer_id,
+                "producer_epoch": holder.producer.epoch,
+                "start_offset": holder.start_offset,
+                "open_seconds": holder.open_seconds,
+            }
+            for holder in one.holders
+        ],
+    }
+
+
+def unreadable_json(prefix: str, entry: UnreadableEntry) -> dict[str, Any]:
+    """Return an unreadable entry as JSON values."""
+    return {
+        "prefix": prefix,
+        **_place_json(entry.topic_partition),
+        "offset": entry.offset,
+        "write_id": entry.write_id,
+        "reason": entry.reason,
+    }
+
+
+def _winner_json(winner: Winner) -> dict[str, Any]:
+    return {
+        "transactional_id": winner.transactional_id,
+        "producer_id": winner.producer.producer_id,
+        "producer_epoch": winner.producer.epoch,
+        "fate": None if winner.fate is None else winner.fate.value,
+        "ranges": [
+            {
+                **_place_json(written.topic_partition),
+                "first_offset": written.first_offset,
+                "last_offset": written.last_offset,
+                "records": written.records,
+            }
+            for written in winner.ranges
+        ],
+    }
+
+
+def _place_json(place: TopicPartition) -> dict[str, Any]:
+    return {"topic": place.topic, "partition": place.partition}

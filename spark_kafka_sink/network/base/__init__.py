@@ -1,0 +1,1 @@
+"""Threads for calls that block, time-outs, and pauses between attempts."""

@@ -1,0 +1,123 @@
+"""The states of the connections to a cluster's nodes (Kafka's ClusterConnectionStates).
+
+Tracks each connection's state, when the next attempt is allowed, how long an attempt may take, and
+until when a node is throttled. Does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+
+
+class ConnectionState(Enum):
+    """The state of one node's connection."""
+
+    DISCONNECTED = auto()
+    CONNECTING = auto()
+    READY = auto()
+
+
+TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
+    ConnectionState.DISCONNECTED: frozenset({ConnectionState.CONNECTING}),
+    ConnectionState.CONNECTING: frozenset({ConnectionState.READY, ConnectionState.DISCONNECTED}),
+    ConnectionState.READY: frozenset({ConnectionState.DISCONNECTED}),
+}
+
+
+class IllegalConnectionStateError(RuntimeError):
+    """A transition of a connection to a state that cannot follow its current one."""
+
+
+@dataclass(slots=True)
+class _NodeConnectionState:
+    state: ConnectionState = ConnectionState.DISCONNECTED
+    #: Connections lost and attempts failed since a connection last became READY.
+    failures: int = 0
+    #: Attempts failed since a connection last became READY.
+    failed_attempts: int = 0
+    #: When the last attempt began.
+    last_attempt_at: float = 0.0
+    #: No attempt begins before this time.
+    retry_at: float = 0.0
+    throttled_until: float = 0.0
+
+
+@dataclass(slots=True)
+class ClusterConnectionStates:
+    """The states of all nodes; callers pass times in seconds of one monotonic clock."""
+
+    reconnect_backoff: ExponentialBackoff
+    setup_timeout: ExponentialBackoff
+    _nodes: dict[int, _NodeConnectionState] = field(default_factory=dict)
+
+    def _node(self, node_id: int) -> _NodeConnectionState:
+        return self._nodes.setdefault(node_id, _NodeConnectionState())
+
+    def _move(self, node_id: int, target: ConnectionState) -> _NodeConnectionState:
+        node = self._node(node_id)
+        if target not in TRANSITIONS[node.state]:
+            raise IllegalConnectionStateError(
+                f"node {node_id}: {node.state.name} does not lead to {target.name}"
+            )
+        node.state = target
+        return node
+
+    def state(self, node_id: int) -> ConnectionState:
+        """Return the state of a node; an unknown node is disconnected."""
+        return self._node(node_id).state
+
+    def can_connect(self, node_id: int, now: float) -> bool:
+        """Return whether a new attempt may begin: disconnected, and the back-off has passed."""
+        node = self._node(node_id)
+        return node.state is ConnectionState.DISCONNECTED and now >= node.retry_at
+
+    def is_sendable(self, node_id: int, now: float) -> bool:
+        """Return whether requests may be sent: connected, and not throttled (KIP-219)."""
+        node = self._node(node_id)
+        return node.state is ConnectionState.READY and now >= node.throttled_until
+
+    def ready_at(self, node_id: int) -> float:
+        """Return the earliest time to connect to the node or send to it; in the past if now."""
+        node = self._node(node_id)
+        return (
+            node.throttled_until
+            if node.state is not ConnectionState.DISCONNECTED
+            else node.retry_at
+        )
+
+    def last_attempt_at(self, node_id: int) -> float:
+        """Return when the last connection attempt began; 0 if there was none."""
+        return self._node(node_id).last_attempt_at
+
+    def throttled_until(self, node_id: int) -> float:
+        """Return until when the node is throttled; in the past if it is not."""
+        return self._node(node_id).throttled_until
+
+    def connecting(self, node_id: int, now: float) -> float:
+        """Record that an attempt begins; return how many seconds it may take (KIP-601)."""
+        node = self._move(node_id, ConnectionState.CONNECTING)
+        node.last_attempt_at = now
+        return self.setup_timeout.delay(node.failed_attempts)
+
+    def ready(self, node_id: int) -> None:
+        """Record that the connection is open and its API versions are known."""
+        node = self._move(node_id, ConnectionState.READY)
+        node.failures = node.failed_attempts = 0
+
+    def disconnected(self, node_id: int, now: float) -> None:
+        """Record that the connection failed or was lost, and delay the next attempt."""
+        was_connecting = self.state(node_id) is ConnectionState.CONNECTING
+        node = self._move(node_id, ConnectionState.DISCONNECTED)
+        node.failed_attempts += was_connecting
+        node.retry_at = now + self.reconnect_backoff.delay(node.failures)
+        node.failures += 1
+
+    def throttle(self, node_id: int, until: float) -> None:
+        """Mark a node as throttled until a time, as its response requested (KIP-219)."""
+        node = self._node(node_id)
+        node.throttled_until = max(node.throttled_until, until)

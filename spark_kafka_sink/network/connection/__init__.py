@@ -1,0 +1,1 @@
+"""One connection to one broker: how it is made, and requests in their order."""

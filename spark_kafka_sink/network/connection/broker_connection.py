@@ -1,0 +1,517 @@
+"""A connection to one broker: requests go out, responses come back in the same order.
+
+`send` never waits: it numbers the request, queues its buffers and returns a future. Two tasks move
+the bytes. Any failure ends the whole connection: the peer hangs up, a response is not the expected
+one, a response does not arrive within request.timeout.ms, the socket accepts no bytes for that
+long, or memory runs out. Every unanswered request then fails with the reason, since a stream has no
+safe point to resume from. A connection that is idle for connections.max.idle.ms ends as well.
+
+Only the callers bound the queue: they check `has_unsent`, and send a large request only if no other
+request is waiting for the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.network.authentication.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.network.base.timeout_check import TimeoutCheck
+from spark_kafka_sink.network.connection.idle_check import IdleCheck
+from spark_kafka_sink.network.connection.in_flight_requests import InFlightRequest, InFlightRequests
+from spark_kafka_sink.network.connection.node_api_versions import (
+    NodeApiVersions,
+    api_versions_request,
+)
+from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
+from spark_kafka_sink.network.connection.response_limits import FIRST_RESPONSES, LATER_RESPONSES
+from spark_kafka_sink.network.connection.throttle_versions import client_throttles
+from spark_kafka_sink.network.transport.connection_errors import (
+    AbsentPeerError,
+    GreetedOnlyError,
+    SilentPeerError,
+    finds_nobody,
+    loss_of,
+    reason,
+)
+from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_speaks_tls
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.frame import FrameDecoder
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.connection.network_listener import NetworkListener
+    from spark_kafka_sink.network.transport.transport import Transport
+    from spark_kafka_sink.security.sasl import SaslClient
+
+MAX_CORRELATION_ID = 2**31 - 1
+#: The size of the length prefix of a frame, in bytes.
+FRAME_OVERHEAD = 4
+#: The reason for closing a connection with unsent records that were given up.
+CLOSED_UNSENT = "closed by this client: records were given up that the broker had not yet read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """The settings that all connections of a client share; times in seconds."""
+
+    client_id: str
+    request_timeout: float
+    #: connections.max.idle.ms; None to keep idle connections open.
+    max_idle: float | None = None
+
+
+class BrokerConnection:
+    """A connection to a broker whose API versions are known. Created by `open`."""
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        settings: ConnectionSettings,
+        *,
+        listener: NetworkListener | None = None,
+        on_throttle: Callable[[float], None] | None = None,
+        on_writable: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start the tasks that move bytes."""
+        self.node = node
+        self.api_versions = NodeApiVersions({}, {})
+        self._transport = transport
+        self._settings = settings
+        self._listener = listener
+        self._on_throttle = on_throttle
+        self._on_writable = on_writable
+        self._on_close: Callable[[KafkaError], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._in_flight = InFlightRequests()
+        self._frames = FrameDecoder(FIRST_RESPONSES.frame_bytes)
+        self._max_elements = FIRST_RESPONSES.elements
+        self._next_correlation_id = 0
+        self._outgoing = OutgoingRequests()
+        self._has_outgoing = asyncio.Event()
+        self._closed_by: KafkaError | None = None
+        self._closed_in_peace = False
+        #: Whether no request other than ApiVersions has been answered.
+        self._is_only_greeted = True
+        self._last_used = self._loop.time()
+        self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
+        self._idle_check = IdleCheck(
+            self._loop,
+            settings.max_idle,
+            last_used=lambda: self._last_used,
+            is_busy=lambda: bool(self.in_flight_count or self._outgoing),
+            on_idle=self.close,
+        )
+        self._session: SaslSession | None = None
+        self._tasks = [
+            self._loop.create_task(self._write_loop()),
+            self._loop.create_task(self._read_loop()),
+        ]
+        self._idle_check.start()
+
+    @classmethod
+    async def open(
+        cls,
+        node: Node,
+        settings: ConnectionSettings,
+        *,
+        connect: Callable[[Node, float], Awaitable[Transport]],
+        setup_timeout: float,
+        sasl_client: Callable[[Node], Awaitable[SaslClient]] | None = None,
+        listener: NetworkListener | None = None,
+        on_throttle: Callable[[float], None] | None = None,
+        on_writable: Callable[[], None] = lambda: None,
+    ) -> BrokerConnection:
+        """Connect by `connect`, called with node and timeout, and fetch the broker's API versions.
+
+        With `sasl_client`, which begins an exchange, the connection authenticates first.
+        `on_throttle` is called with the seconds for which a response asks the client to pause
+        (KIP-219); `on_writable` is called when the socket has accepted everything that had to wait
+        for it.
+
+        Raises NetworkError (with the address and the cause) if that fails or takes longer than
+        `setup_timeout` seconds, UnsupportedVersionError if the broker is too old,
+        AuthenticationError if client and broker reject each other.
+        """
+        connection: BrokerConnection | None = None
+        # A token may have to be fetched first, which has its own timeouts.
+        client = None if sasl_client is None else await sasl_client(node)
+        try:
+            async with asyncio.timeout(setup_timeout):
+                transport = await connect(node, setup_timeout)
+                connection = cls(
+                    node,
+                    transport,
+                    settings,
+                    listener=listener,
+                    on_throttle=on_throttle,
+                    on_writable=on_writable,
+                )
+                if client is not None and sasl_client is not None:
+                    await connection._authenticate(client, sasl_client)
+                await connection._negotiate()
+                return connection
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, TimeoutError):
+                raise NetworkError(
+                    f"{node}: no connection within {setup_timeout:.1f} s "
+                    "(socket.connection.setup.timeout.ms)"
+                ) from error
+            if isinstance(error, OSError) and not isinstance(error, KafkaError):
+                kind = AbsentPeerError if finds_nobody(error) else NetworkError
+                raise kind(f"{node}: {reason(error)}") from error
+            raise
+
+    async def _authenticate(
+        self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
+    ) -> None:
+        # Version 0, like the Java client: a listener may mistake a request it cannot parse for a
+        # token.
+        versions = await self._send_version(api_versions_request(), 0)
+        self._check_api_versions(versions)
+        self.api_versions = NodeApiVersions.of(versions)
+        session = SaslSession(self.node, sasl_client, self._ask, self._loop.time)
+        await session.authenticate(client)
+        self._session = session
+
+    async def _ask(self, request: Any) -> Any:
+        return await self._send_version(request, self._version_for(request, None))
+
+    async def _renew_session(self, session: SaslSession) -> None:
+        began_at = self._loop.time()
+        try:
+            await session.renew()
+            if self._listener is not None:
+                latency = self._loop.time() - began_at
+                self._listener.reauthenticated(self.node.node_id, latency)
+            while session.held and self._closed_by is None:
+                held = session.held[0]
+                if held.has_response:
+                    self._send_version(held.request, held.version, held.outcome)
+                else:
+                    self._enqueue(held.request, held.version, held.outcome, has_response=False)
+                session.held.popleft()
+            if not self._outgoing:
+                self._on_writable()
+        except KafkaError as error:
+            if self._listener is not None and isinstance(error, AuthenticationError):
+                self._listener.reauthentication_failed(self.node.node_id)
+            self._fail(error, None)
+        except Exception as error:  # noqa: BLE001  held requests must not wait forever
+            # The error of a token function may contain anything, so it is not quoted.
+            failure = f"{self.node}: the session was not renewed: {type(error).__name__}"
+            self._fail(NetworkError(failure), error)
+
+    def _must_hold(self) -> SaslSession | None:
+        """Return the session if requests must wait for its renewal, which is started when due."""
+        session = self._session
+        if session is None:
+            return None
+        if not session.is_renewing and session.is_due:
+            session.is_renewing = True
+            self._tasks[2:] = [self._loop.create_task(self._renew_session(session))]
+        return session if session.is_renewing else None
+
+    async def _negotiate(self) -> None:
+        request = api_versions_request()
+        highest = ApiVersionsRequest.versions.max
+        response: ApiVersionsResponse = await self._send_version(request, highest)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # A broker without this version responds in the oldest format and lists those it
+            # supports.
+            offered = NodeApiVersions.of(response)
+            fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
+            response = await self._send_version(request, fallback)
+        self._check_api_versions(response)
+        self.api_versions = NodeApiVersions.of(response)
+        self._frames.max_frame_bytes = LATER_RESPONSES.frame_bytes
+        self._max_elements = LATER_RESPONSES.elements
+
+    def _check_api_versions(self, response: ApiVersionsResponse) -> None:
+        if response.error_code:
+            raise broker_error(response.error_code, f"{self.node} refused ApiVersions")
+
+    @property
+    def closed_in_peace(self) -> bool:
+        """Whether this client closed the connection on its own, not because of an error."""
+        return self._closed_in_peace
+
+    @property
+    def in_flight_count(self) -> int:
+        """The number of unanswered requests, and of unsent ones that get no response."""
+        held = len(self._session.held) if self._session is not None else 0
+        return len(self._in_flight) + self._outgoing.without_response + held
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether any request is waiting for the socket, or for the session to be renewed."""
+        return bool(self._outgoing) or (self._session is not None and bool(self._session.held))
+
+    def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
+        """Return whether the socket has not yet accepted all of the request with this outcome."""
+        held = self._session.held if self._session is not None else ()
+        return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
+
+    def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
+        """Send a request in the highest common version; the future returns the decoded response.
+
+        `max_version` caps the version if a later one would mean something other than the caller
+        intends (KIP-890: Produce 12 itself adds partitions to the transaction). The future fails
+        with NetworkError if the connection ends first.
+        """
+        version = self._version_for(request, max_version)
+        if session := self._must_hold():
+            return self._hold(session, request, version, has_response=True)
+        return self._send_version(request, version)
+
+    def send_without_response(
+        self, request: Any, *, max_version: int | None = None
+    ) -> asyncio.Future[None]:
+        """Send a request that the broker does not answer (acks=0); see `send`.
+
+        The future is done when the operating system has accepted the bytes.
+        """
+        version = self._version_for(request, max_version)
+        if session := self._must_hold():
+            return self._hold(session, request, version, has_response=False)
+        sent: asyncio.Future[None] = self._loop.create_future()
+        self._enqueue(request, version, sent, has_response=False)
+        return sent
+
+    def _hold(
+        self, session: SaslSession, request: Any, version: int, *, has_response: bool
+    ) -> asyncio.Future[Any]:
+        if self._closed_by is not None:
+            raise self._closed_by
+        outcome: asyncio.Future[Any] = self._loop.create_future()
+        now = self._loop.time()
+        session.held.append(HeldRequest(request, version, outcome, has_response, now))
+        self._timeout_check.check_at(now + self._settings.request_timeout)
+        return outcome
+
+    def _version_for(self, request: Any, max_version: int | None) -> int:
+        highest: int = request.highest_version
+        if max_version is not None:
+            highest = min(highest, max_version)
+        return self.api_versions.version_for(request.api_key, highest)
+
+    def _send_version(
+        self, request: Any, version: int, response: asyncio.Future[Any] | None = None
+    ) -> asyncio.Future[Any]:
+        response = response or self._loop.create_future()
+        self._enqueue(request, version, response, has_response=True)
+        return response
+
+    def _take_correlation_id(self) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & MAX_CORRELATION_ID
+        return correlation_id
+
+    def _enqueue(
+        self, request: Any, version: int, outcome: asyncio.Future[Any], *, has_response: bool
+    ) -> None:
+        if self._closed_by is not None:
+            raise self._closed_by
+        try:
+            header = RequestHeader(
+                request_api_key=request.api_key,
+                request_api_version=version,
+                correlation_id=self._take_correlation_id(),
+                client_id=self._settings.client_id,
+            )
+            buffers = encode_request(header, request)
+        except MemoryError as error:
+            # Any other error is caused by the request itself and leaves the connection intact.
+            raise self._lose(error, "sending") from error
+        try:
+            self._begin_to_send(header, buffers, outcome, has_response=has_response)
+        except Exception as error:
+            loss = self._lose(error, "sending")
+            if outcome.done() and not outcome.cancelled():
+                # The caller gets the error from here and may never retrieve it from the future.
+                outcome.exception()
+            raise loss from error
+
+    def _begin_to_send(
+        self,
+        header: RequestHeader,
+        buffers: Sequence[bytes | memoryview],
+        outcome: asyncio.Future[Any],
+        *,
+        has_response: bool,
+    ) -> None:
+        api_key, now = ApiKey(header.request_api_key), self._loop.time()
+        self._last_used = now
+        deadline = now + self._settings.request_timeout
+        if has_response:
+            # Before its first byte is sent: the response must find its request.
+            self._in_flight.add(
+                InFlightRequest(
+                    header.correlation_id,
+                    api_key,
+                    header.request_api_version,
+                    now,
+                    deadline,
+                    outcome,
+                )
+            )
+        # Usually the system accepts everything, and the write loop need not be woken.
+        rest = buffers if self._outgoing else self._transport.begin_write(buffers)
+        if rest:
+            self._outgoing.add(OutgoingRequest(rest, outcome, has_response), now)
+            self._has_outgoing.set()
+        elif not has_response:
+            outcome.set_result(None)
+        if rest or has_response:
+            self._timeout_check.check_at(deadline)
+        if self._listener is not None:
+            size = sum(memoryview(buffer).nbytes for buffer in buffers)
+            self._listener.request_sent(self.node.node_id, api_key, size)
+
+    async def _write_loop(self) -> None:
+        try:
+            while True:
+                await self._has_outgoing.wait()
+                while self._outgoing:
+                    await self._transport.write(self._outgoing.first.buffers)
+                    request = self._outgoing.pop()
+                    if not request.has_response and not request.outcome.done():
+                        request.outcome.set_result(None)
+                self._has_outgoing.clear()
+                self._on_writable()
+        except Exception as error:  # noqa: BLE001  without this task all requests would hang
+            self._lose(error, "sending")
+
+    async def _read_loop(self) -> None:
+        frames = self._frames
+        is_first = True
+        try:
+            while data := await self._transport.read():
+                if is_first and looks_like_tls(data):
+                    self._fail(peer_speaks_tls(self.node), None)
+                    return
+                is_first = False
+                frames.receive_data(data)
+                while (frame := frames.next_frame()) is not None:
+                    self._receive(frame)
+        except Exception as error:  # noqa: BLE001  without this task all requests would hang
+            self._lose(error, "reading", self._kind_of_loss(is_first=is_first))
+        else:
+            kind = self._kind_of_loss(is_first=is_first)
+            self._fail(kind(f"{self.node}: the broker closed the connection"), None)
+
+    def _kind_of_loss(self, *, is_first: bool) -> type[NetworkError]:
+        if is_first:
+            return SilentPeerError
+        return GreetedOnlyError if self._in_flight and self._is_only_greeted else NetworkError
+
+    def _receive(self, frame: memoryview) -> None:
+        request = self._in_flight.complete(peek_correlation_id(frame))
+        if self._outgoing.holds(request.response):
+            raise DecodeError(
+                f"an answer to request {request.correlation_id}, which has not been sent in full"
+            )
+        self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
+        try:
+            _, response = decode_response(
+                request.api_key, request.api_version, frame, max_elements=self._max_elements
+            )
+        except Exception as error:
+            # It is no longer in flight, so it would not fail together with the connection.
+            if not request.response.done():
+                problem = str(error) or type(error).__name__
+                request.response.set_exception(
+                    NetworkError(f"{self.node}: {request.api_key.name} answer: {problem}")
+                )
+            raise
+        # Its waiters only resume once the rest of this method is done.
+        if not request.response.done():
+            request.response.set_result(response)
+        self._last_used = self._loop.time()
+        if self._listener is not None:
+            self._listener.response_received(
+                self.node.node_id,
+                request.api_key,
+                len(frame) + FRAME_OVERHEAD,
+                self._last_used - request.sent_at,
+            )
+        if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
+            self._throttled(request, throttle_time_ms / 1000)
+
+    def _throttled(self, request: InFlightRequest, seconds: float) -> None:
+        if self._listener is not None:
+            self._listener.throttled(self.node.node_id, request.api_key, seconds)
+        if self._on_throttle is not None and client_throttles(request.api_key, request.api_version):
+            self._on_throttle(seconds)
+
+    def _deadlines(self) -> dict[str, float | None]:
+        timeout, session = self._settings.request_timeout, self._session
+        return {
+            "the broker has stopped reading: the socket took no bytes": self._outgoing.stalls_at(
+                self._transport.taken_at, timeout
+            ),
+            "no session was renewed": None if session is None else session.held_until(timeout),
+            "no answer": self._in_flight.next_deadline(),
+        }
+
+    def _time_out(self, overdue: str) -> None:
+        timeout = self._settings.request_timeout
+        error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
+        self._fail(NetworkError(error), None)
+
+    def close(self, reason: str = "closed by this client") -> None:
+        """Close the connection; unanswered requests fail. May be called more than once."""
+        self._closed_in_peace = self._closed_in_peace or self._closed_by is None
+        self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
+
+    def _lose(
+        self, error: Exception, doing: str, kind: type[NetworkError] = NetworkError
+    ) -> KafkaError:
+        """End the connection because moving bytes raised an error, and return the reason."""
+        loss = loss_of(self.node, error, doing, kind)
+        self._fail(loss, error.__cause__ if loss is error else error)
+        return loss
+
+    def _fail(self, error: KafkaError, cause: BaseException | None) -> None:
+        if self._closed_by is not None:
+            return
+        error.__cause__ = cause
+        self._closed_by = error
+        self._timeout_check.cancel()
+        self._idle_check.cancel()
+        self._transport.close()
+        for task in self._tasks:
+            # The task that found the error ends by itself.
+            if task is not asyncio.current_task():
+                task.cancel()
+        waiting = [request.outcome for request in self._outgoing.clear()]
+        if self._session is not None:
+            waiting += [held.outcome for held in self._session.held]
+            self._session.held.clear()
+        self._in_flight.fail_all(error)
+        for outcome in waiting:
+            if not outcome.done():
+                outcome.set_exception(error)
+        if self._on_close is not None:
+            self._on_close(error)
+
+    def set_on_close(self, on_close: Callable[[KafkaError], None]) -> None:
+        """Set a function to call with the reason when the connection ends, or now if it has."""
+        self._on_close = on_close
+        if self._closed_by is not None:
+            on_close(self._closed_by)
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of a closed connection have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,172 @@
+"""The errors for records that could not be delivered: place, cause and advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import (
+    BrokerError,
+    BufferExhaustedError,
+    DeliveryError,
+    DeliveryTimeoutError,
+    InvalidPartitionError,
+    KafkaError,
+)
+from spark_kafka_sink.producer.batch.produce_result import RefusedRecord
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+
+_TAKEN_OVER = (
+    "Another producer with this transactional.id took over, as a restarted application does: close "
+    "this one. If both are to write, give each an id of its own"
+)
+DEFAULT_ADVICE = "Look at the broker's log for the reason"
+ADVICE: dict[int, str] = {
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "A single record is larger than the topic's max.message.bytes: raise it, or write less"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "The batch is larger than a log segment of the topic: lower batch.size"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant this user WRITE on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "Grant this user WRITE on the topic, or IDEMPOTENT_WRITE on the cluster"
+    ),
+    ErrorCode.INVALID_TIMESTAMP: (
+        "Timestamps must lie within the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms: correct the timestamp column, or drop it to use the time "
+        "of writing"
+    ),
+    ErrorCode.INVALID_RECORD: (
+        "The topic refuses such records; a compacted topic (cleanup.policy=compact) needs a key"
+    ),
+    ErrorCode.CORRUPT_MESSAGE: "A compacted topic refuses records without a key",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "The broker has lost records that it had acknowledged: look for an unclean leader "
+        "election, and write the data again"
+    ),
+    ErrorCode.INVALID_REQUIRED_ACKS: "Set acks to 0, 1 or all",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker is too old for this compression.type",
+    ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask who runs it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
+    ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
+    ErrorCode.INVALID_PRODUCER_EPOCH: (
+        "The transaction outlived transaction.timeout.ms, or another producer with this "
+        "transactional.id took over: abort the transaction. If that works, write it again, quicker "
+        "or with a longer time-out; if it raises ProducerFencedError, close this producer"
+    ),
+    ErrorCode.INVALID_TXN_STATE: (
+        "The coordinator has ended the transaction, probably after transaction.timeout.ms: nothing "
+        "of it was committed. Abort it, and write it again, quicker or with a longer time-out"
+    ),
+    ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction, and write it again",
+}
+
+
+def advice_of(code: int) -> str | None:
+    """Return the advice for a broker's error code; None if there is none."""
+    return ADVICE.get(code)
+
+
+#: Error codes of a broker that does not know the producer's last batches.
+FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+#: Error codes of a broker that does not have the partition.
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+#: The most refused records that one error names.
+MAX_REFUSED_RECORDS = 5
+
+
+def refused_records(batch: ProducerBatch, messages: Mapping[int, str]) -> RefusedRecords:
+    """Return the records that a broker refused, the first few with their input rows.
+
+    `messages` are its error messages by index in the batch (KIP-467). Only the first rows are
+    looked up, because each look-up takes time.
+    """
+    indexes = sorted(messages)
+    known = batch.rows
+    rows = {} if known is None else {i: known.row_of(i) for i in indexes[:MAX_REFUSED_RECORDS]}
+    return {index: RefusedRecord(messages[index], rows.get(index)) for index in indexes}
+
+
+def delivery_error(
+    batch: ProducerBatch, cause: Exception, refused: RefusedRecords | None = None
+) -> DeliveryError:
+    """Return the error that states which records were not delivered, why, and what to do.
+
+    It names the first of the records in `refused`.
+    """
+    advice = DEFAULT_ADVICE
+    if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
+        advice = (
+            "An earlier attempt was not answered, and the broker does not remember whether it has "
+            "that: look at the end of the partition before you write these records again"
+        )
+    elif isinstance(cause, BrokerError):
+        advice = advice_of(cause.code) or DEFAULT_ADVICE
+    elif isinstance(cause, DeliveryTimeoutError) and _is_gone(cause.__cause__):
+        advice = (
+            "The topic was deleted, or created again with fewer partitions: check that it has this "
+            "one, and send the records again"
+        )
+    elif isinstance(cause, DeliveryTimeoutError):
+        advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
+    verb = "was" if batch.record_count == 1 else "were"
+    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{_told(refused or {})} {advice}")
+    error.__cause__ = cause
+    return error
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, BrokerError) and error.code in _GONE
+
+
+def _told(refused: RefusedRecords) -> str:
+    told = []
+    for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
+        row = record.row
+        place = f"record {index} of the batch" if row is None else f"row {row}"
+        told.append(f" Refused: {place} ({record.message or 'no reason given'}).")
+    more = len(refused) - len(told)
+    return "".join(told) + (f" And {more} more." if more > 0 else "")
+
+
+def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionError:
+    """Return the error of a record whose partition was removed after the record was sent."""
+    return InvalidPartitionError(
+        f"the topic no longer has this partition: it has {count} now, numbered from 0",
+        row=None,
+        topic=topic,
+        partition=partition,
+        advice=(
+            "The topic was deleted and created again with fewer partitions: send the record again, "
+            "to a partition that the topic has, or without one to let the producer choose"
+        ),
+    )
+
+
+def no_memory_for_callback() -> BufferExhaustedError:
+    """Return the error of a callback's record that finds no memory: callbacks must not wait."""
+    return BufferExhaustedError(
+        "the network thread must not wait for memory, and there is none: buffer.memory "
+        "holds records that no broker has acknowledged. Send fewer records from callbacks, "
+        "send them from another thread, or raise buffer.memory"
+    )
+
+
+def broken_off(error: BaseException) -> KafkaError:
+    """Return the error for an exception or interrupt that left a batch without an owner."""
+    if isinstance(error, KafkaError):
+        return error
+    broken = KafkaError(
+        f"the producer was broken off in the middle of a batch, whose rows may be lost: {error!r}"
+    )
+    broken.__cause__ = error
+    return broken

@@ -1,0 +1,155 @@
+"""One record batch on its way to one partition (Kafka's ProducerBatch).
+
+A batch is *open* while records are written into its block, and *closed* once its records are final;
+it is compressed soon after. It is *stamped* with producer id and sequence number when it is first
+drained, and *done* exactly once. The bytes of a stamped batch never change: every retry sends the
+same ones, unless the batch is split or its partition restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, ProducerIdAndEpoch
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+    from spark_kafka_sink.producer.batch.row_history import BatchRows
+    from spark_kafka_sink.record.compression import CompressionType
+
+
+class FinalState(Enum):
+    """The outcome of a batch."""
+
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+class BatchAlreadyDoneError(RuntimeError):
+    """A batch was completed twice: the accounting of the producer is broken."""
+
+
+def empty_header() -> memoryview:
+    """Return space for a batch header, separate from the records."""
+    return memoryview(bytearray(RECORD_BATCH_OVERHEAD))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ProducerBatch:
+    """A closed batch: its records are final, and it waits for a broker's answer."""
+
+    topic_partition: TopicPartition
+    #: The records without the batch header, as they will be sent once `is_compressed`.
+    payload: memoryview
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    #: Bytes of the records before compression, without the batch header.
+    uncompressed_bytes: int
+    #: Bytes of the largest record before compression; a part has the value of the whole batch.
+    max_record_bytes: int
+    compression: CompressionType
+    #: The first and the last input row that may be in this batch; rows between them may be in
+    #: others. None if it is not known, or if rows have no numbers.
+    first_row: int | None
+    last_row: int | None
+    #: The start of delivery.timeout.ms: the closing, or with linger.ms the opening.
+    created_at: float
+    #: The pending result of its records.
+    result: ProduceResult
+    #: The input rows of its records, if they are stored.
+    rows: BatchRows | None = None
+    #: The block that contains `payload`, while it is not compressed.
+    block: NDArray[np.uint8] | None = None
+    header: memoryview = field(default_factory=empty_header)
+    producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    #: Whether it is part of a transaction.
+    is_transactional: bool = False
+    #: Whether a failed attempt may nevertheless have been appended.
+    may_be_in: bool = False
+    #: The number of failed attempts.
+    attempts: int = 0
+    #: It must not be drained again before this time.
+    retry_at: float = 0.0
+    #: Whether its payload is compressed with `compression`; it is not sent before that.
+    is_compressed: bool = True
+    #: Whether its bytes were passed to a connection that has not answered.
+    is_in_flight: bool = False
+    #: Whether the worker thread is reading its bytes.
+    is_with_worker: bool = False
+    last_error: Exception | None = None
+    final_state: FinalState | None = None
+    _is_stamped: bool = field(default=False, init=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the wire, including the header."""
+        return RECORD_BATCH_OVERHEAD + len(self.payload)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether it has been assigned a sequence number."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a connection or the worker may still read its bytes, so they cannot be freed."""
+        return self.is_in_flight or self.is_with_worker
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has been acknowledged or has failed."""
+        return self.final_state is not None
+
+    def set_producer_state(
+        self, producer: ProducerIdAndEpoch, base_sequence: int, *, is_transactional: bool = False
+    ) -> None:
+        """Set the producer id, epoch and sequence number that all its retries keep."""
+        self.producer_id_and_epoch = producer
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+        self._is_stamped = False
+
+    def buffers(self) -> list[bytes | memoryview]:
+        """Return the batch as sent on the wire, with its header written and its CRC computed."""
+        if not self._is_stamped:
+            write_header(
+                self.header,
+                self.payload,
+                compression=self.compression,
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                producer_id=self.producer_id_and_epoch.producer_id,
+                producer_epoch=self.producer_id_and_epoch.epoch,
+                base_sequence=self.base_sequence,
+                record_count=self.record_count,
+                transactional=self.is_transactional,
+            )
+            self._is_stamped = True
+        return [self.header, self.payload]
+
+    def finish(self, state: FinalState) -> None:
+        """Record the outcome; raise BatchAlreadyDoneError the second time."""
+        if self.final_state is not None:
+            raise BatchAlreadyDoneError(
+                f"{self.topic_partition}: {self.final_state.name} was to be {state.name}"
+            )
+        self.final_state = state
+
+    def __str__(self) -> str:
+        """Return what an operator needs to find the rows."""
+        records = "1 record" if self.record_count == 1 else f"{self.record_count} records"
+        place = f"{records} for {self.topic_partition}"
+        if self.first_row is None:
+            return place
+        if self.last_row is None:
+            return f"{place}, from row {self.first_row} on"
+        return f"{place}, among rows {self.first_row} to {self.last_row}"

@@ -1,0 +1,1 @@
+"""Open batches: where records wait until there are enough of them to be sent."""

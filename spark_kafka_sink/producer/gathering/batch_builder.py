@@ -1,0 +1,477 @@
+"""The builder that turns columns into closed batches, on the writing thread.
+
+The kernel fills open batches in bulk and returns when it cannot continue. The next step (another
+block, a larger one, the next sticky partition) is decided here, once per batch, never per row. A
+batch is closed when it is full, when memory runs short, when it has waited for linger.ms and could
+be sent at once, or when its writer has finished. A writing thread compresses the batches it closes,
+so a slow network makes it wait for memory instead of using more. The network thread, which closes
+batches after linger.ms, passes them on uncompressed, to be compressed elsewhere.
+
+The size of a batch: its block starts at the final size of the partition's last batch and grows
+fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is at
+most half of the free memory or a fair share of the total. So one busy partition writes full
+batches, and ten thousand quiet ones fit into the same `buffer.memory`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
+from spark_kafka_sink.producer.batch.batch_split import batches_of
+from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
+from spark_kafka_sink.producer.batch.delivery_errors import broken_off
+from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
+from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, OpenBatches
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.kernel.kernel import NO_INDEXES, AppendStatus, append_rows
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.gathering.open_batches import FilledBlock
+    from spark_kafka_sink.producer.gathering.row_placement import PlacedRows, RowPlacement
+    from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.record.kernel.kernel import AppendResult
+
+GROWTH = 4
+FIRST_BLOCK_BYTES = 16_384
+#: Seconds after which a thread waiting for memory rechecks due batches that it left open.
+LEAST_PAUSE = 0.05
+
+
+def never() -> bool:
+    """Return False: the default for waits that nothing cuts short."""
+    return False
+
+
+class RowWatcher(Protocol):
+    """An observer of where each row was written, used when a caller waits for the rows."""
+
+    #: int32[rows], filled with each row's index in its batch.
+    row_indexes: NDArray[np.int32]
+
+    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
+        """Record that these rows are in the open batches of their slots, before those change."""
+
+    def refused(self, row: int, error: Exception) -> bool:
+        """Record why a row cannot be written; return True to continue with the next one."""
+
+
+class BufferListener(Protocol):
+    """An observer of the waits for memory (`sender_metrics.SenderMetrics`)."""
+
+    def on_buffer_wait(self, seconds: float, now: float) -> None:
+        """Record a wait that has ended, whether or not it succeeded."""
+
+    def on_buffer_exhausted(self, now: float) -> None:
+        """Record that memory was not freed in time."""
+
+
+class BatchBuilder:
+    """A builder that fills, closes and enqueues batches. Not thread-safe: one thread at a time."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        open_batches: OpenBatches,
+        placement: RowPlacement,
+        pool: BufferPool,
+        compression: BatchCompression,
+        batch_size_of: Callable[[str], int],
+        enqueue: Callable[[ProducerBatch], None],
+        clock: Callable[[], float],
+        lingers: bool,
+        must_not_compress: Callable[[], bool],
+        is_queue_empty: Callable[[TopicPartition], bool],
+        listener: BufferListener | None = None,
+        on_lost: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
+        """Create a builder that passes closed batches to `enqueue`.
+
+        `batch_size_of` returns the largest size in bytes of a topic's batches on the wire; `clock`
+        returns monotonic seconds. With `lingers` the age of a batch counts from its opening, as in
+        Java, otherwise from its closing: slow input must never expire an open batch. `on_lost` is
+        called with the error if a batch is lost between filling and enqueueing. On a thread for
+        which `must_not_compress` is true, batches are passed on uncompressed, in their blocks.
+        `is_queue_empty` returns whether a partition's batch, if closed now, would be the next to be
+        sent.
+        """
+        self._open = open_batches
+        self._placement = placement
+        self._pool = pool
+        self._enqueue = enqueue
+        self._clock = clock
+        self._lingers = lingers
+        self._linger = config.linger_ms / 1000
+        self._delivery_timeout = config.delivery_timeout_ms / 1000
+        self._asked_batch_size_of = batch_size_of
+        self._max_block = config.max_block_ms / 1000
+        #: The size of the largest record that can be sent, measured in an empty batch.
+        self.max_record_bytes = (
+            min(config.max_request_size, config.buffer_memory) - RECORD_BATCH_OVERHEAD
+        )
+        self._compression = compression
+        self._must_not_compress = must_not_compress
+        self._is_queue_empty = is_queue_empty
+        self._history = RowHistory()
+        #: The first row number of this call, and the number of the last row that was written.
+        self._first_row: int | None = None
+        self._last_row: int | None = None
+        #: How often callers have restarted the numbering of rows.
+        self._numbering = 0
+        self._moves = open_batches.moves
+        self._open_bytes = 0
+        self._listener = listener
+        self._on_lost = on_lost
+        #: When the first batch was opened that `close_due` has not seen yet.
+        self.first_opened_at = NEVER
+        #: Arguments of the current `append` call.
+        self._may_wait: bool
+        self._give_up_at: float | None
+        self._renews: bool
+        self._unless: Callable[[], bool]
+        self._began_at: float | None
+        #: The deadline of the current wait for memory; after a timeout the next row keeps it.
+        self._deadline: float | None
+
+    def _batch_size_of(self, topic: str) -> int:
+        # batch.size=0 turns batching off; 1 has the same effect and can be divided by.
+        return max(self._asked_batch_size_of(topic), 1)
+
+    # --- appending
+
+    def append(
+        self,
+        columns: RecordColumns,
+        *,
+        partition_counts: Sequence[int],
+        first_row: int | None,
+        now_ms: int,
+        watcher: RowWatcher | None = None,
+        may_wait: bool = True,
+        give_up_at: float | None = None,
+        renews: bool = False,
+        unless: Callable[[], bool] = never,
+        began_at: float | None = None,
+    ) -> None:
+        """Append all rows.
+
+        `partition_counts` has an entry for each of `columns.topics`. `first_row` is the number of
+        the first row, for errors; None if rows have no numbers. `now_ms` is the timestamp of rows
+        without one. Without `may_wait`, memory must be available at once; with `give_up_at`, by
+        then instead of within max.block.ms. With `renews`, after each wait that ends with memory
+        the next one may take max.block.ms again. Once `unless()` is true no row waits any more.
+        `began_at`, in seconds, is when the first row arrived: a batch opened now has been waiting
+        since then.
+
+        Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
+        BufferExhaustedError when memory is not available within max.block.ms. For a record that is
+        too large, and for lack of memory, the watcher decides first.
+        """
+        placed = self._place(columns, partition_counts, first_row)
+        if self._open.moves != self._moves:
+            # The history refers to slots by their old numbers.
+            self._moves = self._open.moves
+            self._history.clear()
+        self._may_wait = may_wait
+        self._give_up_at = give_up_at
+        self._renews = renews
+        self._unless = unless
+        self._began_at = began_at
+        self._deadline = None
+        self._begin_rows(first_row)
+        sticky = self._open.sticky[placed.sticky_rows]
+        row = 0
+        try:
+            while row < columns.num_rows:
+                result = append_rows(
+                    placed.columns,
+                    placed.row_slots,
+                    row,
+                    self._open.slots,
+                    sticky,
+                    now_ms,
+                    self.max_record_bytes,
+                    row_indexes=NO_INDEXES if watcher is None else watcher.row_indexes,
+                )
+                if watcher is not None and result.next_row > row:
+                    watcher.written(row, result.next_row, placed.row_slots)
+                row = result.next_row
+                if first_row is not None and row:
+                    self._last_row = first_row + row - 1
+                try:
+                    self._go_on(result, placed, sticky)
+                except (RecordError, BufferExhaustedError) as error:
+                    if watcher is None or not watcher.refused(row, error):
+                        raise
+                    placed.row_slots[row] = NO_SLOT
+                    row += 1
+        finally:
+            self._open.sticky[placed.sticky_rows] = sticky
+            if row:
+                self._history.add(first_row, placed.row_slots[:row])
+
+    def _place(
+        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int | None
+    ) -> PlacedRows:
+        try:
+            return self._placement.place(columns, partition_counts, first_row or 0)
+        except RecordError as error:
+            if first_row is None:
+                raise error.about_row(None) from error.__cause__
+            raise
+
+    def _begin_rows(self, first_row: int | None) -> None:
+        self._first_row = first_row
+        if first_row is not None and self._last_row is not None and first_row <= self._last_row:
+            # A caller restarted the numbering: a range of rows across the restart would be wrong.
+            self._numbering += 1
+            self._last_row = None
+
+    def _input_row(self, row: int) -> int | None:
+        return None if self._first_row is None else self._first_row + row
+
+    def _go_on(self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void]) -> None:
+        """Do what the kernel needs to continue."""
+        match result.status:
+            case AppendStatus.ALL_APPENDED:
+                return
+            case AppendStatus.BATCH_FULL:
+                self._make_room(result.slot, result.record_bytes, result.next_row)
+            case AppendStatus.STICKY_FULL:
+                index = int(placed.columns.topic_index[result.next_row])
+                name = placed.columns.topics[index]
+                self._placement.move_sticky(
+                    sticky[index], name, placed.topics[index], batch_size=self._batch_size_of(name)
+                )
+            case AppendStatus.RECORD_TOO_LARGE:
+                raise self._too_large(result, placed.columns)
+
+    def _too_large(self, result: AppendResult, columns: RecordColumns) -> RecordTooLargeError:
+        row = result.next_row
+        # A row without a key that has no sticky partition yet has no slot.
+        place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
+        return RecordTooLargeError(
+            f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
+            "fit into max.request.size and buffer.memory",
+            row=self._input_row(row),
+            topic=columns.topics[int(columns.topic_index[row])],
+            partition=None if place is None else place.partition,
+            advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
+        )
+
+    # --- memory
+
+    def _make_room(self, slot: int, record_bytes: int, row: int) -> None:
+        """Make space for a record of this size in a slot: a larger block, or a new batch."""
+        if slot in self._open:
+            used = self._open.used_bytes(slot)
+            if used + record_bytes <= self._target_bytes(slot) and self._grow(
+                slot, used + record_bytes
+            ):
+                return
+            self.close(slot)
+        target = self._target_bytes(slot)
+        start = int(self._open.last_bytes[slot]) or FIRST_BLOCK_BYTES
+        needed = RECORD_BATCH_OVERHEAD + record_bytes
+        # The largest record takes all the memory; a size rounded up could never be allocated.
+        size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
+        block = self._allocate(size, slot, row)
+        self._open_bytes += block.nbytes
+        now = self._clock() if self._began_at is None else self._began_at
+        self.first_opened_at = min(self.first_opened_at, now)
+        # `record_bytes` was measured after other records, where it takes a few more bytes.
+        origin = RowOrigin(self._history.position + row, self._input_row(row), self._numbering)
+        self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
+
+    def _grow(self, slot: int, needed: int) -> bool:
+        target = self._target_bytes(slot)
+        size = min(
+            block_bytes(max(GROWTH * self._open.block_bytes(slot), needed)), block_bytes(target)
+        )
+        if size <= self._open.block_bytes(slot):
+            return False
+        block = self._pool.try_allocate(size)
+        if block is None:
+            return False
+        old = self._open.grow(slot, block, min(size, target))
+        self._open_bytes += block.nbytes - old.nbytes
+        self._pool.deallocate(old)
+        return True
+
+    def _target_bytes(self, slot: int) -> int:
+        """Return how large a slot's batch may grow, in uncompressed bytes including the header."""
+        topic = self._open.topic_partition(slot).topic
+        full = int(self._batch_size_of(topic) / self._compression.estimated_ratio(topic))
+        fair_share = self._pool.total_bytes // (2 * (len(self._open) + 1))
+        most = max(fair_share, self._pool.available_bytes // 2, MIN_BLOCK_BYTES)
+        return min(full, most)
+
+    def _allocate(self, size: int, slot: int, row: int) -> NDArray[np.uint8]:
+        while (block := self._pool.try_allocate(size)) is None:
+            if size > self._pool.total_bytes - self._open_bytes:
+                # Waiting cannot help: the memory is in open batches, which nothing else closes.
+                self.close(self._open.fullest())
+                continue
+            if not self._wait_for(size):
+                number = self._input_row(row)
+                place = "" if number is None else f"row {number}, "
+                raise BufferExhaustedError(
+                    f"no memory came free within {self._max_block:g} s (max.block.ms) for {place}"
+                    f"{self._open.topic_partition(slot)}: {self._pool.total_bytes} bytes "
+                    "(buffer.memory) hold records that no broker has acknowledged. Check that the "
+                    "brokers keep up, or raise max.block.ms or buffer.memory"
+                )
+        self._deadline = None
+        return block
+
+    def _wait_for(self, size: int) -> bool:
+        started = self._clock()
+        may_wait = self._may_wait and not self._unless()
+        if not may_wait:
+            self._deadline = started
+        elif self._deadline is None:
+            self._deadline = started + self._max_block
+            if self._give_up_at is not None:
+                self._deadline = min(self._deadline, self._give_up_at)
+        deadline = max(self._deadline, started)
+        until, enough, is_over = started, False, False
+        try:
+            while not enough and not is_over:
+                since = until
+                until = self._close_lingering(since, deadline) if may_wait else deadline
+                enough = self._pool.wait_for(size, until - since)
+                is_over = until >= deadline
+        finally:
+            now = self._clock()
+            if self._listener is not None and may_wait:
+                self._listener.on_buffer_wait(now - started, now)
+        if not enough and self._listener is not None and may_wait:
+            self._listener.on_buffer_exhausted(now)
+        if enough and self._renews:
+            self._give_up_at = None
+        return enough
+
+    def _close_lingering(self, now: float, deadline: float) -> float:
+        """Close batches that linger no longer; return when to check again, at most `deadline`.
+
+        A thread that waits for memory owns the open batches: no other thread can close those of
+        other partitions meanwhile.
+        """
+        if not self._lingers:
+            return deadline
+        look_at = self.close_due(now, self._is_queue_empty)
+        left_open, next_opened_at = self._open.due(now, self._linger)
+        if left_open:
+            # Nothing signals this thread when the queues before these batches become empty.
+            look_at = min(look_at, now + max(self._linger, LEAST_PAUSE))
+            next_opened_at = self._open.opened_at(left_open[0])
+        # The network thread must check them once this thread releases them.
+        self.first_opened_at = NEVER if next_opened_at is None else next_opened_at
+        return min(deadline, look_at)
+
+    @property
+    def free_bytes(self) -> int:
+        """The number of bytes that are free now."""
+        return self._pool.available_bytes
+
+    def has_room_for(self, size: int) -> bool:
+        """Return whether `size` bytes are free and no thread waits for memory."""
+        return not self._pool.waiting_threads and size <= self._pool.available_bytes
+
+    # --- closing
+
+    def close_all(self) -> None:
+        """Close every open batch."""
+        for slot in self._open.open_slots():
+            self.close(slot)
+
+    def close_due(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
+        """Close the batches that have waited for linger.ms and can be sent at once.
+
+        Batches that cannot be sent continue to fill, until they have waited for
+        delivery.timeout.ms. Returns the time at which the next batch will be due; `NEVER` if there
+        is none.
+        """
+        self.first_opened_at = NEVER
+        slots, next_opened_at = self._open.due(now, self._linger)
+        for slot in slots:
+            is_overdue = self._open.opened_at(slot) + self._delivery_timeout <= now
+            if is_drainable(self._open.topic_partition(slot)) or is_overdue:
+                self.close(slot)
+        return NEVER if next_opened_at is None else next_opened_at + self._linger
+
+    def abort_open(self, error: Exception) -> bool:
+        """Fail the records in open batches (like `RecordAccumulator.abort_undrained_batches`).
+
+        Returns whether there were any.
+        """
+        had_records = False
+        for slot in self._open.open_slots():
+            filled = self._open.take(slot)
+            had_records = had_records or filled.record_count > 0
+            self._open_bytes -= filled.block.nbytes
+            self._pool.deallocate(filled.block)
+            filled.result.fail(error)
+        return had_records
+
+    def close(self, slot: int) -> None:
+        """Close one open batch and enqueue it, in parts if it compressed less than expected."""
+        result = self._open.result(slot)
+        try:
+            filled = self._open.take(slot)
+            self._open_bytes -= filled.block.nbytes
+            if filled.record_count == 0:
+                self._pool.deallocate(filled.block)
+                return
+            self._hand_over(filled)
+        except BaseException as error:
+            # No future may wait for ever, and lost rows without a future must be noted.
+            broken = broken_off(error)
+            result.fail(broken)
+            self._on_lost(broken)
+            raise
+
+    def _hand_over(self, filled: FilledBlock) -> None:
+        origin = filled.origin
+        records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
+        batch = ProducerBatch(
+            topic_partition=filled.topic_partition,
+            result=filled.result,
+            payload=records,
+            record_count=filled.record_count,
+            base_timestamp=filled.base_timestamp,
+            max_timestamp=filled.max_timestamp,
+            uncompressed_bytes=len(records),
+            max_record_bytes=filled.max_record_bytes,
+            compression=self._compression.codec,
+            first_row=origin.row,
+            last_row=self._last_row if origin.numbering == self._numbering else None,
+            created_at=filled.opened_at if self._lingers else self._clock(),
+            rows=BatchRows(self._history, filled.slot, origin.position),
+        )
+        if batch.compression is CompressionType.NONE:
+            batch.block = filled.block
+            batch.header = filled.block.data[:RECORD_BATCH_OVERHEAD]
+            self._enqueue(batch)
+        elif self._must_not_compress():
+            batch.block = filled.block
+            batch.is_compressed = False
+            self._enqueue(batch)
+        else:
+            batches = batches_of(batch, self._compression.compressed(batch))
+            self._pool.reserve(sum(part.size_bytes for part in batches))
+            self._pool.deallocate(filled.block)
+            for part in batches:
+                self._enqueue(part)

@@ -1,0 +1,504 @@
+"""The owner of records that are not in a closed batch yet: staged records and open batches.
+
+One lock, the *append lock*, protects the open batches. A caller holds it while it writes columns,
+and may then wait for memory. The network thread acquires it only if it is free, and never waits: a
+thread that is writing wakes it on release.
+
+The network thread sets the time of its next check. It is woken if that would be too late for new
+records, and not otherwise: writing a chunk takes less time than switching between the two threads.
+
+Single records are staged without the lock, and written in chunks: by the caller of `send` that
+fills a chunk, by a thread that flushes or waits for one of them, or by the network thread after
+linger.ms.
+
+No callback is called while the lock is held: see `callback_queue`. User code that runs under the
+lock (a partitioner, a logging handler) may send; its records are written once the lock is free
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from spark_kafka_sink.errors import (
+    BufferExhaustedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordError,
+)
+from spark_kafka_sink.producer.batch.delivery_errors import broken_off, no_memory_for_callback
+from spark_kafka_sink.producer.batch.produce_result import call_now
+from spark_kafka_sink.producer.gathering.append_lock import AppendLock, lock_timeout
+from spark_kafka_sink.producer.gathering.batch_builder import never
+from spark_kafka_sink.producer.gathering.row_watchers import ChunkWatcher, TableWatcher
+from spark_kafka_sink.producer.records.staged_records import StagedRecords
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+    from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
+    from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
+    from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
+    from spark_kafka_sink.producer.records.staged_records import StagedChunk
+    from spark_kafka_sink.record.columns import RecordColumns
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Staged records are written this many at a time: enough that the chunk's own cost (about 100 us)
+#: is small per record, and few enough that they are still in the processor's cache.
+CHUNK_RECORDS = 2_048
+#: Large records fill a chunk when they have this many bytes together.
+MAX_HEAVY_BYTES = 1_048_576
+#: Less than can ever be free.
+NEVER_SHORT = -(2**63)
+#: Seconds to wait before trying staged records again for which there was no memory.
+EXHAUSTED_PAUSE = 0.05
+
+
+class RecordGatherer:
+    """The guard of one producer's open batches."""
+
+    def __init__(
+        self,
+        *,
+        builder: BatchBuilder,
+        open_batches: OpenBatches,
+        count_partitions: Callable[[str], int],
+        wakeup: Callable[[], None],
+        on_broken_off: Callable[[Exception], None],
+        wall_clock_ms: Callable[[], int],
+        clock: Callable[[], float],
+        linger: float | None,
+        max_block: float,
+        on_refused: Callable[[Exception, int], None] = lambda error, records: None,  # noqa: ARG005
+        fail_if_not_ready: Callable[[], None] = lambda: None,
+        callbacks: CallbackQueue | None = None,
+    ) -> None:
+        """Create a gatherer; `linger` and `max_block` are in seconds.
+
+        `linger` is None if only callers close batches. `count_partitions` must know every topic of
+        a staged record. `wakeup` makes the network thread call `gather` soon. `on_broken_off` is
+        called with an error that may have lost rows on their way to a batch, `on_refused` with an
+        error and the number of staged records that it kept from being added to one.
+        `fail_if_not_ready` raises if no transaction accepts records; it is called with the lock
+        held, so that no record moves from one transaction to another. `callbacks` runs the
+        callbacks of records that are added to no batch; by default they are called where the record
+        fails.
+        """
+        self._builder = builder
+        self._open = open_batches
+        self._count_partitions = count_partitions
+        self._on_broken_off = on_broken_off
+        self._wall_clock_ms = wall_clock_ms
+        self._clock = clock
+        self._linger = linger
+        self._max_block = max_block
+        self._on_refused = on_refused
+        self._fail_if_not_ready = fail_if_not_ready
+        self._wakeup = wakeup
+        self._lock = AppendLock(self._on_release)
+        #: When the network thread will check by itself; `NEVER` until it has determined that.
+        self._looks_at = NEVER
+        #: Whether the network thread came while another thread held the lock.
+        self._was_locked_out = False
+        self._failed_by: Exception | None = None
+        #: How much memory was free when there was not enough the last time.
+        self._short_with = NEVER_SHORT
+        self._callbacks = callbacks
+        self.staged = StagedRecords(call_now if callbacks is None else callbacks.add)
+        #: When the oldest staged record arrived, in seconds; None until a thread has noted it.
+        self.staged_since: float | None = None
+
+    # --- called by the callers' threads
+
+    def note_staged(self) -> None:
+        """Record that a record was staged; its time counts from the first since the last write."""
+        if self.staged_since is None:
+            self.staged_since = since = self._clock()
+            self._wake_if_too_late_for(since)
+        if self._failed_by is not None:
+            # The record was staged while all others were being failed.
+            self.fail_all(self._failed_by)
+
+    def _wake_if_too_late_for(self, since: float) -> None:
+        if self._linger is not None and since + self._linger < self._looks_at:
+            self._wakeup()
+
+    def _on_release(self) -> None:
+        since = self.staged_since
+        if self._was_locked_out:
+            self._wakeup()
+        else:
+            # A record is still staged if there was no memory for it.
+            first = self._builder.first_opened_at
+            self._wake_if_too_late_for(first if since is None else min(first, since))
+        if self._callbacks is not None:
+            self._callbacks.run_rest()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the caller is user code that is called while records are written."""
+        return self._lock.is_held_here
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the staged records fill a chunk, which should be written now."""
+        return len(self.staged) >= CHUNK_RECORDS or self.staged.heavy_bytes > MAX_HEAVY_BYTES
+
+    def write_columns(
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None = None,
+        watcher: TableWatcher | None = None,
+    ) -> None:
+        """Write rows without futures; raises the errors of `BatchBuilder.append`.
+
+        Raises KafkaTimeoutError when another thread does not release the lock by `give_up_at`, or
+        memory is not available by then. After each wait that ends with memory, the next row may
+        wait for max.block.ms again.
+        """
+        with self._filling_batches(self._fail_if_not_ready, give_up_at=give_up_at):
+            self._write_all_staged(give_up_at)
+            self._builder.append(
+                columns,
+                partition_counts=partition_counts,
+                first_row=first_row,
+                now_ms=self._wall_clock_ms(),
+                watcher=watcher,
+                give_up_at=give_up_at,
+                renews=True,
+            )
+
+    def write_table(
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None = None,
+    ) -> list[TablePart]:
+        """Write rows of a table with a future; return its parts. Raises the same errors."""
+        watcher = TableWatcher(columns.num_rows, self._open)
+        self.write_columns(columns, partition_counts, first_row, give_up_at, watcher)
+        return watcher.parts
+
+    def write_staged(
+        self, give_up_at: float | None = None, unless: Callable[[], bool] = never
+    ) -> None:
+        """Write all staged records into batches; a record that cannot be written fails alone.
+
+        If `give_up_at` is earlier than max.block.ms allows, records that could not be written by
+        then stay staged. All of them do when another thread does not release the lock in time,
+        which raises KafkaTimeoutError. Once `unless()` is true, nothing waits any longer.
+        """
+        if self.is_writing:
+            return
+        latest = self._clock() + self._max_block + 1
+        if give_up_at is not None:
+            latest = min(give_up_at, latest)
+        while not self._lock.acquire_unless(unless, max(latest - self._clock(), 0)):
+            if unless():
+                return
+            if latest <= self._clock():
+                raise lock_timeout(self._max_block)
+        try:
+            with self._telling_what_breaks_off():
+                self._write_staged(may_wait=True, give_up_at=give_up_at, unless=unless)
+        finally:
+            self._lock.release()
+
+    def write_for(self, future: FutureRecordMetadata, give_up_at: float) -> None:
+        """Write a full chunk, for the record that filled it.
+
+        When there is not enough memory by `give_up_at`, that record fails: its caller has waited
+        long enough. The callers of the other records have not, so those stay staged. All of them do
+        when another thread does not release the lock in time.
+        """
+        if self.is_writing or not self._lock.acquire(max(give_up_at - self._clock(), 0)):
+            self.note_staged()
+            return
+        try:
+            with self._telling_what_breaks_off():
+                shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+                if shortage is not None and self.staged.withdraw(future, shortage):
+                    self._on_refused(shortage, 1)
+        finally:
+            self._lock.release()
+
+    def write_without_waiting(self) -> None:
+        """Write a full chunk as far as memory is free now, unless another thread holds the lock."""
+        if not self._lock.acquire(timeout=0):
+            return
+        try:
+            with self._telling_what_breaks_off():
+                shortage = self._write_staged(may_wait=False)
+            self._short_with = NEVER_SHORT if shortage is None else self._builder.free_bytes
+        finally:
+            self._lock.release()
+
+    def check_may_stage(self) -> None:
+        """Raise BufferExhaustedError if a thread that must not wait may not stage any more.
+
+        A thread that holds the lock without waiting for memory will write the staged records. Until
+        then as many may be staged as there is free memory.
+        """
+        # Processing a chunk for each record that fails would be expensive.
+        if self.is_full and self._builder.free_bytes > self._short_with:
+            self.write_without_waiting()
+        if self.is_full and not (
+            self._lock.is_held and self._builder.has_room_for(self.staged.heavy_bytes)
+        ):
+            raise no_memory_for_callback()
+
+    def _write_all_staged(self, give_up_at: float | None) -> None:
+        """Write all staged records; raise BufferExhaustedError if there was not enough memory."""
+        shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+        if shortage is not None:
+            raise shortage
+
+    def close_batches(self, give_up_at: float | None = None) -> None:
+        """Write all staged records and close every open batch, without waiting for linger.ms.
+
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`.
+        """
+        with self._filling_batches(give_up_at=give_up_at):
+            shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+            self._builder.close_all()
+            if shortage is not None:
+                raise KafkaTimeoutError(
+                    "no memory came free in time for what was sent last: check that the brokers "
+                    "keep up"
+                ) from shortage
+
+    def abort(self, error: Exception, give_up_at: float | None = None) -> None:
+        """Fail all records that are in no closed batch; later records are accepted.
+
+        Raises KafkaTimeoutError when another thread does not release the lock in time.
+        """
+        # The holder of the lock may be waiting for memory that the network thread frees by this
+        # abort.
+        self._wakeup()
+        with self._holding_batches(give_up_at):
+            self._builder.abort_open(error)
+            self._fail_staged(error)
+
+    def end_transaction(self, begin: Callable[[], T], give_up_at: float | None = None) -> T:
+        """Close every open batch, and call `begin` to commit before another one can be opened.
+
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`: nothing has begun then.
+        """
+        with self._holding_batches(give_up_at):
+            with self._telling_what_breaks_off():
+                self._write_all_staged(give_up_at)
+                self._builder.close_all()
+            return begin()
+
+    def begin_transaction(
+        self, begin: Callable[[], None], error: Exception, give_up_at: float | None = None
+    ) -> None:
+        """Call `begin` to begin a transaction; records staged before it fail with `error`.
+
+        Raises KafkaTimeoutError when another thread does not release the lock in time.
+        """
+        with self._holding_batches(give_up_at):
+            late = len(self.staged)
+            begin()
+            chunk = self.staged.take(self._wall_clock_ms(), late)
+            if chunk is not None:
+                chunk.fail(range(late), error)
+
+    @contextmanager
+    def _holding_batches(self, give_up_at: float | None) -> Iterator[None]:
+        left = -1 if give_up_at is None else max(give_up_at - self._clock(), 0)
+        if not self._lock.acquire(timeout=left):
+            raise lock_timeout(left)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _filling_batches(
+        self, check: Callable[[], None] = lambda: None, *, give_up_at: float | None = None
+    ) -> Iterator[None]:
+        """Hold the lock; end the producer if the open batches may have lost rows.
+
+        `check` is called first: what it raises changes nothing.
+        """
+        with self._holding_batches(give_up_at):
+            check()
+            with self._telling_what_breaks_off():
+                yield
+
+    @contextmanager
+    def _telling_what_breaks_off(self) -> Iterator[None]:
+        try:
+            yield
+        except (RecordError, KafkaTimeoutError):
+            # Raised before the row was touched: the rows before it were written as they should be.
+            raise
+        except BaseException as error:
+            # An interrupt, for example, may strike between closing a batch and queueing it, or
+            # while one moves to a larger block. Continuing would acknowledge everything except that
+            # batch.
+            broken = broken_off(error)
+            self._on_broken_off(broken)
+            self._failed_by = broken
+            self._fail_gathered(broken)
+            raise
+
+    # --- called with the lock held
+
+    def _write_staged(
+        self,
+        *,
+        may_wait: bool,
+        give_up_at: float | None = None,
+        unless: Callable[[], bool] = never,
+    ) -> BufferExhaustedError | None:
+        """Write all staged records; return why the rest was put back, or None if none was."""
+        began_at, self.staged_since = self.staged_since, None
+        chunk: StagedChunk | None = None
+        try:
+            while (chunk := self.staged.take(self._wall_clock_ms(), CHUNK_RECORDS)) is not None:
+                shortage = self._write_chunk(
+                    chunk,
+                    may_wait=may_wait,
+                    give_up_at=give_up_at,
+                    unless=unless,
+                    began_at=began_at,
+                )
+                if shortage is not None:
+                    self.staged_since = self._clock()
+                    return shortage
+                # One statement: once futures are reused, an interrupt must not fail them.
+                written, chunk = chunk, None
+                self.staged.reuse(written)
+        except BaseException as error:
+            if chunk is not None:
+                chunk.fail_rest(broken_off(error))
+            raise
+        return None
+
+    def _write_chunk(
+        self,
+        chunk: StagedChunk,
+        *,
+        may_wait: bool,
+        give_up_at: float | None,
+        unless: Callable[[], bool],
+        began_at: float | None,
+    ) -> BufferExhaustedError | None:
+        """Write a chunk; return why the rest of it was put back, or None if none was."""
+        refusal = self._refusal()
+        if refusal is not None:
+            chunk.fail(range(len(chunk.futures)), refusal)
+            return None
+        counts = [self._count_partitions(topic) for topic in chunk.columns.topics]
+        gone = chunk.gone_partitions(counts)
+        if gone:
+            for error in gone.values():
+                self._on_refused(error, 1)
+            self.staged.refuse(chunk, gone)
+            return None
+        if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
+            give_up_at = None
+        is_short = not may_wait or give_up_at is not None
+        watcher = ChunkWatcher(
+            chunk,
+            self._open,
+            on_refused=self._on_refused,
+            on_progress=self._lock.note_progress,
+            puts_back=lambda: is_short or unless(),
+        )
+        try:
+            self._builder.append(
+                chunk.columns,
+                partition_counts=counts,
+                first_row=None,
+                now_ms=chunk.now_ms,
+                watcher=watcher,
+                may_wait=may_wait,
+                give_up_at=give_up_at,
+                unless=unless,
+                began_at=began_at,
+            )
+        except BufferExhaustedError as error:
+            self.staged.put_back(chunk, watcher.next_row)
+            return error
+        except BaseException as error:
+            rest = chunk.unresolved(watcher.next_row)
+            broken = broken_off(error)
+            self._on_refused(broken, len(rest))
+            chunk.fail(rest, broken)
+            if not isinstance(error, Exception):
+                raise
+        return None
+
+    def _refusal(self) -> Exception | None:
+        if self._failed_by is None:
+            try:
+                self._fail_if_not_ready()
+            except KafkaError as error:
+                return error
+        return self._failed_by
+
+    def _fail_gathered(self, error: Exception) -> bool:
+        """Fail all staged records and open batches; return whether any batch was open."""
+        # Reset before the records fail: one that is staged later must be noted again.
+        self.staged_since = None
+        had_open_batches = self._builder.abort_open(error)
+        self._fail_staged(error)
+        return had_open_batches
+
+    def _fail_staged(self, error: Exception) -> None:
+        while (chunk := self.staged.take(self._wall_clock_ms(), CHUNK_RECORDS)) is not None:
+            chunk.fail(range(len(chunk.futures)), error)
+
+    # --- called by the network thread
+
+    def gather(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
+        """Close the batches that are due; return when the next one will be.
+
+        `is_drainable` returns whether a partition's batch could be sent at once if it were closed.
+        """
+        if self._linger is None or self._failed_by is not None:
+            return NEVER
+        # Set before checking: a record that arrives from now on may be missed, and wakes us again.
+        self._looks_at = NEVER
+        self._was_locked_out = True
+        if not self._lock.acquire(timeout=0):
+            return NEVER
+        self._was_locked_out = False
+        try:
+            next_at = NEVER
+            if self.staged_since is not None:
+                if self.staged_since + self._linger <= now:
+                    if self._write_staged(may_wait=False) is not None:
+                        # Nothing signals this thread when expiring batches free memory.
+                        next_at = now + max(self._linger, EXHAUSTED_PAUSE)
+                else:
+                    next_at = self.staged_since + self._linger
+            next_at = min(next_at, self._builder.close_due(now, is_drainable))
+            self._looks_at = next_at
+            return next_at
+        finally:
+            self._lock.release(quietly=True)
+
+    def fail_all(self, error: Exception) -> None:
+        """Fail all records in no closed batch, now and later: the producer has ended."""
+        self._failed_by = error
+        if self.is_writing:
+            return
+        # The holder of the lock no longer waits for memory: the pool is closed by now.
+        with self._lock:
+            if self._fail_gathered(error):
+                self._on_broken_off(error)

@@ -1,0 +1,162 @@
+"""The placement of rows: the slot of each row, and the next sticky partition of a topic.
+
+This runs on the writing thread. Rows with a partition go to it; rows with a key go where the key
+rule says; all others go to the topic's sticky partition, which `move_sticky` changes whenever it
+has received its share. A partitioner plug-in places rows before all that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from spark_kafka_sink.errors import InvalidPartitionError, InvalidTopicError
+from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT
+from spark_kafka_sink.producer.records.partitioner import (
+    BuiltInPartitioner,
+    NodeLatencies,
+    TopicPartitions,
+    led_partitions,
+    partition_loads,
+    place_rows,
+)
+from spark_kafka_sink.record.kernel.kernel import SlotStatus, assign_slots
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.producer.gathering.open_batches import OpenBatches, TopicSlots
+    from spark_kafka_sink.producer.records.partitioner import Partitioner
+    from spark_kafka_sink.record.columns import RecordColumns
+
+
+class ClusterView(Protocol):
+    """The cluster state that placement needs."""
+
+    def leaders(self, topic: str) -> Sequence[int]:
+        """Return the node id of each partition's leader, negative for none."""
+
+    def queue_sizes(self, topic: str) -> Mapping[int, int]:
+        """Return the number of queued batches by partition; a missing partition has none."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot:
+        """The current metadata of the cluster."""
+
+
+class PlacedRows(NamedTuple):
+    """Rows with a slot each."""
+
+    columns: RecordColumns
+    topics: Sequence[TopicSlots]
+    #: int32[rows]
+    row_slots: NDArray[np.int32]
+    #: Rows of the sticky table, one for each of `columns.topics`.
+    sticky_rows: NDArray[np.int64]
+
+
+class RowPlacement:
+    """The assignment of rows to the slots of `OpenBatches`."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        open_batches: OpenBatches,
+        *,
+        partitioner: KeyRule | Partitioner,
+        cluster: ClusterView,
+        latencies: NodeLatencies,
+        rng: random.Random,
+    ) -> None:
+        """Place rows by `partitioner`; `latencies` identifies slow nodes."""
+        self._open = open_batches
+        self._key_rule = partitioner if isinstance(partitioner, KeyRule) else DEFAULT_KEY_RULE
+        self._plug_in = None if isinstance(partitioner, KeyRule) else partitioner
+        self._ignore_keys = config.partitioner_ignore_keys
+        self._by_load = config.partitioner_adaptive_partitioning_enable
+        self._cluster = cluster
+        self._latencies = latencies
+        self._rng = rng
+        self._built_in: dict[str, BuiltInPartitioner] = {}
+
+    def place(
+        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int
+    ) -> PlacedRows:
+        """Assign a slot to every row; `partition_counts` has an entry for each of `columns.topics`.
+
+        Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at `first_row`.
+        """
+        if self._plug_in is not None:
+            cluster = self._cluster.snapshot
+            topics = [
+                TopicPartitions(name, count, led_partitions(self._cluster.leaders(name)), cluster)
+                for name, count in zip(columns.topics, partition_counts, strict=True)
+            ]
+            columns = place_rows(self._plug_in, columns, topics, first_row=first_row)
+        slots = [
+            self._open.topic(name, count)
+            for name, count in zip(columns.topics, partition_counts, strict=True)
+        ]
+        return PlacedRows(
+            columns=columns,
+            topics=slots,
+            row_slots=self._assign(columns, slots, first_row),
+            sticky_rows=np.array([topic.index for topic in slots], dtype=np.int64),
+        )
+
+    def _assign(
+        self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int
+    ) -> NDArray[np.int32]:
+        result = assign_slots(
+            columns,
+            np.array([topic.first_slot for topic in topics], dtype=np.int32),
+            np.array([topic.partition_count for topic in topics], dtype=np.int32),
+            key_rule=self._key_rule,
+            ignore_keys=self._ignore_keys,
+        )
+        match result.status:
+            case SlotStatus.ALL_ASSIGNED:
+                return result.row_slots
+            case SlotStatus.NULL_TOPIC:
+                raise InvalidTopicError(
+                    "the topic is null",
+                    row=first_row + result.row,
+                    advice="Give every row a topic, or set the topic for all rows",
+                )
+            case SlotStatus.INVALID_PARTITION:
+                index = int(columns.topic_index[result.row])
+                count = topics[index].partition_count
+                raise InvalidPartitionError(
+                    f"the topic has no such partition: it has {count}, numbered from 0",
+                    row=first_row + result.row,
+                    topic=columns.topics[index],
+                    partition=int(columns.partition[result.row]),
+                    advice="Correct the partition, or leave it null to let the producer choose",
+                )
+
+    def move_sticky(
+        self, sticky: np.void, topic_name: str, topic: TopicSlots, *, batch_size: int
+    ) -> None:
+        """Choose another sticky partition, which is to receive `batch_size` bytes."""
+        partitioner = self._built_in.get(topic_name)
+        if partitioner is None:
+            partitioner = self._built_in[topic_name] = BuiltInPartitioner(self._rng)
+        # Partitions that were added to the topic after these rows were counted have no slots yet.
+        leaders = self._cluster.leaders(topic_name)[: topic.partition_count]
+        led = led_partitions(leaders)
+        if self._by_load and led:
+            partitioner.update_load_stats(
+                *partition_loads(leaders, self._cluster.queue_sizes(topic_name), self._latencies)
+            )
+        current = None if sticky["slot"] == NO_SLOT else int(sticky["slot"]) - topic.first_slot
+        partition = partitioner.next_partition(led or range(topic.partition_count), current)
+        sticky["slot"] = topic.first_slot + partition
+        sticky["bytes"] = 0
+        sticky["limit"] = batch_size

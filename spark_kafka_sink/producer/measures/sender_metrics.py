@@ -1,0 +1,475 @@
+"""The producer's metrics, under Kafka's names.
+
+In Java these are SenderMetricsRegistry, KafkaProducerMetrics, and parts of BufferPool and Selector.
+All methods are called once per batch or per request, never per record: they use the sizes and
+counts that a batch has anyway. Calls about batches and requests come from the network thread, those
+about waits from the thread that waited. `now` and durations are in seconds (`now` is monotonic);
+the metrics have Kafka's units.
+
+Two kinds of a Java producer's metrics are missing: `select-*` and `io-*`, because asyncio has no
+such loop, and `app-info`, whose values are not numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, NEVER_EXPIRES
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+from spark_kafka_sink.metrics.stats import CumulativeSum
+from spark_kafka_sink.network.connection.network_listener import NetworkListener
+from spark_kafka_sink.producer.measures.authentication_metrics import AuthenticationMetrics
+from spark_kafka_sink.producer.measures.metric_group import MetricGroup
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.metrics import Metrics
+    from spark_kafka_sink.metrics.sensor import Sensor
+    from spark_kafka_sink.model import TopicPartition
+
+PRODUCER_GROUP: Final = "producer-metrics"
+TOPIC_GROUP: Final = "producer-topic-metrics"
+NODE_GROUP: Final = "producer-node-metrics"
+
+#: The minimum interval in seconds between checks for idle topics; a new topic triggers a check.
+EXPIRY_CHECK_INTERVAL: Final = 30.0
+_MS_PER_SECOND: Final = 1000
+
+
+class DrainedBatch(Protocol):
+    """The attributes of `ProducerBatch` that the metrics read."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition the batch is for."""
+
+    @property
+    def record_count(self) -> int:
+        """The number of its records."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the wire, including the header."""
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """Bytes of the records before compression, without the header."""
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Bytes of its largest record, before compression."""
+
+    @property
+    def created_at(self) -> float:
+        """When it was opened; in a bulk write, which has no linger.ms, when it was closed."""
+
+
+class BufferState(Protocol):
+    """The attributes of `BufferPool` that the metrics read."""
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the pool in bytes."""
+
+    @property
+    def available_bytes(self) -> int:
+        """Bytes that can be allocated now; negative while the pool is overdrawn."""
+
+    @property
+    def waiting_threads(self) -> int:
+        """The number of threads that wait for memory."""
+
+
+class TimedCall(StrEnum):
+    """Calls of the producer whose time is summed, with the first part of the metric's name."""
+
+    FLUSH = "flush"
+    INIT_TRANSACTIONS = "txn-init"
+    BEGIN_TRANSACTION = "txn-begin"
+    SEND_OFFSETS_TO_TRANSACTION = "txn-send-offsets"
+    PREPARE_TRANSACTION = "txn-prepare"
+    COMMIT_TRANSACTION = "txn-commit"
+    ABORT_TRANSACTION = "txn-abort"
+    METADATA_WAIT = "metadata-wait"
+
+
+_TIMED_CALLS: Final = {
+    TimedCall.FLUSH: "Time spent in flush(), in ns.",
+    TimedCall.INIT_TRANSACTIONS: "Time spent in init_transactions(), in ns.",
+    TimedCall.BEGIN_TRANSACTION: "Time spent in begin_transaction(), in ns.",
+    TimedCall.SEND_OFFSETS_TO_TRANSACTION: "Time spent in send_offsets_to_transaction(), in ns.",
+    TimedCall.PREPARE_TRANSACTION: "Time spent in prepare_transaction(), in ns.",
+    TimedCall.COMMIT_TRANSACTION: "Time spent in commit_transaction(), in ns.",
+    TimedCall.ABORT_TRANSACTION: "Time spent in abort_transaction(), in ns.",
+    TimedCall.METADATA_WAIT: "Time spent waiting for the metadata of topics, in ns.",
+}
+
+
+class _TopicSensors(NamedTuple):
+    records: Sensor
+    bytes: Sensor
+    compression: Sensor
+    retries: Sensor
+    errors: Sensor
+
+
+class _NodeSensors(NamedTuple):
+    requests: Sensor
+    responses: Sensor
+    latency: Sensor
+
+
+class SenderMetrics(NetworkListener):
+    """The sensors of one producer; the network reports its events to them."""
+
+    def __init__(self, metrics: Metrics, *, topic_expiration: float = NEVER_EXPIRES) -> None:
+        """Register all metrics except those of single topics and nodes.
+
+        A topic's metrics are removed when nothing was sent to it for `topic_expiration` seconds, so
+        a producer that keeps meeting new topics does not grow.
+        """
+        self._metrics = metrics
+        self._clock = metrics.clock
+        self._topic_expiration = topic_expiration
+        self._next_expiry_check = 0.0
+        self._topics: dict[str, _TopicSensors] = {}
+        self._nodes: dict[int, _NodeSensors] = {}
+        self._connected: set[int] = set()
+        self._unthrottled_answer = False
+        self._uncompressed_bytes = 0
+        self._compressed_bytes = 0
+        group = MetricGroup(metrics, PRODUCER_GROUP)
+        self._make_batch_sensors(group)
+        self._make_buffer_sensors(group)
+        self._make_network_sensors(group)
+        self._authentication = AuthenticationMetrics(group, self._sensor)
+        self._timed_calls = {call: self._sensor(f"{call}-time-ns-total") for call in TimedCall}
+        for call, sensor in self._timed_calls.items():
+            sensor.add(group.name(f"{call}-time-ns-total", _TIMED_CALLS[call]), CumulativeSum())
+
+    def _sensor(self, name: str) -> Sensor:
+        return self._metrics.sensor(name, self._clock())
+
+    def _make_batch_sensors(self, group: MetricGroup) -> None:
+        self._batch_size = self._sensor("batch-size")
+        group.average_and_maximum(self._batch_size, "batch-size", "Bytes of a batch as sent")
+        self._compression = self._sensor("compression-rate")
+        group.average(
+            self._compression,
+            "compression-rate-avg",
+            "Compressed size of a batch over its size before: the average.",
+        )
+        self._queue_time = self._sensor("queue-time")
+        group.average_and_maximum(
+            self._queue_time, "record-queue-time", "Time in ms that a batch waited to be sent"
+        )
+        self._record_size = self._sensor("record-size")
+        group.average_and_maximum(
+            self._record_size, "record-size", "Bytes of the largest record of a batch"
+        )
+        self._records_per_request = self._sensor("records-per-request")
+        group.meter(self._records_per_request, "record-send", "Records sent")
+        group.average(
+            self._records_per_request,
+            "records-per-request-avg",
+            "Records per request: the average.",
+        )
+        self._retries = self._sensor("record-retries")
+        group.meter(self._retries, "record-retry", "Records sent again")
+        self._errors = self._sensor("errors")
+        group.meter(self._errors, "record-error", "Records that failed")
+        self._splits = self._sensor("batch-split-rate")
+        group.meter(self._splits, "batch-split", "Batches split")
+
+    def _make_buffer_sensors(self, group: MetricGroup) -> None:
+        self._buffer_wait = self._sensor("bufferpool-wait-time")
+        self._buffer_wait.add_time_meter(
+            group.name("bufferpool-wait-ratio", "Fraction of time that a thread waits for memory."),
+            group.name("bufferpool-wait-time-ns-total", "Time spent waiting for memory, in ns."),
+        )
+        self._buffer_exhausted = self._sensor("buffer-exhausted-records")
+        group.meter(
+            self._buffer_exhausted, "buffer-exhausted", "Calls that found no memory in time"
+        )
+
+    def _make_network_sensors(self, group: MetricGroup) -> None:
+        self._latency = self._sensor("request-time")
+        group.average_and_maximum(
+            self._latency, "request-latency", "Time in ms from a produce request to its answer"
+        )
+        self._throttle_time = self._sensor("produce-throttle-time")
+        group.average_and_maximum(
+            self._throttle_time, "produce-throttle-time", "Time in ms that a broker throttles"
+        )
+        self._created = self._sensor("connections-created")
+        group.meter(self._created, "connection-creation", "Connections opened")
+        self._closed = self._sensor("connections-closed")
+        group.meter(self._closed, "connection-close", "Connections closed")
+        self._transfers = self._sensor("bytes-sent-received")
+        group.count_meter(self._transfers, "network-io", "Requests and answers")
+        self._requests = self._sensor("requests-sent")
+        self._responses = self._sensor("responses-received")
+        self._add_traffic(group, self._requests, self._responses)
+        self._metrics.add_gauge(
+            group.name("connection-count", "Connections that are open now."),
+            lambda _: len(self._connected),
+        )
+
+    @staticmethod
+    def _add_traffic(group: MetricGroup, requests: Sensor, responses: Sensor) -> None:
+        group.count_meter(requests, "request", "Requests sent")
+        group.meter(requests, "outgoing-byte", "Bytes sent")
+        group.average_and_maximum(requests, "request-size", "Bytes of a request")
+        group.count_meter(responses, "response", "Answers received")
+        group.meter(responses, "incoming-byte", "Bytes received")
+
+    # --- gauges, read on demand
+
+    def observe_buffer(self, buffer: BufferState) -> None:
+        """Add gauges that read the state of the buffer pool; call this once."""
+        group = MetricGroup(self._metrics, PRODUCER_GROUP)
+        gauges: dict[MetricName, Callable[[float], float]] = {
+            group.name("buffer-total-bytes", "Bytes that unsent records may take."): (
+                lambda _: buffer.total_bytes
+            ),
+            group.name("buffer-available-bytes", "Bytes of these that are free now."): (
+                lambda _: max(buffer.available_bytes, 0)
+            ),
+            group.name("waiting-threads", "Threads that wait for memory now."): (
+                lambda _: buffer.waiting_threads
+            ),
+        }
+        for name, measure in gauges.items():
+            self._metrics.add_gauge(name, measure)
+
+    def observe_client(
+        self,
+        *,
+        requests_in_flight: Callable[[], int],
+        metadata_updated_at: Callable[[], float | None],
+    ) -> None:
+        """Add gauges that read the state of the client; call this once.
+
+        `metadata_updated_at` returns the time of the last answer, None before the first.
+        """
+
+        def metadata_age(now: float) -> float:
+            updated_at = metadata_updated_at()
+            return math.nan if updated_at is None else now - updated_at
+
+        group = MetricGroup(self._metrics, PRODUCER_GROUP)
+        self._metrics.add_gauge(
+            group.name("requests-in-flight", "Requests that wait for an answer now."),
+            lambda _: requests_in_flight(),
+        )
+        self._metrics.add_gauge(
+            group.name("metadata-age", "Seconds since metadata was last received."), metadata_age
+        )
+
+    # --- batches (network thread)
+
+    def on_batches_drained(self, batches: Sequence[DrainedBatch], now: float) -> None:
+        """Record the batches of one produce request, each time they are sent."""
+        records = 0
+        for batch in batches:
+            count, size = batch.record_count, batch.size_bytes
+            compressed = size - RECORD_BATCH_OVERHEAD
+            ratio = compressed / batch.uncompressed_bytes
+            topic = self._topics.get(batch.topic_partition.topic)
+            if topic is None:
+                topic = self._add_topic(batch.topic_partition.topic, now)
+            topic.records.record(count, now)
+            topic.bytes.record(size, now)
+            topic.compression.record(ratio, now)
+            self._batch_size.record(size, now)
+            self._compression.record(ratio, now)
+            self._queue_time.record((now - batch.created_at) * _MS_PER_SECOND, now)
+            self._record_size.record(batch.max_record_bytes, now)
+            self._compressed_bytes += compressed
+            self._uncompressed_bytes += batch.uncompressed_bytes
+            records += count
+        self._records_per_request.record(records, now)
+
+    def on_batch_retried(self, batch: DrainedBatch, now: float) -> None:
+        """Record a batch that will be resent."""
+        self._retries.record(batch.record_count, now)
+        topic = self._topics.get(batch.topic_partition.topic)
+        if topic is not None:
+            topic.retries.record(batch.record_count, now)
+
+    def on_batch_failed(self, batch: DrainedBatch, now: float) -> None:
+        """Record a batch that will never be acknowledged."""
+        self._errors.record(batch.record_count, now)
+        topic = self._topics.get(batch.topic_partition.topic)
+        if topic is not None:
+            topic.errors.record(batch.record_count, now)
+
+    def on_batch_split(self, now: float) -> None:
+        """Record a batch that its broker refused as too large."""
+        self._splits.record(1, now)
+
+    def _add_topic(self, topic: str, now: float) -> _TopicSensors:
+        self._expire_topics(now)
+        sensors = _TopicSensors(
+            records=self._metrics.sensor(
+                _records_sensor(topic), now, inactive_expiration=self._topic_expiration
+            ),
+            bytes=self._metrics.sensor(f"topic.{topic}.bytes", now),
+            compression=self._metrics.sensor(f"topic.{topic}.compression-rate", now),
+            retries=self._metrics.sensor(f"topic.{topic}.record-retries", now),
+            errors=self._metrics.sensor(f"topic.{topic}.record-errors", now),
+        )
+        group = MetricGroup(self._metrics, TOPIC_GROUP, topic=topic)
+        group.meter(sensors.records, "record-send", "Records sent")
+        group.meter(sensors.bytes, "byte", "Bytes of batches sent")
+        group.average(
+            sensors.compression,
+            "compression-rate",
+            "Compressed size of a batch over its size before: the average.",
+        )
+        group.meter(sensors.retries, "record-retry", "Records sent again")
+        group.meter(sensors.errors, "record-error", "Records that failed")
+        self._topics[topic] = sensors
+        return sensors
+
+    def _expire_topics(self, now: float) -> None:
+        if now < self._next_expiry_check:
+            return
+        self._next_expiry_check = now + EXPIRY_CHECK_INTERVAL
+        expired = set(self._metrics.remove_expired(now))
+        for topic in [topic for topic in self._topics if _records_sensor(topic) in expired]:
+            for sensor in self._topics.pop(topic):
+                self._metrics.remove_sensor(sensor.name)
+
+    # --- waits (calling threads)
+
+    def on_send_failed(self, now: float, records: int = 1) -> None:
+        """Count records that failed before they were added to a batch."""
+        self._errors.record(records, now)
+
+    def on_buffer_wait(self, seconds: float, now: float) -> None:
+        """Record a wait for memory, however it ended."""
+        self._buffer_wait.record(seconds * NANOSECONDS_PER_SECOND, now)
+
+    def on_buffer_exhausted(self, now: float) -> None:
+        """Record a wait for memory that ended with BufferExhaustedError."""
+        self._buffer_exhausted.record(1, now)
+
+    def on_timed_call(self, call: TimedCall, seconds: float, now: float) -> None:
+        """Record how long a call took."""
+        self._timed_calls[call].record(seconds * NANOSECONDS_PER_SECOND, now)
+
+    # --- connections (NetworkListener, network thread)
+
+    def _node(self, node_id: int, now: float) -> _NodeSensors:
+        sensors = self._nodes.get(node_id)
+        if sensors is None:
+            name = f"node-{node_id}"
+            sensors = self._nodes[node_id] = _NodeSensors(
+                requests=self._metrics.sensor(f"{name}.requests-sent", now),
+                responses=self._metrics.sensor(f"{name}.responses-received", now),
+                latency=self._metrics.sensor(f"{name}.latency", now),
+            )
+            group = MetricGroup(self._metrics, NODE_GROUP, node_id=name)
+            self._add_traffic(group, sensors.requests, sensors.responses)
+            group.average_and_maximum(
+                sensors.latency,
+                "request-latency",
+                "Time in ms from a produce request to its answer",
+            )
+        return sensors
+
+    def connected(self, node_id: int) -> None:
+        """Record a connection that is ready."""
+        now = self._clock()
+        self._connected.add(node_id)
+        self._created.record(1, now)
+        self._node(node_id, now)
+
+    def disconnected(self, node_id: int) -> None:
+        """Record a connection that has ended."""
+        self._connected.discard(node_id)
+        self._closed.record(1, self._clock())
+
+    def connection_failed(self, node_id: int) -> None:  # noqa: ARG002  the listener's signature
+        """Record a connection that ended before it was ready; Kafka counts these, too."""
+        self._closed.record(1, self._clock())
+
+    def authenticated(self, node_id: int) -> None:  # noqa: ARG002
+        """Record a connection on which both sides accepted each other."""
+        self._authentication.authenticated(self._clock())
+
+    def authentication_failed(self, node_id: int) -> None:  # noqa: ARG002
+        """Record a connection that one side refused."""
+        self._authentication.authentication_failed(self._clock())
+
+    def reauthenticated(self, node_id: int, latency: float) -> None:  # noqa: ARG002
+        """Record a session that was renewed."""
+        self._authentication.reauthenticated(latency, self._clock())
+
+    def reauthentication_failed(self, node_id: int) -> None:  # noqa: ARG002
+        """Record a session whose renewal was refused."""
+        self._authentication.reauthentication_failed(self._clock())
+
+    def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:  # noqa: ARG002
+        """Record a request of `size` bytes."""
+        now = self._clock()
+        self._requests.record(size, now)
+        self._transfers.record(size, now)
+        self._node(node_id, now).requests.record(size, now)
+
+    def response_received(self, node_id: int, api_key: ApiKey, size: int, latency: float) -> None:
+        """Record an answer; as in Kafka, only those to produce requests count as latency."""
+        now = self._clock()
+        node = self._node(node_id, now)
+        self._responses.record(size, now)
+        self._transfers.record(size, now)
+        node.responses.record(size, now)
+        if api_key is ApiKey.PRODUCE:
+            self._latency.record(latency * _MS_PER_SECOND, now)
+            node.latency.record(latency * _MS_PER_SECOND, now)
+        # An answer without a throttle counts as 0 in the average. Whether this answer throttles is
+        # reported right after it, so the 0 of the previous answer is recorded here.
+        if self._unthrottled_answer:
+            self._throttle_time.record(0, now)
+        self._unthrottled_answer = True
+
+    def throttled(self, node_id: int, api_key: ApiKey, seconds: float) -> None:  # noqa: ARG002
+        """Record that the answer just received throttles us."""
+        self._throttle_time.record(seconds * _MS_PER_SECOND, self._clock())
+        self._unthrottled_answer = False
+
+    # --- for Spark
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Return totals since the producer's start; any thread may call this."""
+        return MetricsSnapshot(
+            records_per_request=self._records_per_request.summary(),
+            batch_size=self._batch_size.summary(),
+            record_queue_time_ms=self._queue_time.summary(),
+            request_latency_ms=self._latency.summary(),
+            produce_throttle_time_ms=self._throttle_time.summary(),
+            record_retry_total=_total(self._retries),
+            record_error_total=_total(self._errors),
+            batch_split_total=_total(self._splits),
+            buffer_exhausted_total=_total(self._buffer_exhausted),
+            bufferpool_wait_time_ns=_total(self._buffer_wait),
+            metadata_wait_time_ns=_total(self._timed_calls[TimedCall.METADATA_WAIT]),
+            flush_time_ns=_total(self._timed_calls[TimedCall.FLUSH]),
+            uncompressed_bytes=self._uncompressed_bytes,
+            compressed_bytes=self._compressed_bytes,
+        )
+
+
+def _records_sensor(topic: str) -> str:
+    return f"topic.{topic}.records-per-batch"
+
+
+def _total(sensor: Sensor) -> int:
+    return round(sensor.summary().total)

@@ -1,0 +1,281 @@
+"""The futures that callers get (Kafka's FutureRecordMetadata, and the same for a table).
+
+Every send of a single record creates a future, so it is a bare object. It is given its batch when a
+chunk of records is written at once, and computes the rest on demand.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata
+from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, call_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+    from spark_kafka_sink.producer.records.staged_records import Headers, WrittenChunk
+
+
+class Gathering(Protocol):
+    """The producer, which holds a record until it is in a batch."""
+
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
+        """Write staged records into batches, as many as possible by `give_up_at`.
+
+        Once `unless()` is true, nothing waits any longer. Raises KafkaTimeoutError if nothing could
+        be written.
+        """
+
+    def check_may_wait(self) -> None:
+        """Raise if a wait could never end: on the network thread, or after a fork."""
+
+    def monotonic(self) -> float:
+        """Return monotonic time in seconds."""
+
+
+class FutureRecordMetadata:
+    """The outcome of one send; like a `concurrent.futures.Future` that cannot be cancelled.
+
+    It is the only object that a send creates, and does not refer to the record: the caller may keep
+    it for long. Its creator sets the attributes up to `error`: a constructor would cost more than
+    everything else.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     future = producer.send("orders", b"a book")
+    ...     future.result(timeout=30).offset
+    0
+    >>> future.done(), future.exception()
+    (True, None)
+    """
+
+    __slots__ = ("chunk", "error", "producer", "row")
+
+    producer: Gathering
+    #: The chunk that the record was written in; None until it is in a batch.
+    chunk: WrittenChunk | None
+    #: Why the record is in no batch; None if there is no error.
+    error: Exception | None
+    #: The index of the record in its chunk, if there is one.
+    row: int
+    #: Attributes that most records do not have; see `FutureOfFullRecord`.
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    callback: Callable[[FutureRecordMetadata], object] | None = None
+
+    def done(self) -> bool:
+        """Return whether the record is acknowledged or has failed."""
+        if self.chunk is None:
+            return self.error is not None
+        result, index = self.chunk.place(self.row)
+        return result.is_done(index)
+
+    def cancelled(self) -> bool:
+        """Return False: a record that was sent cannot be cancelled."""
+        return False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds; return the record's metadata, or raise its error.
+
+        Raises TimeoutError when the timeout expires: the record may still be delivered.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait up to `timeout` seconds; return the record's error, or None if it was delivered.
+
+        Raises TimeoutError when the timeout expires.
+        """
+        if not self.done():
+            self.producer.check_may_wait()
+            deadline = None if timeout is None else self.producer.monotonic() + timeout
+            while not self.done():
+                chunk = None
+                with suppress(KafkaTimeoutError):
+                    chunk = self._written(deadline)
+                if self.done():
+                    break
+                left = None if deadline is None else deadline - self.producer.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"the record was not acknowledged within {timeout} s")
+                if chunk is not None:
+                    result, index = chunk.place(self.row)
+                    result.wait(index, left)
+        if self.chunk is None:
+            return self.error
+        result, index = self.chunk.place(self.row)
+        result, index = result.final(index)
+        return result.error_of(index)
+
+    def add_done_callback(self, callback: Callable[[FutureRecordMetadata], object]) -> None:
+        """Call `callback(future)` on the network thread when it is done; here if it already is.
+
+        The callbacks of a batch are called in the order of registration, those of `send` in the
+        order of the records. Exceptions are logged, including SystemExit. A callback must not
+        block: nothing is sent meanwhile.
+        """
+        chunk = self._written()
+        if chunk is None:
+            call_back(callback, self)
+        else:
+            result, index = chunk.place(self.row)
+            result.call_when_done(index, partial(callback, self))
+
+    def fail(self, error: Exception) -> None:
+        """Fail a record that was added to no batch; called by the producer, not by users."""
+        self.error = error
+
+    def _written(self, give_up_at: float | None = None) -> WrittenChunk | None:
+        """Return the chunk, writing it now if needed; None if the record failed.
+
+        Also returns None if it could not be written by `give_up_at`.
+        """
+        if not self._is_written():
+            self.producer.write_staged(give_up_at, self._is_written)
+        return self.chunk
+
+    def _is_written(self) -> bool:
+        return self.chunk is not None or self.error is not None
+
+    def _metadata(self) -> RecordMetadata:
+        chunk, row = self._written(), self.row
+        if chunk is None:
+            raise KafkaError("a record that failed has no metadata")
+        result, index = chunk.place(row)
+        result, index = result.final(index)
+        timestamp = result.log_append_time_ms
+        return RecordMetadata(
+            topic=result.topic_partition.topic,
+            partition=result.topic_partition.partition,
+            offset=result.offset(index),
+            timestamp=int(chunk.timestamps[row]) if timestamp == NO_LOG_APPEND_TIME else timestamp,
+            serialized_key_size=int(chunk.key_sizes[row]),
+            serialized_value_size=int(chunk.value_sizes[row]),
+        )
+
+
+class FutureOfFullRecord(FutureRecordMetadata):
+    """The future of a record with more than topic, key and value."""
+
+    __slots__ = ("callback", "headers", "partition", "timestamp")
+
+
+class TablePart:
+    """Rows of one call in one batch; they are adjacent, because a call owns the open batches."""
+
+    __slots__ = ("first_index", "record_count", "result")
+
+    def __init__(self, result: ProduceResult, first_index: int, record_count: int) -> None:
+        """Create the part that starts at index `first_index` of the batch."""
+        self.result = result
+        self.first_index = first_index
+        self.record_count = record_count
+
+
+class FutureTableMetadata:
+    """The outcome of a table's send: done when every batch with rows of it has ended.
+
+    >>> import pyarrow as pa
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     future = producer.send_arrow(pa.table({"value": ["a book", "a pen"]}), topic="orders")
+    ...     acks = future.result(timeout=30)
+    >>> acks[TopicPartition("orders", 0)].records
+    2
+    """
+
+    def __init__(self, producer: Gathering, parts: Sequence[TablePart]) -> None:
+        """Create a future that waits for all `parts`."""
+        self.producer = producer
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Return whether every batch with rows of the table has ended."""
+        return all(result.is_done(indexes[0]) for result, indexes in self._batches())
+
+    def result(self, timeout: float | None = None) -> dict[TopicPartition, PartitionAcks]:
+        """Wait up to `timeout` seconds; return the rows' acknowledgements per partition.
+
+        Their `bytes` is 0, because a batch may hold the rows of several calls. Raises the error of
+        the first row that a broker rejected, or otherwise of the first batch that failed, and
+        TimeoutError when the timeout expires.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        acks: dict[TopicPartition, PartitionAcks] = {}
+        for part in self._parts:
+            first, last = (
+                result.offset(index)
+                for result, index in (
+                    part.result.final(part.first_index),
+                    part.result.final(part.first_index + part.record_count - 1),
+                )
+            )
+            topic_partition = part.result.topic_partition
+            known = UNKNOWN_OFFSET not in {first, last}
+            more = PartitionAcks(
+                first_offset=first if known else UNKNOWN_OFFSET,
+                last_offset=last if known else UNKNOWN_OFFSET,
+                records=part.record_count,
+                bytes=0,
+                log_append_time=part.result.final(part.first_index)[0].log_append_time_ms
+                != NO_LOG_APPEND_TIME,
+            )
+            earlier = acks.get(topic_partition)
+            acks[topic_partition] = more if earlier is None else earlier.merged(more)
+        return acks
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait up to `timeout` seconds; return a row's error, or None if all were delivered."""
+        self.producer.check_may_wait()
+        deadline = None if timeout is None else self.producer.monotonic() + timeout
+        for result, indexes in self._batches():
+            while not result.is_done(indexes[0]):
+                left = None if deadline is None else deadline - self.producer.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"not every row was acknowledged within {timeout} s")
+                result.wait(indexes[0], left)
+        # A batch may have been split meanwhile, so the results of its parts are looked up again.
+        failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
+        blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
+        told = next(blamed, failed[0] if failed else None)
+        return None if told is None else told[0].error_of_rows(told[1])
+
+    def _batches(self) -> list[tuple[ProduceResult, range]]:
+        """Return the rows' indexes in every batch, and in every part of a batch that was split."""
+        return [
+            batch
+            for part in self._parts
+            for batch in part.result.batches(part.first_index, part.record_count)
+        ]
+
+
+def deliver(
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
+    future: FutureRecordMetadata,
+) -> None:
+    """Call a delivery callback with its record's outcome."""
+    error = future.exception()
+    on_delivery(None if error is not None else future.result(), error)
+
+
+def deliver_to_all(
+    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None, Headers], object],
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    future: FutureRecordMetadata,
+) -> None:
+    """Call the interceptors, and then the callback if there is one."""
+    error = future.exception()
+    metadata = None if error is not None else future.result()
+    on_acknowledgement(metadata, error, future.headers or ())
+    if on_delivery is not None:
+        on_delivery(metadata, error)

@@ -1,0 +1,294 @@
+"""The outcome of each batch: done or put back (Kafka's Sender, from completeBatch on).
+
+This runs on the network thread. Every answered or unanswered batch is completed, put back for a
+retry, split, or failed, according to the table of `error_rules`. Nothing here sends, waits or reads
+a clock.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DecodeError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+)
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
+from spark_kafka_sink.producer.batch.batch_split import batches_of
+from spark_kafka_sink.producer.batch.delivery_errors import (
+    broken_off,
+    delivery_error,
+    refused_records,
+)
+from spark_kafka_sink.producer.batch.error_rules import (
+    MAY_BE_APPENDED,
+    ProduceAction,
+    produce_action,
+)
+from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
+from spark_kafka_sink.producer.sending.produce_requests import (
+    hinted_nodes,
+    leader_hints,
+    record_errors,
+    refusal,
+)
+from spark_kafka_sink.producer.transactions.transaction_requests import ADD_PARTITIONS_RETRY_BACKOFF
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.messages.produce import partition_responses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.cluster.metadata import Metadata
+    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
+    from spark_kafka_sink.producer.sending.worker_thread import WorkOutcome
+    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+    from spark_kafka_sink.protocol.messages.produce import (
+        PartitionProduceResponse,
+        ProduceRequest,
+        ProduceResponse,
+    )
+
+
+class BatchListener(Protocol):
+    """An observer of the Sender's batches; `now` is monotonic seconds."""
+
+    def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
+        """Record the batches of one request."""
+
+    def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
+        """Record a batch that will be resent."""
+
+    def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
+        """Record a batch that was not delivered."""
+
+    def on_batch_split(self, now: float) -> None:
+        """Record a batch that was too large for its broker."""
+
+
+class BatchCompletion:
+    """The handling of batches that were sent, or could not be sent."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        transaction_manager: TransactionManager | None,
+        compression: BatchCompression,
+        run_aside: Callable[[Callable[[], Any], Callable[[WorkOutcome, float], None]], None],
+        retries: int,
+        retry_backoff: ExponentialBackoff,
+        on_message_too_large: Callable[[str, int], None],
+        listener: BatchListener | None,
+    ) -> None:
+        """Create the handler; see `Sender`. `run_aside` also passes the time of each outcome."""
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._transaction_manager = transaction_manager
+        self._compression = compression
+        self._run_aside = run_aside
+        self._retries = retries
+        self._retry_backoff = retry_backoff
+        self._on_message_too_large = on_message_too_large
+        self._listener = listener
+        #: The acknowledgements so far, by partition.
+        self.acks: dict[TopicPartition, PartitionAcks] = {}
+
+    def on_unanswered(
+        self, batches: Sequence[ProducerBatch], error: BaseException, now: float
+    ) -> None:
+        """Retry unanswered batches after a NetworkError; fail them after any other error."""
+        failure = error if isinstance(error, Exception) else KafkaError(repr(error))
+        self._accumulator.no_longer_held(batches)
+        for batch in batches:
+            if not batch.is_done:
+                self._retry_or_fail(
+                    batch, failure, can_retry=isinstance(error, NetworkError), now=now
+                )
+
+    def on_sent_without_response(self, batches: Sequence[ProducerBatch]) -> None:
+        """Complete batches whose offsets will never be known (acks=0)."""
+        self._accumulator.no_longer_held(batches)
+        for batch in batches:
+            if not batch.is_done:
+                self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
+
+    def on_response(
+        self,
+        node: Node,
+        request: ProduceRequest,
+        batches: Sequence[ProducerBatch],
+        response: ProduceResponse,
+        now: float,
+    ) -> None:
+        """Handle each batch of a request as its broker answered."""
+        self._accumulator.no_longer_held(batches)
+        answers = partition_responses(request, response)
+        hints = leader_hints(answers)
+        moved = self._metadata.update_leaders(hints, hinted_nodes(response)) if hints else set()
+        for batch in batches:
+            if not batch.is_done:
+                answer = answers.get(batch.topic_partition)
+                self._on_partition_response(
+                    node, batch, answer, now, has_new_leader=batch.topic_partition in moved
+                )
+
+    def _on_partition_response(
+        self,
+        node: Node,
+        batch: ProducerBatch,
+        answer: PartitionProduceResponse | None,
+        now: float,
+        *,
+        has_new_leader: bool,
+    ) -> None:
+        if answer is None:
+            error = DecodeError(f"{node} did not answer for {batch.topic_partition}")
+            self._retry_or_fail(batch, error, can_retry=True, now=now)
+            return
+        code = answer.error_code
+        action = produce_action(code)
+        if action is ProduceAction.COMPLETE:
+            # A duplicate of a batch that the broker no longer remembers: it was appended, but its
+            # offset is not known.
+            offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
+            # For a duplicate the broker returns the latest timestamp, no matter who set it.
+            is_replaced = answer.log_append_time_ms != batch.max_timestamp
+            append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
+            self._complete(batch, offset, append_time)
+            return
+        if action is ProduceAction.REFRESH_METADATA:
+            self._metadata.request_update()
+        if action is ProduceAction.SPLIT and batch.record_count > 1:
+            self._split(batch, now)
+            return
+        self._retry_or_fail(
+            batch,
+            broker_error(code, refusal(node, answer)),
+            can_retry=self._can_retry(batch, action, answer),
+            now=now,
+            at_once=has_new_leader,
+            outcome_known=not is_retriable(code),
+            refused=refused_records(batch, record_errors(answer)),
+        )
+
+    def _can_retry(
+        self, batch: ProducerBatch, action: ProduceAction, answer: PartitionProduceResponse
+    ) -> bool:
+        if self._transaction_manager is not None:
+            return self._transaction_manager.can_retry(
+                batch, answer.error_code, answer.log_start_offset
+            )
+        return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
+
+    def compress(self, batch: ProducerBatch) -> None:
+        """Start compressing a queued batch; it keeps its place in the queue meanwhile."""
+        batch.is_with_worker = True
+        self._run_aside(
+            partial(self._compression.compressed, batch), partial(self._on_compressed, batch)
+        )
+
+    def _on_compressed(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
+        if self._goes_on(batch, outcome, now):
+            self._accumulator.put_compressed(batch, batches_of(batch, outcome.result))
+
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
+        # The batches after it would only be refused as out of order.
+        self._accumulator.hold_back(batch.topic_partition)
+        batch.is_with_worker = True
+        self._run_aside(partial(self._compression.halves, batch), partial(self._on_split, batch))
+        if self._listener is not None:
+            self._listener.on_batch_split(now)
+
+    def _on_split(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
+        if self._goes_on(batch, outcome, now):
+            self._accumulator.replace(batch, batches_of(batch, outcome.result))
+
+    def _goes_on(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
+        """Take a batch back from the worker; return False if it has failed, there or meanwhile."""
+        self._accumulator.no_longer_held([batch])
+        if not batch.is_done and outcome.error is not None:
+            self.fail_batch(batch, broken_off(outcome.error), now=now, outcome_known=True)
+        return not batch.is_done
+
+    def _complete(self, batch: ProducerBatch, offset: int, log_append_time_ms: int) -> None:
+        known = offset != UNKNOWN_OFFSET
+        acks = PartitionAcks(
+            first_offset=offset,
+            last_offset=offset + batch.record_count - 1 if known else UNKNOWN_OFFSET,
+            records=batch.record_count,
+            bytes=batch.size_bytes,
+            log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
+        )
+        so_far = self.acks
+        earlier = so_far.get(batch.topic_partition)
+        so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
+        if self._transaction_manager is not None:
+            self._transaction_manager.note_offset(batch, offset)
+        self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)
+
+    def _retry_or_fail(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        can_retry: bool,
+        now: float,
+        at_once: bool = False,
+        outcome_known: bool = False,
+        refused: RefusedRecords | None = None,
+    ) -> None:
+        """Put a batch back, or fail it. A batch that has expired by now fails at the next check."""
+        if not can_retry or batch.attempts >= self._retries:
+            self.fail_batch(batch, error, now=now, outcome_known=outcome_known, refused=refused)
+            return
+        batch.last_error = error
+        if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
+            batch.may_be_in = True
+        batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
+        batch.attempts += 1
+        self._accumulator.reenqueue([batch])
+        if self._listener is not None:
+            self._listener.on_batch_retried(batch, now)
+
+    def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
+        if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
+            # The markers of the previous transaction are still being written, which takes only a
+            # moment.
+            return ADD_PARTITIONS_RETRY_BACKOFF
+        return self._retry_backoff.delay(batch.attempts)
+
+    def fail_batch(
+        self,
+        batch: ProducerBatch,
+        cause: Exception,
+        *,
+        now: float,
+        outcome_known: bool,
+        refused: RefusedRecords | None = None,
+    ) -> None:
+        """Fail one batch, and end the transaction or producer that depends on it."""
+        error = delivery_error(batch, cause, refused)
+        manager = self._transaction_manager
+        if manager is not None:
+            try:
+                manager.handle_failed_batch(batch, cause, outcome_known=outcome_known)
+            except IllegalStateError as illegal:
+                # The manager has ended the producer with this error (KAFKA-14831).
+                error = delivery_error(batch, illegal)
+        if self._listener is not None:
+            self._listener.on_batch_failed(batch, now)
+        self._accumulator.fail_batch(batch, error, refused=refused)
+        if manager is not None and manager.has_fatal_error:
+            self._accumulator.fail(error)

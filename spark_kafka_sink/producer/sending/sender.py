@@ -1,0 +1,464 @@
+"""Sends batches (Kafka's Sender); `BatchCompletion` handles their outcomes.
+
+It runs on the network thread's event loop. `run_once` only checks and starts. Batches that can be
+sent now are sent; connections, metadata and answers that others need are requested, and every
+answer wakes the loop again. A batch that cannot be delivered fails alone; only an error that ends
+the whole producer (see `error_rules`) fails everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.errors import (
+    DecodeError,
+    DeliveryTimeoutError,
+    KafkaError,
+    NetworkError,
+    TransactionAbortedError,
+)
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
+from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion
+from spark_kafka_sink.producer.sending.produce_requests import produce_request
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+from spark_kafka_sink.producer.sending.transaction_request_sender import TransactionRequestSender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.network_client import NetworkClient
+    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+    from spark_kafka_sink.producer.sending.batch_completion import BatchListener
+    from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
+    from spark_kafka_sink.producer.sending.worker_thread import RunAside, WorkOutcome
+    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+    from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+logger = logging.getLogger(__name__)
+
+#: The last Produce version that does not add partitions to a transaction itself (KIP-890), and so
+#: the last for TV1.
+LAST_PRODUCE_WITHOUT_ADD = 11
+#: Seconds between checks of a batch whose expiry is postponed because its broker throttles.
+POSTPONED_EXPIRY_INTERVAL = 1.0
+
+
+class _Shipment(NamedTuple):
+    """The request that contains a batch, from its sending until its outcome is known."""
+
+    connection: BrokerConnection
+    outcome: asyncio.Future[Any]
+
+
+class Sender:
+    """The loop between the accumulator and the brokers."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        client: NetworkClient,
+        accumulator: RecordAccumulator,
+        transaction_manager: TransactionManager | None,
+        compression: BatchCompression,
+        run_aside: RunAside,
+        on_message_too_large: Callable[[str, int], None],
+        gather: Callable[[float], float] = lambda _: NEVER,
+        latencies: NodeLatencies | None = None,
+        listener: BatchListener | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Create a sender; `on_message_too_large` receives a topic and the size that was refused.
+
+        `run_aside(work, then)` runs work that would take too long here (see `WorkerThread`).
+        `gather(now)` queues the open batches that are due, and returns when the next one will be.
+        `latencies` records which nodes cannot keep up. `clock` defaults to that of the event loop.
+        """
+        self._config = config
+        self._client = client
+        self._accumulator = accumulator
+        self._run_aside = run_aside
+        self._transaction_manager = transaction_manager
+        self._gather = gather
+        self._latencies = latencies
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
+        self._wakeup = asyncio.Event()
+        self._close_at: float | None = None
+        self._request_timeout = config.request_timeout_ms / 1000
+        self._delivery_timeout = config.delivery_timeout_ms / 1000
+        self._retry_backoff = ExponentialBackoff(
+            config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
+        )
+        self._txn_requests = (
+            None
+            if transaction_manager is None
+            else TransactionRequestSender(
+                client,
+                transaction_manager,
+                retry_backoff=self._retry_backoff,
+                request_timeout=self._request_timeout,
+                clock=self._clock,
+                start=self._start,
+                wakeup=self.wakeup,
+            )
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shipments: dict[ProducerBatch, _Shipment] = {}
+        self._completion = BatchCompletion(
+            metadata=client.metadata,
+            accumulator=accumulator,
+            transaction_manager=transaction_manager,
+            compression=compression,
+            run_aside=self._work,
+            retries=config.retries,
+            retry_backoff=self._retry_backoff,
+            on_message_too_large=on_message_too_large,
+            listener=listener,
+        )
+
+    # --- the loop
+
+    def _work(self, work: Callable[[], Any], then: Callable[[WorkOutcome, float], None]) -> None:
+        def done(outcome: WorkOutcome) -> None:
+            then(outcome, self._clock())
+            self.wakeup()
+
+        self._run_aside(work, done)
+
+    def compress(self, batch: ProducerBatch) -> None:
+        """Start compressing a queued batch that this thread has closed."""
+        self._completion.compress(batch)
+
+    def wakeup(self) -> None:
+        """Wake the loop, for example after a batch was queued or a connection made or lost."""
+        self._wakeup.set()
+
+    @property
+    def acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """The acknowledgements so far, by partition."""
+        return self._completion.acks
+
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Return the acknowledgements since the last call; any thread may call it after a flush."""
+        completion = self._completion
+        taken, completion.acks = completion.acks, {}
+        return taken
+
+    def initiate_close(self, timeout: float = 0.0) -> None:
+        """End the loop when all is sent and answered, at the latest after `timeout` seconds.
+
+        A transaction that is still open then is aborted if there is time. Batches that are neither
+        acknowledged nor refused by then remain so. If this is called again, the earlier end
+        applies.
+        """
+        close_at = self._clock() + timeout
+        self._close_at = close_at if self._close_at is None else min(self._close_at, close_at)
+        self.wakeup()
+
+    async def run(self) -> None:
+        """Send until closed."""
+        try:
+            while not self._is_closed(self._clock()):
+                self._wakeup.clear()
+                now = self._clock()
+                next_check_at = self.run_once(now)
+                if self._close_at is not None:
+                    next_check_at = min(next_check_at, self._close_at)
+                # A separate timer, because `wait_for` would create a task for every check.
+                timer = None
+                if next_check_at != NEVER:
+                    delay = max(next_check_at - now, 0)
+                    timer = self._loop.call_later(delay, self._wakeup.set)
+                try:
+                    await self._wakeup.wait()
+                finally:
+                    if timer is not None:
+                        timer.cancel()
+        finally:
+            if self._transaction_manager is not None:
+                self._warn_of_open_transaction(self._transaction_manager)
+                self._transaction_manager.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _warn_of_open_transaction(self, manager: TransactionManager) -> None:
+        if manager.has_ongoing_transaction:
+            logger.warning(
+                "the producer was closed before the transaction of %r had ended: its coordinator "
+                "ends it after transaction.timeout.ms (%d ms), or the next init_transactions() of "
+                "this id does; until then consumers with read_committed wait behind its records",
+                manager.transactional_id,
+                self._config.transaction_timeout_ms,
+            )
+
+    def _is_closed(self, now: float) -> bool:
+        if self._close_at is None:
+            return False
+        if now >= self._close_at:
+            return True
+        if self._accumulator.has_incomplete:
+            return False
+        manager = self._transaction_manager
+        if manager is None or not manager.has_ongoing_transaction:
+            return True
+        if not manager.is_completing:
+            try:
+                manager.begin_abort()
+            except KafkaError:
+                # Another thread is in the middle of another operation: the coordinator will abort
+                # it.
+                return True
+        return False
+
+    def run_once(self, now: float) -> float:
+        """Start everything that is possible at `now`; return the latest time of the next check."""
+        if self._client.refusal is not None:
+            # A wrong password is not tried repeatedly: that may lock the account.
+            self.fail(self._client.refusal)
+            return NEVER
+        next_check_at = min(self._gather(now), self._fail_expired(now))
+        manager, requests = self._transaction_manager, self._txn_requests
+        if manager is not None and requests is not None:
+            if manager.has_fatal_error:
+                self.fail(manager.last_error or KafkaError("the producer was ended"))
+                return self._maybe_update_metadata(now)
+            manager.follow_topics(self._client.metadata.snapshot.topics)
+            next_check_at = min(next_check_at, self._advance_transaction(manager, requests, now))
+        if self._accumulator.has_incomplete:
+            next_check_at = min(next_check_at, self.send_producer_data(now))
+        return min(next_check_at, self._maybe_update_metadata(now))
+
+    def _advance_transaction(
+        self, manager: TransactionManager, requests: TransactionRequestSender, now: float
+    ) -> float:
+        error = manager.take_authorization_error()
+        if error is not None:
+            # Without an id nothing can be sent; once access is granted, the next batches may be.
+            for batch in self._accumulator.expired_batches(NEVER):
+                self._accumulator.fail_batch(batch, error)
+        if manager.has_abortable_error:
+            self._accumulator.abort_undrained_batches(
+                manager.last_error or TransactionAbortedError("the transaction failed")
+            )
+        elif manager.is_aborting:
+            self._accumulator.abort_undrained_batches(
+                TransactionAbortedError("not sent, since the transaction was aborted")
+            )
+        if self._accumulator.has_incomplete:
+            manager.bump_idempotent_epoch_and_reset_id_if_needed()
+        # The order matters: once the end of a transaction has begun, all of its batches are known.
+        may_end = manager.is_completing or manager.has_abortable_error
+        has_incomplete_batches = not may_end or self._accumulator.has_incomplete
+        look_again_at = requests.advance(now, has_incomplete_batches=has_incomplete_batches)
+        if may_end and not manager.has_ongoing_transaction:
+            # It was empty, and ended without a request whose answer would wake the loop.
+            self.wakeup()
+        return look_again_at
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Expected errors are handled inside the task; any other is fatal.
+            self.fail(error)
+        self.wakeup()
+
+    def fail(self, error: BaseException) -> None:
+        """End the producer: every batch fails, and every later call raises this error."""
+        if not isinstance(error, Exception):
+            error = KafkaError(f"the network thread was ended by {error!r}")
+        if self._transaction_manager is not None:
+            self._transaction_manager.transition_to_fatal_error(error)
+        self._accumulator.fail(error)
+
+    def _maybe_update_metadata(self, now: float) -> float:
+        due_at = self._client.metadata.next_update_at()
+        if due_at > now:
+            return due_at
+        if not self._client.is_updating_metadata:
+            self._start(self._update_metadata(now))
+        return NEVER
+
+    async def _update_metadata(self, now: float) -> None:
+        with contextlib.suppress(NetworkError, DecodeError):
+            # Stored as the client's last error; the metadata's back-off decides when to retry.
+            await self._client.update_metadata(now + self._request_timeout)
+
+    # --- sending
+
+    def send_producer_data(self, now: float) -> float:
+        """Send to every node that can accept a request; return when to check again."""
+        snapshot = self._client.metadata.snapshot
+        ready = self._accumulator.ready(snapshot, now)
+        next_check_at = ready.next_check_at
+        if ready.unknown_leader_topics:
+            for topic in ready.unknown_leader_topics:
+                # It may have been removed as idle while its batches waited.
+                self._client.metadata.add_topic(topic, now)
+            self._client.metadata.request_update()
+        for node in ready.ready_nodes:
+            connection = self._client.ready_connection(node)
+            if self._latencies is not None:
+                self._latencies.update(node.node_id, now, can_drain=connection is not None)
+            while connection is not None:
+                batches = self._accumulator.drain(
+                    snapshot, node, self._config.max_request_size, now
+                )
+                if not batches:
+                    break
+                if self._listener is not None:
+                    self._listener.on_batches_drained(batches, now)
+                self._send_produce_request(connection, snapshot, batches)
+                connection = self._client.ready_connection(node)
+            ready_at = self._client.ready_at(node)
+            if ready_at > now:
+                next_check_at = min(next_check_at, ready_at)
+        return next_check_at
+
+    def _send_produce_request(
+        self,
+        connection: BrokerConnection,
+        snapshot: MetadataSnapshot,
+        batches: list[ProducerBatch],
+    ) -> None:
+        manager = self._transaction_manager
+        request = produce_request(
+            batches,
+            snapshot,
+            transactional_id=None if manager is None else manager.transactional_id,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        max_version = None
+        if manager is not None and manager.is_transactional and not manager.is_transaction_v2:
+            max_version = LAST_PRODUCE_WITHOUT_ADD
+        outcome: asyncio.Future[Any]
+        try:
+            if self._config.acks == 0:
+                outcome = connection.send_without_response(request, max_version=max_version)
+                outcome.add_done_callback(
+                    lambda done: self._on_sent_without_response(batches, done)
+                )
+            else:
+                outcome = connection.send(request, max_version=max_version)
+                outcome.add_done_callback(
+                    lambda done: self._on_produce_response(connection.node, request, batches, done)
+                )
+        except NetworkError as error:
+            self._completion.on_unanswered(batches, error, self._clock())
+        except KafkaError as error:
+            # The broker has no version that can express the request, which no retry can change.
+            self._accumulator.no_longer_held(batches)
+            self.fail(error)
+        else:
+            self._shipments.update(dict.fromkeys(batches, _Shipment(connection, outcome)))
+
+    def _end_shipment(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            del self._shipments[batch]
+
+    def _on_sent_without_response(
+        self, batches: list[ProducerBatch], sent: asyncio.Future[None]
+    ) -> None:
+        self._end_shipment(batches)
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if error is not None:
+            self._completion.on_unanswered(batches, error, self._clock())
+        else:
+            self._completion.on_sent_without_response(batches)
+        self.wakeup()
+
+    def _on_produce_response(
+        self,
+        node: Node,
+        request: ProduceRequest,
+        batches: list[ProducerBatch],
+        done: asyncio.Future[ProduceResponse],
+    ) -> None:
+        self._end_shipment(batches)
+        if done.cancelled():
+            return
+        error, now = done.exception(), self._clock()
+        if error is not None:
+            self._completion.on_unanswered(batches, error, now)
+        else:
+            self._completion.on_response(node, request, batches, done.result(), now)
+        self.wakeup()
+
+    # --- time
+
+    def _fail_expired(self, now: float) -> float:
+        """Fail batches whose delivery.timeout.ms has passed; return when the next one expires.
+
+        A batch whose broker throttles us (KIP-219) could not be sent in time. It gets
+        request.timeout.ms from the end of the throttle.
+        """
+        postponed = False
+        for batch in self._accumulator.expired_batches(now):
+            if self._postponed_until(batch) > now:
+                postponed = True
+                continue
+            if batch.is_done or self._is_about_to_end(batch):
+                # The batch before it may have ended the producer, and with it all other batches.
+                continue
+            self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
+        if postponed:
+            return now + POSTPONED_EXPIRY_INTERVAL
+        return self._accumulator.next_expiry_at()
+
+    def _is_about_to_end(self, batch: ProducerBatch) -> bool:
+        """Return whether the outcome of an expired batch's request is processed right after this.
+
+        Either it is known already, or the connection is closed now: as long as the socket has not
+        accepted a whole request, the broker cannot have the batch, and must not receive it after it
+        has been reported as failed.
+        """
+        shipment = self._shipments.get(batch)
+        if shipment is None:
+            return False
+        if not shipment.outcome.done() and shipment.connection.is_unsent(shipment.outcome):
+            shipment.connection.close(CLOSED_UNSENT)
+        return shipment.outcome.done()
+
+    def _postponed_until(self, batch: ProducerBatch) -> float:
+        expires_at = batch.created_at + self._delivery_timeout
+        leader = self._client.metadata.snapshot.leader_of(batch.topic_partition)
+        if leader is None:
+            return expires_at
+        throttled_until = self._client.throttled_until(leader)
+        if throttled_until < expires_at:
+            return expires_at
+        return throttled_until + self._request_timeout
+
+    def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
+        cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
+        expiry = DeliveryTimeoutError(
+            f"not acknowledged within {self._config.delivery_timeout_ms} ms "
+            f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
+        )
+        expiry.__cause__ = cause if isinstance(cause, Exception) else None
+        return expiry
+
+    def _cause_without_error(self, batch: ProducerBatch) -> str:
+        if self._client.metadata.snapshot.leader_of(batch.topic_partition) is None:
+            return "the partition has no leader"
+        return "no broker answered"

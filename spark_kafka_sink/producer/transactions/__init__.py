@@ -1,0 +1,1 @@
+"""The producer's id, its sequence numbers and its transactions."""

@@ -1,0 +1,308 @@
+"""The order of each partition across retries: the idempotent half of a producer.
+
+It decides which batch may be sent next and what an answer means for the order of a partition. It
+sends nothing, reads no clock and has no lock: TransactionManager guards it. The rules are those of
+Kafka's TransactionManager (canRetry, handleFailedBatch, maybeResolveSequences) except `may_drain`
+and the time of a restart, where the differences are explained.
+
+A recreated topic (a new topic id, KIP-516) has an empty log. Java continues with the next number
+there. Brokers from 4.5 on refuse it (KAFKA-15591); older ones accept any number in the first batch
+to arrive, so that the retry of an earlier batch is refused for ever. Here an idempotent producer
+restarts the partition, as franz-go does. A transactional one keeps its numbers, because within one
+epoch the broker would take new batches for duplicates of earlier ones. Both discard the
+acknowledged state of the deleted log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID_AND_EPOCH,
+    NO_SEQUENCE,
+    UNKNOWN_OFFSET,
+    ProducerIdAndEpoch,
+)
+from spark_kafka_sink.producer.transactions.txn_partition_map import (
+    TxnPartitionMap,
+    increment_sequence,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.network.cluster.metadata import TopicMetadata
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.transactions.txn_partition_map import TxnPartitionEntry
+
+#: Batches of each producer that a broker remembers per partition (ProducerStateEntry).
+REMEMBERED_BATCHES = 5
+MAX_EPOCH = 2**15 - 1
+
+
+class PartitionSequences:
+    """The producer's id and epoch, and the sequence numbers of each partition."""
+
+    def __init__(self, *, is_transactional: bool) -> None:
+        """Start without a producer id."""
+        self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
+        self._is_transactional = is_transactional
+        self._partitions = TxnPartitionMap()
+        self._restarting: set[TopicPartition] = set()
+        self._unresolved: set[TopicPartition] = set()
+        #: Partitions of topics that were, or may have been, recreated, until their numbers fit the
+        #: new log.
+        self._replaced: set[TopicPartition] = set()
+        #: The topics checked last, and the ids known at that time.
+        self._topics: Mapping[str, TopicMetadata] = {}
+        self._topic_ids: dict[str, UUID] = {}
+
+    # --- topics
+
+    def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
+        """Find topics with a new id: their logs contain nothing from this producer."""
+        if topics is self._topics:
+            return
+        self._topics = topics
+        for name, topic in topics.items():
+            # All zeros: unknown, or the broker is older than topic ids.
+            if not topic.topic_id.int:
+                continue
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+                for topic_partition, _ in self._partitions.of_topic(name):
+                    self._note_replaced(topic_partition)
+            self._topic_ids[name] = topic.topic_id
+
+    def _note_replaced(self, topic_partition: TopicPartition) -> None:
+        self._partitions.entry(topic_partition).log_replaced = True
+        self._replaced.add(topic_partition)
+
+    def _withdraw_restarts(self) -> None:
+        """Keep the numbers of partitions whose log may be new and may contain one of our batches.
+
+        A request that was lost after the restart was requested may have reached the new log. Its
+        batch is first resent with the old number; see `_leave_replaced_logs`.
+        """
+        for topic_partition in list(self._restarting):
+            entry = self._partitions.entry(topic_partition)
+            if not (entry.is_quiet and entry.may_have_unanswered):
+                continue
+            if entry.restarted_for in entry.in_flight:
+                self._note_replaced(topic_partition)
+            if entry.log_replaced:
+                entry.restart_requested = False
+                self._restarting.discard(topic_partition)
+
+    def _leave_replaced_logs(self) -> None:
+        """Adapt the numbers of partitions to their new logs, where no request is unanswered.
+
+        A batch that may have been appended is first resent with its old number: if Produce names no
+        topic ids, it may be in the new log.
+        """
+        for topic_partition in list(self._replaced):
+            entry = self._partitions.entry(topic_partition)
+            if not entry.is_quiet:
+                continue
+            entry.forget_acknowledged()
+            if not self._is_transactional:
+                if entry.may_have_unanswered:
+                    continue
+                self._request_restart(topic_partition)
+            entry.log_replaced = False
+            self._replaced.discard(topic_partition)
+
+    # --- sending
+
+    def may_drain(self, first: ProducerBatch) -> bool:
+        """Return whether a partition's first queued batch may be sent; see `TransactionManager`."""
+        entry = self._partitions.entry(first.topic_partition)
+        if entry.restart_requested:
+            return False
+        in_flight = entry.in_flight
+        if entry.log_replaced:
+            return bool(in_flight) and in_flight[0] is first and entry.is_quiet
+        if not first.has_sequence and (
+            entry.unresolved_sequence is not None
+            or (in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch)
+        ):
+            return False
+        if not in_flight or in_flight[0] is first:
+            return True
+        return (
+            not first.has_sequence
+            and entry.last_acked_sequence != NO_SEQUENCE
+            # None of those in flight has been overtaken by a later batch.
+            and entry.is_next_sequence(in_flight[0].base_sequence)
+            and in_flight[0].attempts == 0
+            and len(in_flight) < REMEMBERED_BATCHES
+        )
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Assign the next sequence numbers to a batch that is drained for the first time."""
+        if not batch.has_sequence:
+            self._partitions.entry(batch.topic_partition).assign(
+                batch, self.producer_id_and_epoch, is_transactional=self._is_transactional
+            )
+
+    def in_retry_order(self, batches: Sequence[ProducerBatch]) -> list[ProducerBatch]:
+        """Return the batches of one partition that await a retry, sorted by sequence number."""
+        in_flight = self._partitions.entry(batches[0].topic_partition).in_flight
+        return sorted(batches, key=in_flight.index)
+
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """Assign a batch's sequence numbers to the parts it was split into."""
+        if not batch.has_sequence:
+            return
+        in_flight = self._partitions.entry(batch.topic_partition).in_flight
+        sequence = batch.base_sequence
+        for part in parts:
+            part.set_producer_state(
+                batch.producer_id_and_epoch, sequence, is_transactional=batch.is_transactional
+            )
+            sequence = increment_sequence(sequence, part.record_count)
+        position = in_flight.index(batch)
+        in_flight[position : position + 1] = parts
+
+    # --- answers
+
+    def acknowledge(self, batch: ProducerBatch) -> None:
+        """Record that the broker has a batch."""
+        self._partitions.entry(batch.topic_partition).acknowledge(batch)
+
+    def note_offset(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Record the offset at which a batch was appended."""
+        if base_offset != UNKNOWN_OFFSET:
+            entry = self._partitions.entry(batch.topic_partition)
+            last_offset = base_offset + batch.record_count - 1
+            entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Remove a batch that will not be resent."""
+        if batch.has_sequence:
+            self._partitions.entry(batch.topic_partition).remove(batch)
+
+    def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
+        """Return whether to resend after OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID.
+
+        Most such answers have an explanation, and the batch is resent unchanged or with new
+        numbers. One without an explanation shows that the broker has lost acknowledged records: an
+        idempotent producer continues with a new epoch (KIP-360), a transaction must be aborted. A
+        batch that is refused even as the first one of an epoch, which no broker may refuse, fails.
+
+        A batch that may have been appended fails, too, where Java resends it with a new number:
+        after a restart a broker remembers only a producer's last batch, and answers
+        OUT_OF_ORDER_SEQUENCE_NUMBER to the others, which would then be duplicated. A batch also
+        fails if another batch that may have been appended follows it: if the topic was recreated
+        and its new id is not known yet, the new log may have begun with that one.
+        """
+        entry = self._partitions.entry(batch.topic_partition)
+        if self._is_transactional and entry.has_gap:
+            return False
+        if entry.restart_requested or (entry.log_replaced and not entry.may_have_unanswered):
+            # An answer to the old numbers; all answers for the partition's batches will be like it.
+            return True
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            return self._can_retry_unknown(entry, batch, log_start_offset)
+        if entry.unresolved_sequence is None:
+            # Unless it is the next, an earlier batch is in flight, and this one is resent in its
+            # turn.
+            is_gap = entry.is_next_sequence(batch.base_sequence)
+        else:
+            # If it directly follows the batch that was given up, that one was not appended.
+            # Otherwise it must wait for the batches before it.
+            is_gap = batch.base_sequence == entry.unresolved_sequence
+        return not is_gap or (not self._is_transactional and self._restart_for(entry, batch))
+
+    def _can_retry_unknown(
+        self, entry: TxnPartitionEntry, batch: ProducerBatch, log_start_offset: int
+    ) -> bool:
+        if log_start_offset < 0:
+            # The partition has just moved: its new leader will report where its log begins.
+            return True
+        if self._is_transactional and entry.last_acked_offset >= log_start_offset:
+            return False
+        # Retention has deleted all our records, and the broker's producer state with them; or, for
+        # an idempotent producer, they were lost in some other way.
+        return self._restart_for(entry, batch)
+
+    def _restart_for(self, entry: TxnPartitionEntry, batch: ProducerBatch) -> bool:
+        if entry.restarted_for is batch or batch.may_be_in or entry.log_replaced:
+            return False
+        if entry.may_have_unanswered:
+            # If the log is new, it may have begun with a batch that follows this one.
+            self._note_replaced(batch.topic_partition)
+            return False
+        entry.restarted_for = batch
+        self._request_restart(batch.topic_partition)
+        return True
+
+    def _request_restart(self, topic_partition: TopicPartition) -> None:
+        self._partitions.entry(topic_partition).restart_requested = True
+        self._restarting.add(topic_partition)
+
+    def fail(self, batch: ProducerBatch, *, outcome_known: bool) -> None:
+        """Record the failure of a numbered batch, and its effect on the batches after it.
+
+        If it was certainly refused (`outcome_known`), it leaves a gap: the partition restarts.
+        Otherwise it may have been appended, which the answers to the later batches will show.
+        """
+        entry = self._partitions.entry(batch.topic_partition)
+        entry.remove(batch)
+        if self._is_transactional:
+            entry.has_gap = True
+        elif outcome_known and not batch.may_be_in:
+            # Numbers for a new log must wait for a batch that may be in it with its old number.
+            if not (entry.log_replaced and entry.may_have_unanswered):
+                self._request_restart(batch.topic_partition)
+        else:
+            entry.mark_unresolved(batch)
+            self._unresolved.add(batch.topic_partition)
+
+    def resolve(self) -> None:
+        """Restart partitions whose given-up batches turned out not to have been appended."""
+        for topic_partition in list(self._unresolved):
+            entry = self._partitions.entry(topic_partition)
+            if entry.in_flight:
+                continue
+            self._unresolved.discard(topic_partition)
+            entry.unresolved_sequence = None
+            if not entry.is_next_sequence(entry.next_sequence):
+                self._request_restart(topic_partition)
+
+    # --- epochs
+
+    def restart_quiet_partitions(self) -> bool:
+        """Restart partitions without unanswered batches; return False if a new id is needed first.
+
+        An idempotent producer bumps its own epoch: a number is never used twice within one epoch.
+        In a transaction the numbers restart within the epoch, because the broker has forgotten it.
+        """
+        self._withdraw_restarts()
+        self._leave_replaced_logs()
+        quiet = [tp for tp in self._restarting if self._partitions.entry(tp).is_quiet]
+        if not quiet or not self.producer_id_and_epoch.is_valid:
+            return True
+        entries = [self._partitions.entry(tp) for tp in quiet]
+        producer_id, epoch = self.producer_id_and_epoch
+        if not self._is_transactional and any(
+            entry.producer_id_and_epoch == self.producer_id_and_epoch for entry in entries
+        ):
+            if epoch == MAX_EPOCH:
+                self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
+                return False
+            self.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, epoch + 1)
+        for entry in entries:
+            entry.restart(self.producer_id_and_epoch)
+        self._restarting.difference_update(quiet)
+        self._unresolved.difference_update(quiet)
+        return True
+
+    def reset(self) -> None:
+        """Remove all numbers: the producer has a new epoch, and nothing is in flight."""
+        self._partitions.reset()
+        self._restarting.clear()
+        self._unresolved.clear()
+        self._replaced.clear()

@@ -1,0 +1,434 @@
+"""The requests for producer ids and transactions: how each is built, and what its answer means.
+
+They are Java's TxnRequestHandler classes as pure data. A handler builds a request in the
+connection's version, and converts the answer into a verdict using the table of `error_rules`.
+TransactionManager acts on the verdict; the Sender does the sending.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID_AND_EPOCH,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
+from spark_kafka_sink.producer.batch.error_rules import TxnAction, txn_action
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
+    LAST_CLIENT_VERSION,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from spark_kafka_sink.protocol.messages.end_txn import (
+    LAST_VERSION_WITHOUT_EPOCH_BUMP,
+    EndTxnRequest,
+)
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+)
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark_kafka_sink.producer.transactions.transactional_request_result import (
+        TransactionalRequestResult,
+    )
+    from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator
+    from spark_kafka_sink.protocol.schema import ApiMessage
+
+#: From this version on FindCoordinator takes a list of keys (KIP-699).
+FIRST_VERSION_WITH_KEYS = 4
+#: The last TxnOffsetCommit version that does not add the group to the transaction (KIP-890).
+LAST_OFFSET_COMMIT_WITHOUT_ADD = 4
+#: A value that brokers ignore unless the request has a transactional id.
+NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
+
+
+class TxnRequestPriority(IntEnum):
+    """The order in which requests are sent.
+
+    The end of a transaction follows all its other requests; a new epoch follows that end.
+    """
+
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
+    END_TXN = 3
+    EPOCH_BUMP = 4
+
+
+class Verdict(NamedTuple):
+    """The meaning of an answer: the action, its error code, and the operation it is about."""
+
+    action: TxnAction
+    code: int = ErrorCode.NONE
+    context: str = ""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class TxnRequestHandler(ABC):
+    """One request, including retries, until it is answered."""
+
+    api_key: ClassVar[ApiKey]
+    is_end_txn: ClassVar[bool] = False
+
+    result: TransactionalRequestResult
+    #: The number of failed attempts.
+    attempts: int = 0
+    #: Its place among requests of its priority, once it has been queued.
+    number: int | None = None
+    #: Whether a broker may have seen it.
+    was_sent: bool = False
+    #: Seconds before the next attempt, if the answer requires a time other than the back-off.
+    retry_delay: float | None = None
+
+    @property
+    @abstractmethod
+    def priority(self) -> TxnRequestPriority:
+        """The request's priority in the queue."""
+
+    @property
+    def coordinator_type(self) -> CoordinatorType | None:
+        """The type of the coordinator that the request goes to; None for any broker."""
+        return CoordinatorType.TRANSACTION
+
+    @property
+    @abstractmethod
+    def coordinator_key(self) -> str:
+        """The key by which the coordinator is found."""
+
+    @property
+    def max_version(self) -> int | None:
+        """The highest version with the intended meaning; None for any."""
+        return None
+
+    @abstractmethod
+    def request(self, version: int) -> ApiMessage:
+        """Build the request."""
+
+    @abstractmethod
+    def verdict(self, response: Any) -> Verdict:
+        """Convert the answer into a verdict."""
+
+    def _judge(self, code: int, context: str) -> Verdict:
+        return Verdict(txn_action(self.api_key, code), code, context)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FindCoordinatorHandler(TxnRequestHandler):
+    """The request for the coordinator of a transactional id or a group."""
+
+    api_key = ApiKey.FIND_COORDINATOR
+
+    key_type: CoordinatorType
+    key: str
+
+    @property
+    def priority(self) -> TxnRequestPriority:
+        """First of all: no other request can be sent before the coordinator is known."""
+        return TxnRequestPriority.FIND_COORDINATOR
+
+    @property
+    def coordinator_type(self) -> CoordinatorType | None:
+        """None: any broker can answer."""
+        return None
+
+    @property
+    def coordinator_key(self) -> str:
+        """The key to look up."""
+        return self.key
+
+    def request(self, version: int) -> FindCoordinatorRequest:
+        """Build the request for one key, in the form of the version."""
+        if version >= FIRST_VERSION_WITH_KEYS:
+            return FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=(self.key,))
+        return FindCoordinatorRequest(key_type=self.key_type, key=self.key)
+
+    def coordinator(self, response: Any) -> Coordinator | Any:
+        """Return the answer in either of the two forms; None unless there is exactly one."""
+        if not response.coordinators:
+            return response
+        return response.coordinators[0] if len(response.coordinators) == 1 else None
+
+    def verdict(self, response: Any) -> Verdict:
+        """Convert the answer for the one key into a verdict."""
+        answer = self.coordinator(response)
+        kind = "transactional.id" if self.key_type is CoordinatorType.TRANSACTION else "group"
+        context = f"finding the coordinator of {kind} {self.key!r}"
+        if answer is None:
+            return Verdict(TxnAction.FATAL, ErrorCode.UNKNOWN_SERVER_ERROR, context)
+        return self._judge(answer.error_code, context)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class InitProducerIdHandler(TxnRequestHandler):
+    """The request for a producer id, or for a new epoch of the current one (KIP-360)."""
+
+    api_key = ApiKey.INIT_PRODUCER_ID
+
+    transactional_id: str | None
+    transaction_timeout_ms: int = NO_TRANSACTION_TIMEOUT_MS
+    producer: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
+
+    @property
+    def is_epoch_bump(self) -> bool:
+        """Whether the producer id is kept."""
+        return self.producer.is_valid
+
+    @property
+    def priority(self) -> TxnRequestPriority:
+        """Before all requests that need an id; an epoch bump after the old transaction's end."""
+        if self.is_epoch_bump:
+            return TxnRequestPriority.EPOCH_BUMP
+        return TxnRequestPriority.INIT_PRODUCER_ID
+
+    @property
+    def coordinator_type(self) -> CoordinatorType | None:
+        """None without transactions: any broker can assign the id."""
+        return None if self.transactional_id is None else CoordinatorType.TRANSACTION
+
+    @property
+    def coordinator_key(self) -> str:
+        """The transactional id, if any."""
+        return self.transactional_id or ""
+
+    def request(self, version: int) -> InitProducerIdRequest:  # noqa: ARG002 - the same in all
+        """Build the request; versions below 3 cannot name the id to keep, so encoding fails."""
+        return InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+        )
+
+    def verdict(self, response: Any) -> Verdict:
+        """Convert the answer into a verdict."""
+        context = (
+            "a broker gave no producer id (enable.idempotence=true needs one)"
+            if self.transactional_id is None
+            else f"initializing transactional.id {self.transactional_id!r}"
+        )
+        return self._judge(response.error_code, context)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RequestOfTransaction(TxnRequestHandler):
+    """A request that is part of a transaction, sent to its coordinator before its end."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+
+    @property
+    def priority(self) -> TxnRequestPriority:
+        """Before the transaction's end."""
+        return TxnRequestPriority.ADD_PARTITIONS_OR_OFFSETS
+
+    @property
+    def coordinator_key(self) -> str:
+        """The transactional id."""
+        return self.transactional_id
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AddPartitionsToTxnHandler(RequestOfTransaction):
+    """The request that adds partitions to the transaction, if Produce does not do so itself."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def max_version(self) -> int:
+        """Higher versions are for brokers."""
+        return LAST_CLIENT_VERSION
+
+    def request(self, version: int) -> AddPartitionsToTxnRequest:  # noqa: ARG002 - the same in all
+        """Build the request with sorted partitions: equal sets make equal requests."""
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer.producer_id,
+            v3_and_below_producer_epoch=self.producer.epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(
+                    name=topic, partitions=tuple(each.partition for each in partitions)
+                )
+                for topic, partitions in _by_topic(self.partitions).items()
+            ),
+        )
+
+    def verdict(self, response: Any) -> Verdict:
+        """Return the worst verdict of the partitions; one without an answer is an error."""
+        answered = {
+            TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
+            for topic in response.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+        return _worst(
+            self._judge(
+                answered.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR),
+                f"adding {partition} to the transaction of {self.transactional_id!r}",
+            )
+            for partition in sorted(self.partitions)
+        )
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AddOffsetsToTxnHandler(RequestOfTransaction):
+    """The request that adds a consumer group, if TxnOffsetCommit does not do so itself."""
+
+    api_key = ApiKey.ADD_OFFSETS_TO_TXN
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group_metadata: ConsumerGroupMetadata
+
+    def request(self, version: int) -> AddOffsetsToTxnRequest:  # noqa: ARG002 - the same in all
+        """Build the request for the group."""
+        return AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            group_id=self.group_metadata.group_id,
+        )
+
+    def verdict(self, response: Any) -> Verdict:
+        """Convert the answer into a verdict."""
+        group = self.group_metadata.group_id
+        return self._judge(response.error_code, f"adding group {group!r} to the transaction")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class TxnOffsetCommitHandler(RequestOfTransaction):
+    """The request that commits a group's offsets with the transaction, sent to its coordinator."""
+
+    api_key = ApiKey.TXN_OFFSET_COMMIT
+
+    group_metadata: ConsumerGroupMetadata
+    is_transaction_v2: bool
+    #: The offsets that are not committed yet.
+    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+    @property
+    def coordinator_type(self) -> CoordinatorType:
+        """The group's coordinator."""
+        return CoordinatorType.GROUP
+
+    @property
+    def coordinator_key(self) -> str:
+        """The group id."""
+        return self.group_metadata.group_id
+
+    @property
+    def max_version(self) -> int | None:
+        """From version 5 on the request also adds the group to the transaction, as TV2 requires."""
+        return None if self.is_transaction_v2 else LAST_OFFSET_COMMIT_WITHOUT_ADD
+
+    def request(self, version: int) -> TxnOffsetCommitRequest:  # noqa: ARG002 - the same in all
+        """Build the request; versions below 3 cannot name the member, so encoding fails."""
+        return TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=self.group_metadata.group_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            generation_id=self.group_metadata.generation_id,
+            member_id=self.group_metadata.member_id,
+            group_instance_id=self.group_metadata.group_instance_id,
+            topics=tuple(
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=each.partition,
+                            committed_offset=self.offsets[each].offset,
+                            committed_leader_epoch=self.offsets[each].leader_epoch,
+                            committed_metadata=self.offsets[each].metadata,
+                        )
+                        for each in partitions
+                    ),
+                )
+                for topic, partitions in _by_topic(self.offsets).items()
+            ),
+        )
+
+    def verdict(self, response: Any) -> Verdict:
+        """Return the worst of the partitions' verdicts; remove the offsets that were accepted."""
+        answered = {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        group = self.group_metadata.group_id
+        verdicts = {
+            partition: self._judge(
+                answered.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR),
+                f"committing the offset of {partition} for group {group!r}",
+            )
+            for partition in sorted(self.offsets)
+        }
+        for partition, verdict in verdicts.items():
+            if verdict.action is TxnAction.DONE:
+                del self.offsets[partition]
+        return _worst(verdicts.values())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class EndTxnHandler(RequestOfTransaction):
+    """The request that commits or aborts the transaction."""
+
+    api_key = ApiKey.END_TXN
+    is_end_txn = True
+
+    committed: bool
+    is_transaction_v2: bool
+
+    @property
+    def priority(self) -> TxnRequestPriority:
+        """After all other requests of the transaction."""
+        return TxnRequestPriority.END_TXN
+
+    @property
+    def max_version(self) -> int | None:
+        """From version 5 on the answer contains the next epoch, as TV2 requires."""
+        return None if self.is_transaction_v2 else LAST_VERSION_WITHOUT_EPOCH_BUMP
+
+    def request(self, version: int) -> EndTxnRequest:  # noqa: ARG002 - the same in all
+        """Build the request to commit or abort."""
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            committed=self.committed,
+        )
+
+    def verdict(self, response: Any) -> Verdict:
+        """Convert the answer into a verdict; some codes mean something else for an abort."""
+        action = txn_action(self.api_key, response.error_code, is_abort=not self.committed)
+        verb = "committing" if self.committed else "aborting"
+        context = f"{verb} the transaction of {self.transactional_id!r}"
+        return Verdict(action, response.error_code, context)
+
+
+def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return max(verdicts, key=lambda verdict: verdict.action, default=Verdict(TxnAction.DONE))
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(partitions):
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics

@@ -1,0 +1,1 @@
+"""How Spark writes to Kafka: checks on the driver, tasks, streams and reports."""

@@ -1,0 +1,208 @@
+"""The checks on the driver before a write task runs, cheapest first.
+
+First the options and the columns, then the path of the report, and last the cluster: whether it
+answers, whether the topic exists, and whether this client may write to it. The checks create and
+write nothing, except that with autoCreateTopics=true brokers create a missing topic, and then only
+when the write really begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
+from spark_kafka_sink.spark.sink.batch_log import BatchLog
+from spark_kafka_sink.spark.sink.producer_cache import fingerprint
+from spark_kafka_sink.spark.sink.write_report import resolve_report_path
+from spark_kafka_sink.spark.sink.write_schema import WriteSchema, write_schema
+from spark_kafka_sink.spark.source_offsets import (
+    check_offsets_directory,
+    may_have_run,
+    offsets_directory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+#: Kafka's error code for a topic that the client may describe but not write to.
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
+#: How long a check waits for brokers: short, since a user is waiting for the job to start.
+_CHECK_SECONDS: Final = 15.0
+#: The same for a running stream. Spark does not interrupt the check, so `stop` waits for it, too.
+_GLANCE_SECONDS: Final = 3.0
+#: How long a stream trusts a successful check of its topic.
+_BELIEVED_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedWrite:
+    """A write that has passed all checks on the driver.
+
+    `options` are the parsed options of the write, `schema` its columns.
+
+    >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
+    >>> checked = KafkaSink.check(df, options, topic="orders")
+    >>> checked.schema.topic
+    'orders'
+    """
+
+    options: SinkOptions
+    schema: WriteSchema
+    #: Absolute; None if no report was requested.
+    report_path: str | None
+    #: The topic's partition count; None if a column names the topics, or if the topic is missing
+    #: and the write would make brokers create it.
+    partitions: int | None
+
+
+def check_write(
+    schema: StructType, given: Mapping[str, object], *, is_dry_run: bool
+) -> CheckedWrite:
+    """Check a whole batch write; raises KafkaErrors. A dry run creates no topic."""
+    options = _options(given)
+    if options.source_consumer_group is not None:
+        raise ConfigError(
+            "sourceConsumerGroup is for streams: a batch has no checkpoint that says what was read"
+        )
+    columns = write_schema(schema, options.topic)
+    report_path = check_report_path(options)
+    return CheckedWrite(
+        options=options,
+        schema=columns,
+        report_path=report_path,
+        partitions=check_cluster(options, columns.topic, is_dry_run=is_dry_run),
+    )
+
+
+def stream_options(given: Mapping[str, object]) -> SinkOptions:
+    """Parse the options of a stream; raises ConfigError."""
+    options = _options(given)
+    if options.exactly_once is not None and options.exactly_once.write_id is not None:
+        raise ConfigError("writeId is for batches: a stream is known by its query id")
+    if options.source_consumer_group is not None:
+        offsets_directory(options.checkpoint_location)
+    return options
+
+
+def _options(given: Mapping[str, object]) -> SinkOptions:
+    options = SinkOptions.from_mapping(given)
+    if options.exactly_once is not None:
+        check_prefix(options.exactly_once.prefix)
+    return options
+
+
+def check_report_path(options: SinkOptions) -> str | None:
+    """Return `reportPath` as an absolute path, or None; ConfigError if it cannot be written."""
+    return None if options.report_path is None else resolve_report_path(options.report_path)
+
+
+def check_batch_log(options: SinkOptions) -> None:
+    """Raise ConfigError if the file at a stream's `reportPath` is not a stream's report."""
+    path = check_report_path(options)
+    if path is not None:
+        try:
+            BatchLog(path).check()
+        except OSError as error:
+            raise ConfigError(
+                f"reportPath {options.report_path!r}: {error}. A stream adds a line to its report "
+                "for each micro-batch, and changes no other file: name a new file"
+            ) from error
+
+
+def warn_of_ignored(options: SinkOptions) -> None:
+    """Log which options have no effect."""
+    if options.ignored:
+        logger.warning(
+            "these options are for reading from Kafka and change nothing here: %s",
+            ", ".join(options.ignored),
+        )
+
+
+def check_cluster(
+    options: SinkOptions,
+    topic: str | None,
+    *,
+    is_dry_run: bool,
+    timeout: float = _CHECK_SECONDS,
+) -> int | None:
+    """Check the topic, or only that the cluster answers when a column names the topics.
+
+    Returns the topic's partition count, or None if there is no topic yet. Waits for brokers up to
+    `timeout` seconds or max.block.ms, whichever is less.
+    """
+    from spark_kafka_sink.admin.cluster_check import describe_topics
+
+    topics = [] if topic is None else [topic]
+    described = describe_topics(options.producer, topics, is_dry_run=is_dry_run, timeout=timeout)
+    if topic not in described:
+        return None
+    if described[topic].can_write is False:
+        raise BrokerError(
+            f"topic {topic!r}: this client has no right to write to it; ask for the operation "
+            "WRITE on the topic",
+            code=_TOPIC_AUTHORIZATION_FAILED,
+            name="TOPIC_AUTHORIZATION_FAILED",
+        )
+    return described[topic].partitions
+
+
+class Believed:
+    """The checks that have recently succeeded; times are seconds of any clock."""
+
+    def __init__(self) -> None:
+        """Create an empty record."""
+        self._until: dict[object, float] = {}
+
+    def is_fresh(self, question: object, now: float) -> bool:
+        """Return whether the check's last success still counts."""
+        return now < self._until.get(question, now)
+
+    def note(self, question: object, now: float) -> None:
+        """Record a success and remove the expired ones."""
+        self._until = {asked: until for asked, until in self._until.items() if now < until}
+        self._until[question] = now + _BELIEVED_SECONDS
+
+
+_believed = Believed()
+
+
+def check_stream(options: SinkOptions, topic: str | None) -> None:
+    """Check what `streamWriter` must not: the driver's files and the cluster.
+
+    This runs before each micro-batch, so a process queries brokers only every few minutes.
+    """
+    check_batch_log(options)
+    if options.source_consumer_group is not None:
+        check_offsets_directory(options.checkpoint_location)
+    question = (fingerprint(options.producer), topic)
+    if not _believed.is_fresh(question, time.monotonic()):
+        warn_of_ignored(options)
+        if may_have_run(options.checkpoint_location):
+            if not _glance_at_cluster(options, topic):
+                return
+        else:
+            check_cluster(options, topic, is_dry_run=False)
+        _believed.note(question, time.monotonic())
+
+
+def _glance_at_cluster(options: SinkOptions, topic: str | None) -> bool:
+    """Check the cluster of a running stream; return False if no broker answers.
+
+    Brokers that are briefly unavailable must not end the stream here: its tasks wait for them as
+    long as the settings say, and Spark can interrupt a task.
+    """
+    try:
+        check_cluster(options, topic, is_dry_run=False, timeout=_GLANCE_SECONDS)
+    except (NetworkError, KafkaTimeoutError) as error:
+        logger.warning("the tasks of this micro-batch will have to wait for the cluster: %s", error)
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""The driver's side of an exactly-once write, built on `exactly_once.TwoPhaseCommit`.
+
+- The process keeps its connections, and what it has read of the ledger, from one step to the next:
+  Spark runs the steps in long-lived Python workers, and a stream plans and commits every batch.
+  Each step fences the ledger before it reads further, so stale state is never relied upon.
+- A step that fails discards that state.
+- The first step of a process checks that brokers are new enough, creates a missing ledger, and
+  checks that brokers allow the transaction timeout, all before any task runs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import BrokerError, ConfigError
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import ledger_id
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.spark.sink.producer_cache import fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.exactly_once.points import Point
+
+#: The number of prefixes whose connections are kept.
+_MOST_KEPT: Final = 8
+_NEEDS_3_0: Final = (
+    "deliveryGuarantee=exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the "
+    "brokers, or write with deliveryGuarantee=at_least_once"
+)
+_AUTHORIZATION_FAILED: Final = "AUTHORIZATION_FAILED"
+_INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
+
+
+class _Kept:
+    """The connections and ledger state that a process keeps for one prefix on one cluster."""
+
+    def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
+        from spark_kafka_sink.admin.admin_client import AdminClient
+
+        self.admin = AdminClient(config)
+        self.ledger = Ledger(
+            self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
+        )
+        self.is_checked = False
+
+
+_kept: dict[tuple[object, ...], _Kept] = {}
+os.register_at_fork(after_in_child=_kept.clear)
+
+
+@contextmanager
+def two_phase_commit(
+    config: ProducerConfig,
+    options: ExactlyOnceOptions,
+    *,
+    observe: Callable[[Point], None] = lambda _: None,
+) -> Iterator[TwoPhaseCommit]:
+    """Yield the protocol for one step.
+
+    Raises ConfigError if the cluster does not allow the settings, and UnsupportedVersionError if
+    its brokers are too old.
+    """
+    key = (fingerprint(config), options.ledger_topic, options.prefix)
+    kept = _kept.pop(key, None) or _Kept(config, options)
+    try:
+        with _saying_which_rights(options):
+            if not kept.is_checked:
+                _check(kept.admin, config, options)
+                kept.is_checked = True
+            yield TwoPhaseCommit(
+                kept.admin,
+                kept.ledger,
+                clock=time.time,
+                name=f"{platform.node()}, process {os.getpid()}",
+                observe=observe,
+            )
+    except BaseException:
+        kept.admin.close()
+        raise
+    _kept[key] = kept
+    while len(_kept) > _MOST_KEPT:
+        _kept.pop(next(iter(_kept))).admin.close()
+
+
+def step_timeout(config: ProducerConfig) -> float:
+    """Return how long a step may take, in seconds."""
+    return config.delivery_timeout_ms / 1000
+
+
+def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
+    timeout = step_timeout(config)
+    # This comes first, before anything is created or written.
+    admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
+    ensure_ledger_topic(
+        admin,
+        options.ledger_topic,
+        replication_factor=options.ledger_replication_factor,
+        timeout=timeout,
+    )
+    try:
+        # A writer may lack the right to read brokers' settings, but the coordinator checks this.
+        admin.init_producer_id(
+            ledger_id(options.prefix),
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            timeout=timeout,
+        )
+    except BrokerError as error:
+        if error.name != _INVALID_TIMEOUT:
+            raise
+        raise ConfigError(
+            f"kafka.transaction.timeout.ms is {options.transaction_timeout_ms}, which is more than "
+            "transaction.max.timeout.ms of the brokers: set kafka.transaction.timeout.ms to that "
+            "at most, but to more than a stage of this write takes; or have the brokers' limit "
+            "raised"
+        ) from None
+
+
+@contextmanager
+def _saying_which_rights(options: ExactlyOnceOptions) -> Iterator[None]:
+    try:
+        yield
+    except BrokerError as error:
+        if not error.name.endswith(_AUTHORIZATION_FAILED):
+            raise
+        raise BrokerError(
+            f"{error}. An exactly-once write needs WRITE and DESCRIBE on transactional ids that "
+            f"begin with '{options.prefix}.', and on ledgerTopic {options.ledger_topic!r} READ, "
+            "WRITE, DESCRIBE and DESCRIBE_CONFIGS, and CREATE where it is missing",
+            code=error.code,
+            name=error.name,
+        ) from error

@@ -1,0 +1,176 @@
+"""The writer of a stream, which Spark creates anew for each micro-batch, commit and abort.
+
+Spark pickles only the first of these writers, for the tasks of the micro-batch. So creating one
+does nothing, and the work that must precede the tasks is done when it is pickled. `commit` and
+`abort` run on another object, in another process, with nothing but the tasks' messages. Only tasks
+know the query and its batch, from properties that Spark sets for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.sink.batch_log import BatchLog
+from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
+from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from spark_kafka_sink.spark.sink.producer_cache import ProducerOfQuery
+from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
+from spark_kafka_sink.spark.sink.write_report import WriteReport
+from spark_kafka_sink.spark.sink.writers import (
+    PlannedWrite,
+    SinkWriter,
+    own_messages,
+    task_context,
+)
+from spark_kafka_sink.spark.source_group import commit_source_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.taskcontext import TaskContext
+
+    from spark_kafka_sink.config.sink_options import SinkOptions
+
+logger = logging.getLogger(__name__)
+
+#: The local properties that contain the query id and the batch id of a stream's task
+#: (`StreamExecution`, `MicroBatchExecution`).
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
+    """The writer of a stream's micro-batches. `topic` is None if a column names it."""
+
+    def __init__(self, options: SinkOptions, *, topic: str | None) -> None:
+        self._options = options
+        self._topic = topic
+        self._is_checked = False
+        #: Set when an exactly-once write is pickled.
+        self._planned: PlannedWrite | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Check the write, and plan it if it is exactly-once: Spark pickles it for the tasks."""
+        if not self._is_checked:
+            try:
+                check_stream(self._options, self._topic)
+                exactly_once = self._exactly_once
+                if exactly_once is not None:
+                    # The query id is not known yet, so the plan covers every query of the prefix.
+                    plan = exactly_once.plan(None, self._observe)
+                    self._planned = PlannedWrite(exactly_once, plan)
+            except KafkaError as error:
+                raise RefusedWriteError.of(error) from None
+            self._is_checked = True
+        return vars(self)
+
+    def write(  # type: ignore[override]  # as PySpark's own DataSourceStreamArrowWriter.write
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> KafkaCommitMessage:
+        """Write a task's rows (in the worker)."""
+        context = task_context()
+        query_id = stream_property(context, QUERY_ID)
+        planned = self._planned
+        transactional = None
+        if planned is None:
+            producers = ProducerOfQuery(self._options.producer, query_id)
+            written = write_rows(
+                iterator, producers=producers, topic=self._topic, config=self._options.producer
+            )
+        else:
+            batch_id = int(stream_property(context, BATCH_ID))
+            written, transactional = planned.write.write(
+                planned.plan, query_id, batch_id, iterator, self._topic
+            )
+        return KafkaCommitMessage(
+            partition_id=context.partitionId(),
+            task_attempt_id=context.taskAttemptId(),
+            rows=written.rows,
+            acks=written.acks,
+            metrics=written.metrics,
+            query_id=query_id,
+            transactional=transactional,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        """Commit an exactly-once micro-batch and report what was written (on the driver)."""
+        ours = own_messages(messages)
+        exactly_once = self._exactly_once
+        if exactly_once is not None:
+            plan = exactly_once.plan_of(ours)
+            if plan is not None:
+                [message, *_] = ours
+                _warn_of_strangers(message, batchId, exactly_once.options.prefix)
+                exactly_once.commit(plan, message.query_id or "", batchId, ours, self._observe)
+        self._report(ours, batchId)
+        commit_source_offsets(self._options, batchId)
+
+    def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
+        """Report what was written; a failure is only logged, since the batch is in Kafka."""
+        report = WriteReport.from_messages(messages)
+        query_id = messages[0].query_id if messages else None
+        try:
+            if report.rows:
+                sys.stdout.write(f"Kafka: batch {batch_id} {report.to_line()}\n")
+                sys.stdout.flush()
+            if self._options.report_path is not None:
+                log = BatchLog(check_report_path(self._options) or "")
+                if any(message.is_replay for message in messages):
+                    replayed = {**report.as_dict(), "replayed": True}
+                    log.put_if_missing(query_id, batch_id, replayed)
+                else:
+                    log.put(query_id, batch_id, report.as_dict())
+        except (OSError, KafkaError) as error:
+            logger.warning("batch %d is written, but its report was not: %s", batch_id, error)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).
+
+        It never raises a KafkaError, which would hide why the batch failed.
+        """
+        ours = own_messages(messages)
+        exactly_once = self._exactly_once
+        if exactly_once is not None:
+            plan = exactly_once.plan_of(ours)
+            if plan is not None:
+                [message, *_] = ours
+                exactly_once.abort(plan, message.query_id or "", batchId, ours, self._observe)
+            return
+        report = WriteReport.from_messages(ours)
+        if report.rows:
+            logger.warning(
+                "batch %d did not finish; %d rows of finished tasks are in Kafka and stay there, "
+                "and a restart of the query will write them again",
+                batchId,
+                report.rows,
+            )
+
+
+def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
+    """Log a warning if a new query's prefix was used before: its checkpoint may be lost."""
+    part = message.transactional
+    if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
+        logger.warning(
+            "query %s is new under transactionalIdPrefix %r, under which %s wrote before: if this "
+            "is the same query without its checkpoint, the rows that it reads again are written "
+            "again",
+            message.query_id,
+            prefix,
+            ", ".join(part.strangers),
+        )
+
+
+def stream_property(context: TaskContext, name: str) -> str:
+    """Return a property that Spark sets for a stream's tasks; KafkaError if it is not set."""
+    value = context.getLocalProperty(name)
+    if value is None:
+        raise KafkaError(f"this task has no {name}: it is not one of a stream's micro-batch")
+    return value

@@ -1,0 +1,187 @@
+"""The writer that Spark pickles for its tasks, and that commits or aborts on the driver.
+
+Spark creates a new one whenever it needs one, so creating it does nothing.
+
+- At least once: a row is delivered when its task returns, and a task that is run again writes its
+  rows again; so `commit` only reports what is already in Kafka, and `abort` cannot undo anything.
+- Exactly once: the write is planned when Spark pickles the writer. Tasks leave their transactions
+  open, and `commit`, which runs on the same pickle, decides their outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.taskcontext import TaskContext
+
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
+from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
+from spark_kafka_sink.spark.sink.write_report import WriteReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
+
+    from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.exactly_once.plan import Plan
+    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+
+logger = logging.getLogger(__name__)
+
+#: The batch id of a job, which has only one batch.
+JOB_BATCH: Final = 0
+
+
+class PlannedWrite(NamedTuple):
+    """An exactly-once write and its plan, which a pickled writer carries to the tasks."""
+
+    write: ExactlyOnceWrite
+    plan: Plan
+
+
+class SinkWriter:
+    """The base class of the batch writer and the stream writer."""
+
+    _options: SinkOptions
+
+    @property
+    def _exactly_once(self) -> ExactlyOnceWrite | None:
+        options = self._options.exactly_once
+        if options is None:
+            return None
+        from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+
+        return ExactlyOnceWrite(self._options.producer, options)
+
+    def _observe(self, point: Point) -> None:
+        """Handle a named point of an exactly-once write; tests override this to crash there."""
+
+
+class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
+    """The writer of one DataFrame.
+
+    `topic` is None if a column names it; `report_path` is absolute.
+    """
+
+    def __init__(self, options: SinkOptions, *, topic: str | None, report_path: str | None) -> None:
+        self._options = options
+        self._topic = topic
+        self._report_path = report_path
+        #: Set when an exactly-once write is pickled, like the write id.
+        self._planned: PlannedWrite | None = None
+        self._write_id = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
+        exactly_once = self._exactly_once
+        if exactly_once is not None and self._planned is None:
+            # Without a writeId, each run of a job is a write of its own.
+            self._write_id = exactly_once.options.write_id or uuid.uuid4().hex
+            try:
+                plan = exactly_once.plan(self._write_id, self._observe)
+            except KafkaError as error:
+                raise RefusedWriteError.of(error) from None
+            self._planned = PlannedWrite(exactly_once, plan)
+        return vars(self)
+
+    def write(  # type: ignore[override]  # as PySpark's own DataSourceArrowWriter.write
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> KafkaCommitMessage:
+        """Write a task's rows (in the worker)."""
+        context = task_context()
+        planned = self._planned
+        transactional = None
+        if planned is None:
+            producers = ProducerOfTask(self._options.producer)
+            written = write_rows(
+                iterator, producers=producers, topic=self._topic, config=self._options.producer
+            )
+        else:
+            written, transactional = planned.write.write(
+                planned.plan, self._write_id, JOB_BATCH, iterator, self._topic
+            )
+        return KafkaCommitMessage(
+            partition_id=context.partitionId(),
+            task_attempt_id=context.taskAttemptId(),
+            rows=written.rows,
+            acks=written.acks,
+            metrics=written.metrics,
+            transactional=transactional,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit an exactly-once write and report what was written (on the driver)."""
+        ours = own_messages(messages)
+        planned = self._planned
+        if planned is not None:
+            if not planned.plan.must_write(self._write_id, JOB_BATCH):
+                sys.stdout.write(f"Kafka: write {self._write_id!r} was in already\n")
+                sys.stdout.flush()
+                return
+            options = planned.write.options
+            retention_ms = options.write_id_retention_ms if options.write_id else 0
+            planned.write.commit(
+                planned.plan,
+                self._write_id,
+                JOB_BATCH,
+                ours,
+                self._observe,
+                expires_at_ms=int(time.time() * 1000) + retention_ms,
+            )
+        self._report(ours)
+
+    def _report(self, messages: Sequence[KafkaCommitMessage]) -> None:
+        """Report what was written.
+
+        All rows are in Kafka by now. A report that cannot be printed or stored is only a warning,
+        since a failed job would be run again and write them twice.
+        """
+        report = WriteReport.from_messages(messages)
+        try:
+            sys.stdout.write(report.to_text())
+            sys.stdout.flush()
+            if self._report_path is not None:
+                report.write_json(self._report_path)
+        except OSError as error:
+            logger.warning("the write succeeded, but its report could not be given: %s", error)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort a failed write's transactions, or log which rows stay (on the driver).
+
+        It never raises a KafkaError, which would hide why the write failed.
+        """
+        ours = own_messages(messages)
+        planned = self._planned
+        if planned is not None:
+            planned.write.abort(planned.plan, self._write_id, JOB_BATCH, ours, self._observe)
+            return
+        report = WriteReport.from_messages(ours)
+        if report.rows:
+            logger.warning(
+                "the write did not finish; %d rows of finished tasks are in Kafka and stay there, "
+                "and a new run will write them again",
+                report.rows,
+            )
+
+
+def own_messages(messages: Sequence[WriterCommitMessage | None]) -> list[KafkaCommitMessage]:
+    """Return the messages of tasks that finished; Spark passes None for the others."""
+    return [message for message in messages if isinstance(message, KafkaCommitMessage)]
+
+
+def task_context() -> TaskContext:
+    """Return the context of the current task; KafkaError outside of a task."""
+    context = TaskContext.get()
+    if context is None:
+        raise KafkaError("write() is for Spark's tasks, and this is none")
+    return context

@@ -1,0 +1,77 @@
+"""Requests to a broker that has no socket, by way of the bytes that a socket would carry."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.registry import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.schema import ApiMessage
+
+#: When requests are made, in seconds since 1970.
+NOW = 1_700_000_000.0
+
+
+def broker_with(
+    topics: dict[str, int] | None = None,
+    *,
+    configs: dict[str, str] | None = None,
+    **settings: Any,
+) -> Broker:
+    """Make a broker with these topics; `configs` are for all of them, by Kafka's names."""
+    broker = Broker(settings=BrokerSettings(**settings))
+    broker.advertise("127.0.0.1", 9092)
+    for name, partitions in (topics or {}).items():
+        broker.cluster.create_topic(
+            name, partitions=partitions, config=TopicConfig().with_values(configs or {})
+        )
+    return broker
+
+
+def ask(
+    broker: Broker,
+    request: ApiMessage,
+    version: int | None = None,
+    *,
+    now: float = NOW,
+    arrived: float | None = None,
+    kept: object = None,
+) -> Any:
+    """Send a request in a version (by default the broker's latest) and give the answer.
+
+    None where there is none, Delayed where the broker waits.
+    """
+    if version is None:
+        version = latest_version(broker, request)
+    header = RequestHeader(
+        request_api_key=request.api_key,
+        request_api_version=version,
+        correlation_id=17,
+        client_id="test",
+    )
+    frame = bytearray(b"".join(encode_request(header, request))[4:])
+    received_header, received = broker.decode_request(memoryview(frame))
+    outcome = broker.handle(received_header, received, now, arrived=arrived, kept=kept)
+    if outcome is None or isinstance(outcome, Delayed):
+        return outcome
+    stream = b"".join(broker.encode_response(received_header, outcome))
+    (size,) = struct.unpack_from(">i", stream)
+    if size != len(stream) - 4:
+        raise ValueError(f"a frame says {size} bytes and has {len(stream) - 4}")
+    correlation_id, response = decode_response(request.api_key, version, stream[4:])
+    if correlation_id != header.correlation_id:
+        raise ValueError(f"answer to {correlation_id}")
+    return response
+
+
+def latest_version(broker: Broker, request: ApiMessage) -> int:
+    """Tell the latest version that the broker has and that can say what the request says."""
+    latest = broker.supported_versions[request.api_key].max
+    return min(latest, getattr(request, "highest_version", latest))

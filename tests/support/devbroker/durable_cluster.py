@@ -1,0 +1,54 @@
+"""A broker of this process with a data directory, which can be closed, or killed, and reopened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from tests.support.devbroker.broker_requests import NOW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class DurableCluster:
+    """What lies in a directory, and the broker that has it open."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.settings = BrokerSettings(**settings)
+        self.now = NOW
+        self.broker = self.open()
+
+    def open(self) -> Broker:
+        """Open the directory, which nobody else may have open."""
+        cluster = ClusterState(settings=self.settings, data_dir=self.path)
+        cluster.open(self.now)
+        broker = Broker(cluster=cluster)
+        broker.advertise("127.0.0.1", 9092)
+        cluster.elect(self.now)
+        broker.tick(self.now)
+        self.broker = broker
+        return broker
+
+    def restart(self) -> Broker:
+        """Close the broker in order and open the next one."""
+        self.close()
+        return self.open()
+
+    def kill(self) -> Broker:
+        """Leave everything as it lies, as SIGKILL does, and open the next broker."""
+        self.end()
+        return self.open()
+
+    def end(self) -> None:
+        """Leave everything as it lies, as SIGKILL does."""
+        data = self.broker.cluster.logs.data
+        if data is not None:
+            data.close()
+
+    def close(self) -> None:
+        """Close the broker in order."""
+        self.broker.cluster.close(self.now)

@@ -1,0 +1,40 @@
+"""An embedded broker that seems older than it is: it does not advertise some of its APIs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.net.faults import Corrupt
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.registry import (
+    decode_response,
+    encode_response,
+    peek_correlation_id,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker import DevBroker
+    from spark_kafka_sink.devbroker.net.faults import FaultContext, FaultHook
+
+_SIZE_BYTES = 4
+
+
+def hide_apis(broker: DevBroker, *hidden: ApiKey, node_id: int | None = None) -> FaultHook:
+    """Leave APIs out of every answer to ApiVersions, of all brokers or of one."""
+
+    def decide(_: Any, context: FaultContext) -> Corrupt | None:
+        if node_id not in {None, context.node_id}:
+            return None
+        version = context.header.request_api_version
+
+        def alter(frame: bytes) -> bytes:
+            body = memoryview(frame)[_SIZE_BYTES:]
+            _, answer = decode_response(ApiKey.API_VERSIONS, version, body)
+            left = tuple(each for each in answer.api_keys if each.api_key not in hidden)
+            older = replace(answer, api_keys=left)
+            return b"".join(encode_response(peek_correlation_id(body), older, version))
+
+        return Corrupt(alter)
+
+    return broker.on(ApiKey.API_VERSIONS, decide)

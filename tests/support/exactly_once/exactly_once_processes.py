@@ -1,0 +1,254 @@
+"""Drivers and workers as processes of their own, to be killed at a named point.
+
+A child is forked from a server that has imported everything, as Spark's daemon forks its workers.
+It does what it is told over a pipe, one command at a time; a driver stops at each named point of
+the protocol, a worker at each step of a task, says so, and goes on when it is told to. It never
+ends by itself while its parent lives.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import pyarrow as pa
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
+from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.record.arrow import record_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from spark_kafka_sink.exactly_once.points import Point
+
+#: A step may be held up by the restart of a broker on a busy machine.
+_SECONDS = 180.0
+_ANSWER_SECONDS = 240.0
+_GO = "go"
+#: The steps of a task; drivers have their points.
+BEGUN, FLUSHED = "begun", "flushed"
+_MANY_ROWS = 500
+
+
+class At(NamedTuple):
+    """A child has stopped here."""
+
+    point: Point | str
+
+
+class Done(NamedTuple):
+    """A command has ended."""
+
+    result: Any
+
+
+class Failed(NamedTuple):
+    """A command has ended with an error."""
+
+    error: str
+
+
+class Child:
+    """The parent's side; a context manager that kills what it has started."""
+
+    def __init__(self, role: str, *settings: str) -> None:
+        """Fork a `driver(bootstrap, ledger, prefix)`, or a `worker(bootstrap, topic, prefix)`."""
+        self._connection, theirs = _context().Pipe()
+        self._process = _context().Process(
+            target=_serve, args=(theirs, role, settings), name=role, daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        """Give the child itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it, if that has not been done."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL, and see that it has worked."""
+        self._process.kill()
+        self._process.join(_SECONDS)
+        assert self._process.exitcode == -signal.SIGKILL
+        self._connection.close()
+
+    def begin(self, command: str, *arguments: Any) -> None:
+        """Have a command begun."""
+        self._connection.send((command, arguments))
+
+    def run_to(self, point: Point | str) -> None:
+        """Let it go on until it has got to a point, and stops there."""
+        while (told := self.next()) != At(point):
+            assert isinstance(told, At), told
+            self.go()
+
+    def go(self) -> None:
+        """Let it go on from where it stopped."""
+        self._connection.send(_GO)
+
+    def finish(self) -> Any:
+        """Let it go on until its command has ended; give the result."""
+        while isinstance(told := self.next(), At):
+            self.go()
+        assert isinstance(told, Done), told
+        return told.result
+
+    def call(self, command: str, *arguments: Any) -> Any:
+        """Run a command from its beginning to its end."""
+        self.begin(command, *arguments)
+        return self.finish()
+
+    def next(self) -> At | Done | Failed:
+        """Wait until it stops somewhere, or its command has ended."""
+        assert self._connection.poll(_ANSWER_SECONDS), "the child says nothing"
+        told = self._connection.recv()
+        assert isinstance(told, At | Done | Failed)
+        return told
+
+
+@cache
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+class Workers:
+    """Stands in for `exactly_once_world.Worker`: the tasks run in a process of their own."""
+
+    def __init__(self, child: Child, rows_of: Callable[[int, str], list[list[str]]]) -> None:
+        """Write `rows_of` a batch."""
+        self._child = child
+        self._rows_of = rows_of
+
+    def run(self, plan: Plan, batch_id: int = 0, name: str = "") -> list[Prepared]:
+        """Write the rows of a batch, a task for each partition."""
+        return [
+            self._child.call("write", plan, partition, values)
+            for partition, values in enumerate(self._rows_of(batch_id, name))
+        ]
+
+
+# --- the child's side
+
+
+def _serve(connection: Connection, role: str, settings: tuple[str, ...]) -> None:
+    """Do what is told, until the parent is gone."""
+
+    def stop_at(point: Point | str) -> None:
+        connection.send(At(point))
+        assert connection.recv() == _GO
+
+    child = {"driver": _Driver, "worker": _Worker}[role](stop_at, *settings)
+    try:
+        while True:
+            command, arguments = connection.recv()
+            try:
+                answer: Done | Failed = Done(getattr(child, command)(*arguments))
+            except (EOFError, OSError):
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, the parent must hear of it
+                answer = Failed(f"{type(error).__name__}: {error}")
+            connection.send(answer)
+    except (EOFError, OSError):
+        # An open transaction must stay open: nothing is closed.
+        sys.stderr.flush()
+        os._exit(1)
+
+
+class _Driver:
+    """What a driver process has."""
+
+    def __init__(self, stop_at: Any, bootstrap_servers: str, ledger: str, prefix: str) -> None:
+        admin = AdminClient(
+            ProducerConfig.from_mapping(
+                {"bootstrap.servers": bootstrap_servers, "retry.backoff.ms": 20}
+            )
+        )
+        self._protocol = TwoPhaseCommit(
+            admin,
+            Ledger(admin, topic=ledger, prefix=prefix, clock=time.time),
+            clock=time.time,
+            name=f"process {os.getpid()}",
+            observe=stop_at,
+        )
+
+    def plan(self, write_id: str) -> Plan:
+        return self._protocol.plan(write_id, timeout=_SECONDS)
+
+    def commit(self, plan: Plan, write_id: str, batch_id: int, prepared: list[Prepared]) -> None:
+        self._protocol.commit(plan, write_id, batch_id, prepared, timeout=_SECONDS)
+
+    def abort(self, plan: Plan, write_id: str, batch_id: int, prepared: list[Prepared]) -> bool:
+        return self._protocol.abort(plan, write_id, batch_id, prepared, timeout=_SECONDS)
+
+
+class _Worker:
+    """What a Python worker has: producers, each with a transaction that it leaves open."""
+
+    def __init__(self, stop_at: Any, bootstrap_servers: str, topic: str, prefix: str) -> None:
+        self._stop_at = stop_at
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = topic
+        self._slots = Slots(prefix)
+
+    def write(self, plan: Plan, partition: int, values: list[str]) -> Prepared:
+        """Run a task attempt."""
+        worker_id, producer = self._begin(plan)
+        self._append(producer, partition, values)
+        producer.flush()
+        winner = Winner(
+            str(worker_id),
+            *producer.prepare_transaction(),
+            tuple(
+                OffsetRange(place, acks.first_offset, acks.last_offset, acks.records)
+                for place, acks in producer.acks().items()
+            ),
+        )
+        producer.close(0)
+        self._slots.release(worker_id)
+        self._stop_at(FLUSHED)
+        return Prepared(plan.generation, winner)
+
+    def write_on(self, plan: Plan, partition: int) -> None:
+        """Write without an end."""
+        _, producer = self._begin(plan)
+        while True:
+            self._append(producer, partition, ["a row too much"] * _MANY_ROWS)
+
+    def _begin(self, plan: Plan) -> tuple[WorkerId, KafkaProducer]:
+        worker_id = self._slots.take(plan.generation)
+        producer = KafkaProducer(
+            {
+                "bootstrap.servers": self._bootstrap_servers,
+                "transactional.id": str(worker_id),
+                "transaction.timeout.ms": 600_000,
+                "batch.size": 1000,
+            }
+        )
+        producer.init_transactions()
+        producer.begin_transaction()
+        self._stop_at(BEGUN)
+        return worker_id, producer
+
+    def _append(self, producer: KafkaProducer, partition: int, values: list[str]) -> None:
+        batch = pa.record_batch(
+            {"value": values, "partition": pa.array([partition] * len(values), pa.int32())}
+        )
+        producer.append(record_columns(batch, topic=self._topic))

@@ -1,0 +1,149 @@
+"""A soak of exactly-once writes: batch after batch, while processes are killed at random moments.
+
+What is killed when is decided by the seed, but for how far a process gets in some milliseconds. In
+the end a consumer that is not ours must see every row of every batch once, and nothing may be open.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.exactly_once.plan import Plan
+from tests.support.exactly_once.exactly_once_processes import BEGUN, At, Done
+from tests.support.exactly_once.exactly_once_scene import ROWS, scene_on
+from tests.support.exactly_once.exactly_once_world import QUERY, each_once
+from tests.support.kafka.proxied_kafka import start_proxied_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.exactly_once.exactly_once_processes import Child
+    from tests.support.exactly_once.exactly_once_scene import Scene
+
+#: More points than a plan and a commit have together: some drivers get through.
+_MOST_POINTS = 11
+_MOST_VICTIMS = 3
+_LONGEST_PAUSE = 0.03
+_BROKER_KILLS = 0.02
+_SAY_EVERY = 25
+_AFTERWARDS_SECONDS = 900
+
+
+class _Killed(Exception):  # noqa: N818  it is no error
+    """The driver's time has come."""
+
+
+@dataclass(slots=True)
+class KillReport:
+    """What happened, and what went wrong."""
+
+    seed: int
+    seconds: float
+    batches: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Say it on a few lines, the seed first."""
+        kills = ", ".join(f"{count} x {what}" for what, count in sorted(self.kills.items()))
+        return "\n".join(
+            [
+                f"kills for {self.seconds:.0f} s with seed {self.seed}",
+                f"  {self.batches} batches exactly once",
+                f"  SIGKILL: {kills or 'none'}",
+                *(f"  PROBLEM {problem}" for problem in self.problems),
+            ]
+        )
+
+
+def run_kill_soak(
+    *, seed: int, seconds: float, version: str, say: Callable[[str], None] = print
+) -> KillReport:
+    """Write and kill for so many seconds, at least once, and check.
+
+    Raises KafkaUnavailableError.
+    """
+    report = KillReport(seed, seconds)
+    lifetime = seconds + _AFTERWARDS_SECONDS
+    with (
+        start_proxied_kafka(version, seed=seed, lifetime_seconds=lifetime) as kafka,
+        scene_on(kafka) as scene,
+    ):
+        _KillSoak(scene, report, random.Random(f"kills {seed}")).run(say)
+    return report
+
+
+class _KillSoak:
+    """One run."""
+
+    def __init__(self, scene: Scene, report: KillReport, chance: random.Random) -> None:
+        self._scene = scene
+        self._report = report
+        self._chance = chance
+
+    def run(self, say: Callable[[str], None]) -> None:
+        """Write batch after batch, then look at all of them."""
+        world, report = self._scene.world, self._report
+        ends_at = time.monotonic() + report.seconds
+        while time.monotonic() < ends_at or not report.kills:
+            batch_id = report.batches
+            if self._chance.random() < 0.3:
+                self._kill_a_worker()
+            if not any(self._try(batch_id) for _ in range(self._chance.randint(0, _MOST_VICTIMS))):
+                world.finish(batch_id)
+            report.batches += 1
+            if report.batches % _SAY_EVERY == 0:
+                say(f"  batch {report.batches}, {report.kills.total()} kills")
+        world.driver("last").plan()
+        seen = world.site.read_committed(world.data)
+        expected = each_once(*range(report.batches), count=ROWS)
+        if seen != expected:
+            lost, more = Counter(expected) - Counter(seen), Counter(seen) - Counter(expected)
+            report.problems.append(f"lost {sorted(lost)[:5]}, too many {sorted(more)[:5]}")
+        if still_open := world.left_open():
+            report.problems.append(f"left open: {still_open}")
+
+    def _try(self, batch_id: int) -> bool:
+        """Have a driver write a batch, and kill it on its way; tell whether it got through."""
+        world = self._scene.world
+        points = self._chance.randint(0, _MOST_POINTS)
+        with self._scene.driver() as driver:
+            try:
+                driver.begin("plan", QUERY)
+                points, plan = self._go_on(driver, points)
+                assert isinstance(plan, Plan)
+                if plan.must_write(QUERY, batch_id):
+                    driver.begin("commit", plan, QUERY, batch_id, world.worker.run(plan, batch_id))
+                    self._go_on(driver, points)
+            except _Killed:
+                self._report.kills["driver"] += 1
+                return False
+        return True
+
+    def _go_on(self, driver: Child, points: int) -> tuple[int, object]:
+        """Let it pass so many points; raises _Killed some moments after the last of them."""
+        while isinstance(told := driver.next(), At):
+            if self._chance.random() < _BROKER_KILLS:
+                self._scene.restart_broker()
+                self._report.kills["broker"] += 1
+            driver.go()
+            if points == 0:
+                time.sleep(self._chance.uniform(0, _LONGEST_PAUSE))
+                raise _Killed
+            points -= 1
+        assert isinstance(told, Done), told
+        return points, told.result
+
+    def _kill_a_worker(self) -> None:
+        """Leave a task's transaction behind, with rows in it or without."""
+        plan = self._scene.world.driver().plan()
+        with self._scene.new_worker() as victim:
+            victim.begin("write_on", plan, 0)
+            victim.run_to(BEGUN)
+            victim.go()
+            time.sleep(self._chance.uniform(0, 10 * _LONGEST_PAUSE))
+        self._report.kills["worker"] += 1

@@ -1,0 +1,414 @@
+"""A small world for the exactly-once protocol: a cluster, workers, drivers that die where told.
+
+A driver is what one process would have: an admin client, a ledger, the protocol. To crash, it
+raises `CrashError` at a named point and is never used again.
+
+The cluster is the embedded broker or a real Kafka (`exactly_once_sites`); what the tests do and see
+is the same on both. Every world has topics and a prefix of its own.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.transaction_values import TransactionEnd
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from tests.support.kafka.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_kafka_sink.admin.partition_events import PartitionEvent
+    from spark_kafka_sink.devbroker import DevBroker
+    from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState
+    from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord
+    from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+    from tests.support.exactly_once.exactly_once_sites import Site
+
+TIMEOUT = 60.0
+TASKS = 2
+ROWS_PER_TASK = 3
+QUERY = "query-1"
+TRANSACTION_TIMEOUT_MS = 600_000
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+class Clock:
+    """Seconds since 1970, as the world's processes see them; may be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return time.time() + self.ahead
+
+
+class Driver:
+    """One driver process."""
+
+    def __init__(
+        self, world: World, name: str, prefix: str, observe: Callable[[Point], None] | None
+    ) -> None:
+        self.admin = world.new_admin()
+        self.ledger = Ledger(self.admin, topic=world.ledger, prefix=prefix, clock=world.clock)
+        self.reached: list[Point] = []
+        self._observe = observe
+        self.protocol = TwoPhaseCommit(
+            self.admin, self.ledger, clock=world.clock, name=name, observe=self._note
+        )
+
+    def _note(self, point: Point) -> None:
+        self.reached.append(point)
+        if self._observe is not None:
+            self._observe(point)
+
+    def plan(self, write_id: str | None = QUERY, **settings: Any) -> Plan:
+        """Plan a batch."""
+        return self.protocol.plan(write_id, timeout=settings.get("timeout", TIMEOUT))
+
+    def commit(
+        self,
+        plan: Plan,
+        prepared: list[Prepared],
+        batch_id: int = 0,
+        write_id: str = QUERY,
+        **settings: Any,
+    ) -> None:
+        """Commit a batch."""
+        settings.setdefault("timeout", TIMEOUT)
+        self.protocol.commit(plan, write_id, batch_id, prepared, **settings)
+
+    def abort(
+        self, plan: Plan, prepared: list[Prepared], batch_id: int = 0, write_id: str = QUERY
+    ) -> bool:
+        """Abort a batch."""
+        return self.protocol.abort(plan, write_id, batch_id, prepared, timeout=TIMEOUT)
+
+
+class Attempt:
+    """A task attempt: its transaction is open from `begin` on."""
+
+    def __init__(self, worker: Worker, plan: Plan, partition: int) -> None:
+        self._worker = worker
+        self._plan = plan
+        self._place = TopicPartition(worker.world.data, partition)
+        self.worker_id: WorkerId = worker.slots.take(plan.generation)
+        self._producer: ProducerIdAndEpoch = worker.world.admin.init_producer_id(
+            str(self.worker_id),
+            transaction_timeout_ms=worker.world.transaction_timeout_ms,
+            timeout=TIMEOUT,
+        )
+
+    def write(self, *values: str) -> Prepared:
+        """Write all rows of the attempt, flushed, and leave the transaction open."""
+        world = self._worker.world
+        begin = world.admin.end_offset(self._place, timeout=TIMEOUT)
+        rules = world.admin.write_to_transaction(
+            str(self.worker_id),
+            self._producer,
+            self._place,
+            [KeyValue(b"k", value.encode()) for value in values],
+            now_ms=int(time.time() * 1000),
+            timeout=TIMEOUT,
+        )
+        self._worker.slots.release(self.worker_id)
+        # Another transaction's marker may have come in before them.
+        first = min(
+            event.record.offset
+            for event in world.events(self._place, begin)
+            if isinstance(event, DataRecord) and event.transaction_of == self._producer.producer_id
+        )
+        written = OffsetRange(self._place, first, first + len(values) - 1, len(values))
+        return Prepared(
+            self._plan.generation,
+            Winner(str(self.worker_id), self._producer, rules, (written,)),
+        )
+
+
+class Worker:
+    """One Python worker, which lives on over many tasks."""
+
+    def __init__(self, world: World, prefix: str) -> None:
+        self.world = world
+        self.slots = Slots(prefix)
+
+    def begin(self, plan: Plan, partition: int) -> Attempt:
+        """Begin a task attempt: nothing is written yet."""
+        return Attempt(self, plan, partition)
+
+    def run(self, plan: Plan, batch_id: int = 0, name: str = "") -> list[Prepared]:
+        """Write the rows of a batch: the same ones whenever it is written."""
+        return [
+            self.begin(plan, partition).write(
+                *rows(batch_id, name, self.world.rows_per_task)[partition]
+            )
+            for partition in range(TASKS)
+        ]
+
+
+def rows(batch_id: int, name: str = "", count: int = ROWS_PER_TASK) -> list[list[str]]:
+    """Give the rows of a batch, by partition."""
+    return [[f"{name}b{batch_id}.p{place}.{row}" for row in range(count)] for place in range(TASKS)]
+
+
+class World:
+    """Everything; see the module."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        name = uuid.uuid4().hex[:8]
+        self.prefix = f"orders-{name}"
+        self.data = f"data-{name}"
+        self.ledger = f"ledger-{name}"
+        self.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+        self.rows_per_task = ROWS_PER_TASK
+        self.clock = Clock()
+        self._admins: list[AdminClient] = []
+        self.admin = self.new_admin()
+        self.worker = Worker(self, self.prefix)
+
+    @property
+    def broker(self) -> DevBroker:
+        """The embedded broker, for tests that play with it."""
+        assert self.site.embedded is not None
+        return self.site.embedded
+
+    def new_admin(self) -> AdminClient:
+        """Give the connections of one more process."""
+        admin = AdminClient(
+            ProducerConfig.from_mapping(
+                {"bootstrap.servers": self.site.bootstrap_servers, "retry.backoff.ms": 5}
+            )
+        )
+        self._admins.append(admin)
+        return admin
+
+    def driver(
+        self,
+        name: str = "driver",
+        *,
+        prefix: str | None = None,
+        observe: Callable[[Point], None] | None = None,
+    ) -> Driver:
+        """Start a driver process."""
+        return Driver(self, name, prefix or self.prefix, observe)
+
+    def dying(self, point: Point) -> Driver:
+        """Make a driver that is gone as soon as it has got to a point."""
+
+        def die(reached: Point) -> None:
+            if reached is point:
+                raise CrashError(point.value)
+
+        return self.driver(f"dies at {point.value}", observe=die)
+
+    def finish(self, batch_id: int = 0, *, driver: Driver | None = None) -> None:
+        """Do what Spark does after a restart: plan, write what has to be, commit."""
+        driver = driver or self.driver("restarted")
+        plan = driver.plan()
+        if plan.must_write(QUERY, batch_id):
+            driver.commit(plan, self.worker.run(plan, batch_id), batch_id)
+
+    def decide_and_die(self, batch_id: int = 0) -> list[Winner]:
+        """Leave a decision behind of which no winner is committed."""
+        driver = self.dying(Point.DECIDED)
+        plan = driver.plan()
+        prepared = self.worker.run(plan, batch_id)
+        with suppress(CrashError):
+            driver.commit(plan, prepared, batch_id)
+        assert driver.reached[-1] is Point.DECIDED
+        return [one.transaction for one in prepared]
+
+    def abort_by_hand(self, transaction: Winner) -> None:
+        """End a transaction as an operator would, who knows nothing of the protocol."""
+        end = TransactionEnd(transaction.transactional_id, transaction.producer, committed=False)
+        self.admin.end_transaction(end, timeout=TIMEOUT)
+
+    def mix(self) -> list[Winner]:
+        """Have an operator abort one of two winners after the decision."""
+        winners = self.decide_and_die()
+        self.abort_by_hand(winners[1])
+        return winners
+
+    def resolve(self, *, skip: bool, write_id: str = QUERY) -> WriteRecord:
+        """Resolve a mixed write."""
+        return recovery.resolve(
+            self.driver().ledger, write_id, skip=skip, now_ms=0, budget=self.budget()
+        )
+
+    # --- what can be seen
+
+    def state(self, write_id: str = QUERY) -> WriteState:
+        """Tell what the ledger says of a write."""
+        return self.ledger_state().writes[write_id].write.state
+
+    def visible(self, *, stable: bool = False) -> list[str]:
+        """Give what is committed, sorted; with `stable` only what a read_committed consumer has.
+
+        Such a consumer waits for whatever is open.
+        """
+        self._settle()
+        seen: list[str] = []
+        for place in self.places:
+            end = self.admin.last_stable_offset(place, timeout=TIMEOUT) if stable else None
+            pending: dict[int | None, list[str]] = {}
+            start = self.admin.start_offset(place, timeout=TIMEOUT)
+            for event in self.events(place, start, end):
+                if isinstance(event, EndMarker):
+                    values = pending.pop(event.producer_id, [])
+                    seen += values if event.committed else []
+                else:
+                    value = (event.record.value or b"").decode()
+                    pending.setdefault(event.transaction_of, []).append(value)
+        return sorted(seen)
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions of the data."""
+        return [TopicPartition(self.data, partition) for partition in range(TASKS)]
+
+    def events(
+        self, place: TopicPartition, offset: int, end: int | None = None
+    ) -> Iterator[PartitionEvent]:
+        """Read a partition from an offset on, to its end unless another is given."""
+        if end is None:
+            end = self.admin.end_offset(place, timeout=TIMEOUT)
+        while offset < end:
+            chunk = self.admin.read_partition(place, offset, timeout=TIMEOUT)
+            for event in chunk.events:
+                at = event.offset if isinstance(event, EndMarker) else event.record.offset
+                if at < end:
+                    yield event
+            offset = chunk.next_offset
+
+    def _settle(self) -> None:
+        """Wait for the markers of what was ended: Kafka answers before it has written them."""
+        wait_until(
+            lambda: (
+                not self.admin.list_transactions(
+                    lambda name: name.startswith(self.prefix),
+                    states=("PrepareCommit", "PrepareAbort"),
+                    timeout=TIMEOUT,
+                )
+            ),
+            seconds=TIMEOUT,
+            what="transaction markers",
+        )
+
+    def forge(self, *records: tuple[bytes, bytes | None]) -> int:
+        """Write into the ledger as somebody with rights on its topic may; return at which offset.
+
+        All records are in one batch, of a transaction that has nothing to do with a prefix.
+        """
+        name, place = f"{self.prefix}-stranger", TopicPartition(self.ledger, 0)
+        offset = self.admin.end_offset(place, timeout=TIMEOUT)
+        producer = self.admin.init_producer_id(
+            name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
+        )
+        rules = self.admin.write_to_transaction(
+            name,
+            producer,
+            place,
+            [KeyValue(*record) for record in records],
+            now_ms=int(self.clock() * 1000),
+            timeout=TIMEOUT,
+        )
+        self.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
+        # Answered once the marker is written.
+        self.admin.init_producer_id(
+            name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
+        )
+        return offset
+
+    def left_open(self, prefix: str | None = None) -> list[str]:
+        """Name the transactions of the prefix's tasks that are open."""
+        listed = recovery.list_open(self.admin, prefix or self.prefix, self.budget())
+        return [one.transactional_id for one in listed]
+
+    def ledger_state(self, prefix: str | None = None) -> LedgerState:
+        """Read the ledger without fencing anybody."""
+        self._settle()
+        ledger = Ledger(
+            self.admin, topic=self.ledger, prefix=prefix or self.prefix, clock=self.clock
+        )
+        return ledger.read(self.budget())
+
+    def budget(self) -> Budget:
+        """Give enough time for anything."""
+        return Budget.of(self.clock, TIMEOUT)
+
+    def time_out_everything(self) -> None:
+        """Have the brokers abort what is open, by its time-out: on Kafka that is waited for."""
+        self.site.pass_time(self.transaction_timeout_ms / 1000 + 60)
+        wait_until(lambda: not self.left_open(), seconds=60, what="time-outs of transactions")
+
+    def wait_for_time_out(self, transactional_id: str, timeout_ms: int) -> None:
+        """Have the brokers end a transaction by its time-out."""
+        self.site.pass_time(timeout_ms / 1000 + 60)
+
+        def has_ended() -> bool:
+            found = self.admin.describe_transactions([transactional_id], timeout=TIMEOUT)
+            return found[transactional_id].state == "CompleteAbort"
+
+        wait_until(has_ended, seconds=60, what=f"the time-out of {transactional_id}")
+
+    def recreate_ledger(self) -> None:
+        """Delete the ledger's topic, and make it again."""
+        self.site.delete_topic(self.ledger)
+        self.create_ledger()
+
+    def create_ledger(self) -> None:
+        """Make the ledger's topic, as a driver does."""
+        ensure_ledger_topic(self.admin, self.ledger, replication_factor=1, timeout=TIMEOUT)
+
+    def close(self) -> None:
+        """End all processes, and remove the topics."""
+        for admin in self._admins:
+            admin.close()
+        self.site.drop_topics(self.data, self.ledger)
+
+
+@contextmanager
+def world_at(site: Site) -> Iterator[World]:
+    """Begin with two partitions of data, and an empty ledger.
+
+    In the end a consumer that is not ours must have seen what we say is visible.
+    """
+    made = World(site)
+    try:
+        site.create_topic(made.data, TASKS)
+        made.create_ledger()
+        yield made
+        assert made.visible(stable=True) == site.read_committed(made.data)
+    finally:
+        made.close()
+
+
+def each_once(*batches: int, name: str = "", count: int = ROWS_PER_TASK) -> list[str]:
+    """Give what is visible when these batches are in once each."""
+    return sorted(value for batch in batches for part in rows(batch, name, count) for value in part)
+
+
+def duplicates(values: list[str]) -> dict[str, int]:
+    """Count what is there more than once."""
+    return {value: count for value, count in Counter(values).items() if count > 1}

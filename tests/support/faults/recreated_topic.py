@@ -1,0 +1,113 @@
+"""A topic that comes back with fewer partitions, under a producer that lives on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.producer.producing import patiently
+from tests.support.record.record_columns import columns
+
+if TYPE_CHECKING:
+    from tests.support.producer.producing import Bootstrap
+
+#: More than a busy machine needs.
+SECONDS = 60
+BEFORE, AFTER = 6, 2
+KEYS = 20
+
+
+def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Delete a topic, and create it again.
+
+    The cluster must not create topics by itself: the producer asks about this one in between.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+    pause = threading.Event()
+    for _ in range(10 * SECONDS):
+        try:
+            admin.create_topics([new])[topic].result(SECONDS)
+        except KafkaException as error:
+            # A deletion is answered before all brokers know of it.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            pause.wait(0.1)
+        else:
+            return
+    raise AssertionError(f"{topic} was not deleted within {SECONDS} s")
+
+
+def _producer(cluster: Bootstrap, **settings: object) -> KafkaProducer:
+    """Make a producer whose questions about the topic do not create it once it is deleted."""
+    given = {"bootstrap.servers": cluster.bootstrap_servers, **settings}
+    config = ProducerConfig.from_mapping(given)
+    return KafkaProducer(replace(config, allow_auto_create_topics=False))
+
+
+def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> None:
+    """Wait until the producer's metadata says so."""
+    pause = threading.Event()
+    assert any(
+        len(producer.partitions_for(topic)) == count or pause.wait(0.1) for _ in range(10 * SECONDS)
+    )
+
+
+def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
+    """Write keyed and keyless records to a topic of 6 partitions, and once it has 2 again.
+
+    Gives the partitions that they went to: sent one by one, then as a table, before and after.
+    """
+    places = []
+    with _producer(
+        cluster,
+        **{"metadata.max.age.ms": 200, "delivery.timeout.ms": 30_000, "request.timeout.ms": 10_000},
+        # Each keyless record goes where the sticky partition is just then.
+        **{"batch.size": 0},
+    ) as producer:
+        for count in (BEFORE, AFTER):
+            patiently(lambda: producer.partitions_for(topic))
+            await_partition_count(producer, topic, count)
+            futures = [producer.send(topic, b"v", key=b"key-%d" % n) for n in range(KEYS)]
+            futures += [producer.send(topic, b"v") for _ in range(KEYS)]
+            producer.flush()
+            places.append({future.result(0).partition for future in futures})
+            producer.take_acks()
+            keys = [b"key-%d" % n for n in range(KEYS)] + [None] * KEYS
+            producer.append(columns([b"v"] * 2 * KEYS, keys=keys, topic=topic))
+            producer.flush()
+            places.append({place.partition for place in producer.take_acks()})
+            if count == BEFORE:
+                recreate_topic(cluster.bootstrap_servers, topic, AFTER)
+    return places
+
+
+class Shrinking(NamedTuple):
+    """How records ended that were sent before their topic shrank, and written after."""
+
+    #: Of the record that names a partition which is gone.
+    gone: Exception | None
+    #: Of the records sent with it, to this topic and to another one.
+    others: list[Exception | None]
+
+
+def send_before_a_shrinking(cluster: Bootstrap, topic: str, other: str) -> Shrinking:
+    """Send records that linger until `topic` has 2 partitions in place of 6, then flush."""
+    with _producer(cluster, **{"metadata.max.age.ms": 200, "linger.ms": 300_000}) as producer:
+        patiently(lambda: producer.partitions_for(topic))
+        patiently(lambda: producer.partitions_for(other))
+        await_partition_count(producer, topic, BEFORE)
+        gone = producer.send(topic, b"v", partition=BEFORE - 1)
+        others = [producer.send(topic, b"v", key=b"key-%d" % n) for n in range(KEYS)]
+        others += [producer.send(other, b"v") for _ in range(KEYS)]
+        recreate_topic(cluster.bootstrap_servers, topic, AFTER)
+        await_partition_count(producer, topic, AFTER)
+        producer.flush()
+        return Shrinking(gone.exception(0), [future.exception(0) for future in others])

@@ -1,0 +1,151 @@
+"""Fuzzing led by coverage: inputs that reach new code are kept, and changed further (atheris).
+
+libFuzzer takes over the process that it runs in, so it gets one of its own; what it stops at is
+tried again here, where it becomes a `Finding`. The first byte of an input chooses the target, and
+all targets share what was learned. Only Linux on x86-64 has wheels of atheris: elsewhere, and with
+a Python too new for it, there is `fuzz`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support.fuzzing.fuzz import Finding
+
+ROOT = Path(__file__).parents[3]
+#: Where a module has targets as `TARGETS`: classes by their names.
+TARGETS_MODULE = "tests.support.fuzzing.fuzz"
+#: What reads from the network; not the kernels, which numba compiles from their bytecode.
+_INSTRUMENTED = (
+    "spark_kafka_sink.protocol",
+    "spark_kafka_sink.security",
+    "spark_kafka_sink.network",
+    "spark_kafka_sink.record.decode",
+    "spark_kafka_sink.record.record_batch",
+    "spark_kafka_sink.record.compression",
+    "spark_kafka_sink.record.varint",
+    "spark_kafka_sink.devbroker.sasl",
+    "spark_kafka_sink.devbroker.handlers",
+)
+_SEEDS_PER_TARGET = 100
+_LONGEST_INPUT = 4096
+#: Seconds for one input. libFuzzer's own limit of memory is off: it looks at the peak that
+#: `getrusage` has, and there a program begins with the peak of the process that started it.
+_LIMITS = ("-timeout=20", "-rss_limit_mb=0")
+_DATA_BYTES = 3000 << 20
+#: Beyond the run itself: the start, and an input that takes all its time.
+_GRACE_SECONDS = 120
+
+
+@dataclass
+class CoverageReport:
+    """What came of a run."""
+
+    #: Inputs that were tried, and edges of the code that they reached.
+    inputs: int
+    edges: int
+    findings: list[Finding] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Sum up in a line."""
+        return f"{self.inputs} inputs, {self.edges} edges; {len(self.findings)} findings"
+
+
+def is_available() -> bool:
+    """Tell whether atheris is installed."""
+    return find_spec("atheris") is not None
+
+
+def coverage_fuzz(
+    *, seed: int, seconds: int, directory: Path, module: str = TARGETS_MODULE
+) -> CoverageReport:
+    """Fuzz a module's targets for so long; stops at the first finding.
+
+    `directory` takes what is learned. Raises RuntimeError where the fuzzer itself fails.
+    """
+    command = [sys.executable, "-m", __spec__.name, str(directory), str(seconds), str(seed), module]
+    done = subprocess.run(  # noqa: S603 - our own command
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=seconds + _GRACE_SECONDS,
+        check=False,
+        cwd=ROOT,
+    )
+    said = done.stdout.decode(errors="replace")
+    findings = [_finding(path, module) for path in sorted((directory / "stopped").iterdir())]
+    inputs = re.findall(r"stat::number_of_executed_units: (\d+)", said)
+    edges = re.findall(r"\bcov: (\d+)", said)
+    if not inputs or (not findings and (done.returncode != 0 or not edges)):
+        raise RuntimeError(f"the fuzzer ended with {done.returncode}:\n{said[-4000:]}")
+    return CoverageReport(int(inputs[-1]), int(edges[-1]) if edges else 0, findings)
+
+
+def _finding(path: Path, module: str) -> Finding:
+    """Try again what the fuzzer has stopped at; its file's name says whether it was time."""
+    # In here, so that the fuzzer's process imports it with its instruments in place.
+    from tests.support.fuzzing.fuzz import Finding, try_input  # noqa: PLC0415
+
+    targets = list(import_module(module).TARGETS.values())
+    target, data = _chosen(targets, path.read_bytes())
+    kind = path.name.partition("-")[0]
+    if kind != "crash":
+        return Finding(target.name, data, f"the fuzzer's limit of time ({kind})")
+    reason = "it comes with other inputs, or with the fuzzer's limit of memory"
+    return try_input(target(), data) or Finding(target.name, data, reason)
+
+
+def _chosen(targets: Sequence[Any], data: bytes) -> tuple[Any, bytes]:
+    return targets[(data[0] if data else 0) % len(targets)], data[1:]
+
+
+def _write_seeds(directory: Path, targets: Sequence[Any], seed: int) -> None:
+    random_ = random.Random(seed)
+    for index, target in enumerate(targets):
+        for number in range(_SEEDS_PER_TARGET):
+            data = bytes((index,)) + target.make(random_)
+            (directory / f"{target.name}-{number}").write_bytes(data)
+
+
+def _run(directory: Path, seconds: str, seed: str, module: str) -> None:
+    """Be the fuzzer; does not return."""
+    resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
+    import atheris  # noqa: PLC0415 - not everywhere
+
+    with atheris.instrument_imports(include=[*_INSTRUMENTED, module]):
+        targets = [make() for make in import_module(module).TARGETS.values()]
+        try_input = import_module("tests.support.fuzzing.fuzz").try_input
+    corpus, stopped = directory / "corpus", directory / "stopped"
+    for path in (corpus, stopped):
+        path.mkdir(parents=True)
+    _write_seeds(corpus, targets, int(seed))
+
+    def take(data: bytes) -> None:
+        target, chosen = _chosen(targets, data)
+        finding = try_input(target, chosen)
+        if finding is not None:
+            raise RuntimeError(str(finding))
+
+    options = [
+        *("-print_final_stats=1", f"-max_total_time={seconds}", f"-seed={seed}", *_LIMITS),
+        *(f"-max_len={_LONGEST_INPUT}", f"-artifact_prefix={stopped}/", str(corpus)),
+    ]
+    atheris.Setup([__spec__.name, *options], take)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    _run(Path(sys.argv[1]), *sys.argv[2:])

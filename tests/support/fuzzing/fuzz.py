@@ -1,0 +1,308 @@
+"""Random and changed bytes for whoever reads from the network; what they do wrong is a finding.
+
+Six targets: a broker without sockets, its SASL authenticator; the client's cutter of frames, its
+response decoders, its side of SASL; and the reader of records. Each takes bytes and may refuse them
+with the errors that it says it raises; any other exception, an error in the log, or bytes that a
+target never lets go, is a finding. All follows from a seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.sasl.credentials import Credentials
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
+    AuthenticationFailedError,
+    SaslAuthenticator,
+)
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS, SaslSettings
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.registry import MESSAGES, decode_response, encode_request
+from spark_kafka_sink.protocol.registry import encode_response as encode_answer
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.decode import decode_records
+from tests.support.devbroker.broker_requests import NOW, broker_with
+from tests.support.fuzzing.fuzz_client import ClientSaslTarget, FrameTarget
+from tests.support.fuzzing.random_bytes import changed, random_message
+from tests.support.record.plain_batches import plain_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: A new broker comes after so many inputs: what one keeps for its clients is no leak.
+_INPUTS_PER_BROKER = 1000
+#: Nothing that is read from the network takes longer than this for one frame.
+_LONGEST_SECONDS = 5.0
+
+
+@dataclass
+class Finding:
+    """A target did what it never should."""
+
+    target: str
+    data: bytes
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Name the file that it is kept in."""
+        return f"{self.target}-{hashlib.sha256(self.data).hexdigest()[:16]}.hex"
+
+    def __str__(self) -> str:
+        """Say what is wrong, and with which bytes."""
+        return f"{self.target}: {self.reason}: {self.data[:60].hex()} ({len(self.data)} bytes)"
+
+
+def _request_frame(random_: random.Random, request_class: Any, version: int) -> bytes:
+    header = RequestHeader(
+        request_api_key=request_class.api_key,
+        request_api_version=version,
+        correlation_id=7,
+        client_id=random_.choice(("fuzz", "", None)),
+    )
+    request = random_message(random_, request_class, version)
+    return b"".join(encode_request(header, request))[4:]
+
+
+def _a_message(random_: random.Random, side: int) -> tuple[Any, int]:
+    cls = random_.choice(MESSAGES)[side]
+    return cls, random_.randint(cls.versions.min, cls.versions.max)
+
+
+class BrokerTarget:
+    """Requests at a broker that has no socket."""
+
+    name = "broker"
+
+    def __init__(self) -> None:
+        """Begin with a new broker."""
+        self._inputs = 0
+        self._renew()
+
+    def _renew(self) -> None:
+        self._broker = broker_with({"t": 2}, validate_records=self._inputs % 2 == 1)
+
+    def make(self, random_: random.Random) -> bytes:
+        """Make a request, and change it."""
+        request_class, version = _a_message(random_, 0)
+        return changed(random_, _request_frame(random_, request_class, version))
+
+    def take(self, data: bytes) -> None:
+        """Handle a request."""
+        self._inputs += 1
+        if self._inputs % _INPUTS_PER_BROKER == 0:
+            self._renew()
+        broker = self._broker
+        now = NOW + self._inputs / 100
+        try:
+            header, request = broker.decode_request(memoryview(bytearray(data)))
+            outcome = broker.handle(header, request, now)
+            if outcome is not None and not isinstance(outcome, Delayed):
+                broker.encode_response(header, outcome)
+        except (DecodeError, CloseConnectionError):
+            pass
+
+
+class SaslTarget:
+    """What a stranger sends to a listener with SASL, several frames of it."""
+
+    name = "sasl"
+
+    def __init__(self) -> None:
+        """Know one user."""
+        self._settings = SaslSettings(users={"alice": "secret"}, mechanisms=SERVED_MECHANISMS)
+        self._credentials = Credentials(self._settings.users, iterations=4096)
+        self._broker = broker_with()
+
+    def make(self, random_: random.Random) -> bytes:
+        """Make a conversation: frames, each behind its size."""
+        frames = []
+        classes = {cls.api_key.name: cls for cls, _ in MESSAGES}
+        for name in ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE", "SASL_AUTHENTICATE"):
+            cls = classes[name] if random_.random() < 0.9 else _a_message(random_, 0)[0]
+            version = random_.randint(cls.versions.min, cls.versions.max)
+            frame = _request_frame(random_, cls, version)
+            frames.append(changed(random_, frame) if random_.random() < 0.3 else frame)
+        return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+    def take(self, data: bytes) -> None:
+        """Listen until the client is sent away, or is let in."""
+        authenticator = SaslAuthenticator(
+            self._settings, self._credentials, self._broker, name="fuzz"
+        )
+        try:
+            for frame in _frames(data):
+                if not authenticator.takes(memoryview(frame), NOW):
+                    return
+                authenticator.receive(memoryview(frame), NOW)
+        except (AuthenticationFailedError, CloseConnectionError, DecodeError):
+            pass
+
+
+def _frames(data: bytes) -> Iterator[bytearray]:
+    position = 0
+    while position + 4 <= len(data):
+        (size,) = struct.unpack_from(">i", data, position)
+        yield bytearray(data[position + 4 : position + 4 + max(0, size)])
+        position += 4 + max(0, size)
+
+
+class ResponseTarget:
+    """Answers at the client's decoders; the first two bytes are API key and version."""
+
+    name = "response"
+
+    def make(self, random_: random.Random) -> bytes:
+        """Make an answer, and change it."""
+        response_class, version = _a_message(random_, 1)
+        response = random_message(random_, response_class, version)
+        frame = b"".join(encode_answer(7, response, version))[4:]
+        return bytes((response_class.api_key, version)) + changed(random_, frame)
+
+    def take(self, data: bytes) -> None:
+        """Decode an answer."""
+        by_key = {response.api_key: response for _, response in MESSAGES}
+        if len(data) < 2 or data[0] not in by_key:
+            return
+        response_class = by_key[data[0]]
+        version = min(max(data[1], response_class.versions.min), response_class.versions.max)
+        with contextlib.suppress(DecodeError):
+            decode_response(response_class.api_key, version, bytearray(data[2:]))
+
+
+class RecordsTarget:
+    """Record batches at the reader."""
+
+    name = "records"
+
+    def make(self, random_: random.Random) -> bytes:
+        """Make a batch, and change it; mostly its checksum is right all the same."""
+        codec = random_.choice(list(CompressionType))
+        whole = plain_batch(random_.choice((1, 3, 50)), compression=codec)
+        if random_.random() < 0.3:
+            return changed(random_, whole)
+        payload = changed(random_, whole[61:])
+        return plain_batch(random_.choice((1, 3, 50)), compression=codec, payload=payload)
+
+    def take(self, data: bytes) -> None:
+        """Decode all records."""
+        try:
+            for _ in decode_records(data, max_uncompressed_bytes=1 << 20):
+                pass
+        except DecodeError:
+            pass
+
+
+TARGETS: dict[str, Callable[[], Any]] = {
+    target.name: target
+    for target in (
+        BrokerTarget,
+        SaslTarget,
+        FrameTarget,
+        ResponseTarget,
+        ClientSaslTarget,
+        RecordsTarget,
+    )
+}
+
+
+class _Errors(logging.Handler):
+    """Keeps what is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line, with the exception's."""
+        cause = record.exc_info[1] if record.exc_info else None
+        self.messages.append(f"{record.getMessage()}: {cause!r}")
+
+
+def try_input(target: Any, data: bytes) -> Finding | None:
+    """Let a target take bytes; give what is wrong with that."""
+    errors = _Errors()
+    logger = logging.getLogger("spark_kafka_sink")
+    logger.addHandler(errors)
+    started = time.perf_counter()
+    try:
+        target.take(data)
+    except Exception as error:  # noqa: BLE001 - any exception is what is looked for
+        return Finding(target.name, data, repr(error))
+    finally:
+        logger.removeHandler(errors)
+    if errors.messages:
+        return Finding(target.name, data, errors.messages[0])
+    if time.perf_counter() - started > _LONGEST_SECONDS:
+        return Finding(target.name, data, f"more than {_LONGEST_SECONDS} seconds")
+    return None
+
+
+@dataclass
+class FuzzReport:
+    """What came of a run."""
+
+    inputs: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    #: How much larger the process became after the first tenth of the run.
+    grown_bytes: int = 0
+
+    def __str__(self) -> str:
+        """Sum up in a line."""
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(self.inputs.items()))
+        grown = f"{self.grown_bytes / 2**20:.1f} MiB grown"
+        return f"{counts}; {grown}; {len(self.findings)} findings"
+
+
+def fuzz(*, seed: int, seconds: float, most_inputs: int | None = None) -> FuzzReport:
+    """Fuzz all targets in turn for so long, or with so many inputs; stops at ten findings."""
+    random_ = random.Random(seed)
+    targets = [make() for make in TARGETS.values()]
+    report = FuzzReport(inputs=dict.fromkeys(TARGETS, 0))
+    started = time.monotonic()
+    warm = None
+    total = 0
+    while time.monotonic() - started < seconds and len(report.findings) < 10:
+        for target in targets:
+            finding = try_input(target, target.make(random_))
+            report.inputs[target.name] += 1
+            total += 1
+            if finding is not None:
+                report.findings.append(finding)
+        if warm is None and time.monotonic() - started > seconds / 10:
+            warm = resident_bytes()
+        if most_inputs is not None and total >= most_inputs:
+            break
+    report.grown_bytes = 0 if warm is None else resident_bytes() - warm
+    return report
+
+
+def resident_bytes() -> int:
+    """Give this process's resident memory."""
+    with open("/proc/self/statm") as statm:  # noqa: PTH123 - no file of a file system
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def keep(finding: Finding, directory: Path) -> Path:
+    """Keep a finding's bytes where the tests try them again."""
+    directory.mkdir(exist_ok=True)
+    path = directory / finding.name
+    path.write_text(f"{finding.data.hex()}\n")
+    return path
+
+
+def read_kept(path: Path) -> tuple[Any, bytes]:
+    """Give the target and the bytes of a finding that was kept."""
+    return TARGETS[path.name.partition("-")[0]](), bytes.fromhex(path.read_text())

@@ -1,0 +1,77 @@
+"""The embedded broker in the place of a real Kafka: for scenarios that are shared by both."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker import DevBroker, Listener
+from tests.support.faults.fault_proxy import FaultProxy
+from tests.support.kafka.proxied_kafka import ProxiedKafka
+from tests.support.kafka.real_kafka import KafkaCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROXIED = "PROXIED"
+#: No process is asked here that could be busy starting, collecting garbage or writing to disk.
+_REQUEST_TIMEOUT_MS = 500
+
+
+@dataclass(slots=True)
+class DevNode:
+    """One broker of a cluster, as `real_kafka.Broker` as far as the scenarios need it."""
+
+    cluster: DevBroker
+    node_id: int
+    is_running: bool = True
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return self.cluster.addresses[self.node_id]
+
+    def start(self) -> None:
+        """Start it again."""
+        self.cluster.start(self.node_id)
+        self.is_running = True
+
+    def stop(self) -> None:
+        """Stop it; its records are kept."""
+        self.cluster.stop(self.node_id)
+        self.is_running = False
+
+
+@dataclass(slots=True)
+class DevNodes:
+    """The brokers of a cluster."""
+
+    cluster: DevBroker
+
+    @property
+    def nodes(self) -> list[DevNode]:
+        """All of them, by ascending id."""
+        return [DevNode(self.cluster, node_id) for node_id in self.cluster.addresses]
+
+    def close(self) -> None:
+        """End them."""
+        self.cluster.stop()
+
+
+@contextmanager
+def start_proxied_dev_kafka(*, transaction_version: int = 2) -> Iterator[ProxiedKafka]:
+    """Start one embedded broker with a fault proxy before it."""
+    with FaultProxy() as proxy:
+        host, _, port = proxy.address.rpartition(":")
+        listeners = [
+            Listener(),
+            Listener(name=_PROXIED, advertised_host=host, advertised_port=int(port)),
+        ]
+        broker = DevBroker(
+            listeners=listeners, auto_create_topics=False, transaction_version=transaction_version
+        )
+        broker.start()
+        with KafkaCluster("devbroker", broker.bootstrap_servers, DevNodes(broker)) as cluster:
+            proxy.connect_to(broker.address(_PROXIED))
+            yield ProxiedKafka(cluster, [proxy], request_timeout_ms=_REQUEST_TIMEOUT_MS)

@@ -1,0 +1,137 @@
+"""The files of an Apache Kafka release, from Maven's repositories, kept outside the tree.
+
+One directory per version: a class path with the jars of two versions fails in odd ways. It is
+filled under another name and renamed when whole, so an interrupted download is never taken for a
+release. One process downloads at a time: Maven's own repository is not made for several. The cache
+lies in $XDG_CACHE_HOME/spark-kafka-sink/kafka, by default below ~/.cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KAFKA_4 = "4.3.1"
+KAFKA_3 = "3.9.1"
+
+_DOWNLOAD_SECONDS = 900
+_COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+# Kafka 4 brings no slf4j binding of its own; without one a broker that fails says nothing.
+_LOGGING = {"4": "org.slf4j:slf4j-simple:1.7.36"}
+
+
+@cache
+def kafka_jars(version: str) -> Path:
+    """Give the directory that holds all jars of an Apache Kafka version.
+
+    Raises KafkaUnavailableError where they are neither cached nor to be had from Maven.
+    """
+    directory = cache_directory() / version
+    if not directory.is_dir():
+        artifacts = [
+            f"org.apache.kafka:kafka_2.13:{version}",
+            f"org.apache.kafka:kafka-tools:{version}",
+        ]
+        logging = _LOGGING.get(version.partition(".")[0])
+        copy_with_maven([*artifacts, logging] if logging else artifacts, directory)
+    return directory
+
+
+def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = False) -> None:
+    """Copy artifacts (`group:artifact:version`) and all they need at run time to a new directory.
+
+    `alone`: nothing but the artifacts. Raises KafkaUnavailableError where Maven is missing or
+    fails.
+    """
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailableError("Maven (mvn) is not installed")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(directory.parent):
+        # Another process may have had the same wish, and the lock before us.
+        if not directory.is_dir():
+            _copy(artifacts, directory, alone=alone)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Shut out other processes; the lock ends with its process, however that ends."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{directory.name}.partial-", dir=directory.parent
+    ) as partial:
+        jars = Path(partial, "jars")
+        Path(partial, "pom.xml").write_text(_pom(artifacts, alone=alone))
+        command = ["mvn", "-B", "-q", "-f", f"{partial}/pom.xml", _COPY_DEPENDENCIES]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        try:
+            # Nothing is asked of Maven: a prompt would wait for ever.
+            done = subprocess.run(  # noqa: S603  # our own command
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_DOWNLOAD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KafkaUnavailableError(
+                f"Maven did not finish within {_DOWNLOAD_SECONDS} s"
+            ) from error
+        if done.returncode != 0:
+            raise KafkaUnavailableError(
+                f"Maven could not fetch {', '.join(artifacts)}:\n{done.stdout[-2000:]}{done.stderr}"
+            )
+        jars.rename(directory)
+
+
+def java_command() -> str:
+    """Give the `java` to run: JAVA_HOME's, or the PATH's.
+
+    Raises KafkaUnavailableError where there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = shutil.which(f"{home}/bin/java" if home else "java")
+    if command is None:
+        raise KafkaUnavailableError("Java 17 or newer is neither in JAVA_HOME nor on the PATH")
+    return command
+
+
+def cache_directory() -> Path:
+    """Give the directory that holds what was fetched, one directory for each thing."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "spark-kafka-sink", "kafka")
+
+
+def _pom(artifacts: list[str], *, alone: bool) -> str:
+    every = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    excluded = f"<exclusions>{every}</exclusions>" if alone else ""
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}"
+        "</dependency>".format(*artifact.split(":"), excluded)
+        for artifact in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>local</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )

@@ -1,0 +1,60 @@
+"""Rights on resources of a broker that heeds ACLs, taken away and given back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from tests.support.kafka.real_kafka import KafkaCluster
+
+ANYBODY = "User:ANONYMOUS"
+_SECONDS = 30
+
+
+class Rights:
+    """What anybody may do with resources that have an owner."""
+
+    def __init__(self, kafka: KafkaCluster) -> None:
+        self._admin = kafka.admin
+        self._made: list[AclBinding] = []
+
+    def only(
+        self, kind: ResourceType, name: str, *allowed: AclOperation, prefixed: bool = False
+    ) -> None:
+        """Take all from anybody but `allowed`."""
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        users = [("User:owner", AclOperation.ALL), *((ANYBODY, operation) for operation in allowed)]
+        made = [
+            AclBinding(kind, name, pattern, user, "*", operation, AclPermissionType.ALLOW)
+            for user, operation in users
+        ]
+        for future in self._admin.create_acls(made).values():
+            future.result(_SECONDS)
+        self._made += made
+
+    def give_back(self) -> None:
+        """Let everybody do everything again."""
+        filters = {
+            AclBindingFilter(
+                made.restype,
+                made.name,
+                made.resource_pattern_type,
+                None,
+                None,
+                AclOperation.ANY,
+                AclPermissionType.ANY,
+            )
+            for made in self._made
+        }
+        if filters:
+            for future in self._admin.delete_acls(list(filters)).values():
+                future.result(_SECONDS)

@@ -1,0 +1,48 @@
+"""Moves the leadership of partitions, by clients that are not ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.support.kafka.readers import reassign
+from tests.support.kafka.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.kafka.real_kafka import Broker, KafkaCluster
+
+_SECONDS = 60
+
+
+def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:
+    """Ask one broker, whatever the others do, which one leads a partition."""
+    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    return int(
+        admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions[partition].leader
+    )
+
+
+def move_leaders(cluster: KafkaCluster, topic: str) -> None:
+    """Let every partition be led by the next of its replicas, as a reassignment tool does.
+
+    The order of the replicas is changed, and an election of the preferred leaders asked for.
+    """
+    partitions = cluster.admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+    replicas = {
+        index: [*partition.replicas[1:], partition.replicas[0]]
+        for index, partition in partitions.items()
+    }
+    reassign(cluster.bootstrap_servers, topic, replicas)
+
+    def elected() -> bool:
+        # It fails for as long as the new order has not come to be, and where nothing is to do.
+        cluster.admin.elect_leaders(
+            ElectionType.PREFERRED, [TopicPartition(topic, index) for index in replicas]
+        ).result()
+        metadata = cluster.admin.list_topics(topic, timeout=_SECONDS).topics[topic]
+        leaders = {index: partition.leader for index, partition in metadata.partitions.items()}
+        return leaders == {index: order[0] for index, order in replicas.items()}
+
+    wait_until(elected, seconds=_SECONDS, what=f"the new leaders of {topic}")

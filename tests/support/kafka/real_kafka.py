@@ -1,0 +1,360 @@
+"""A real Apache Kafka for the tests, by the first way that works.
+
+1. `KAFKA_BOOTSTRAP_SERVERS`: a cluster that is there already. Only for tests that neither stop its
+   brokers nor depend on its settings.
+2. Docker, through testcontainers, where a daemon answers quickly.
+3. Java processes from the jars that Maven fetches.
+
+A way that fails hands on to the next; when none works, KafkaUnavailableError tells why for each.
+Topics are made, and leaders looked up, with confluent-kafka: a client that is not ours.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+import uuid
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from tests.support.kafka.kafka_docker import DockerNodes
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_process import ProcessNodes
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+_READY_SECONDS = 120
+_ADMIN_SECONDS = 60
+_POLL_SECONDS = 0.1
+#: What a given cluster's version is called in a test's name.
+GIVEN = "given"
+_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+class Broker(Protocol):
+    """A node of a cluster that the tests started."""
+
+    node_id: int
+    address: str
+    #: Where a proxy reaches it, if it was started to have one before it.
+    proxied_address: str | None
+    #: Where clients reach its secured listeners, by their names.
+    secured_addresses: Mapping[str, str]
+
+    @property
+    def process_id(self) -> int | None:
+        """Its process, where that is a child of ours and runs."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+
+    def start(self) -> None:
+        """Start it, or start it again; it answers somewhat later."""
+
+    def stop(self) -> None:
+        """Shut it down in an orderly way."""
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+
+    def freeze(self) -> None:
+        """Let it do nothing more, with its connections open, until it is thawed."""
+
+    def thaw(self) -> None:
+        """Let it go on after a freeze."""
+
+    def log_tail(self) -> str:
+        """Give the last lines of its log."""
+
+
+class Nodes(Protocol):
+    """The nodes of a cluster, of whatever kind."""
+
+    @property
+    def nodes(self) -> Sequence[Broker]:
+        """All of them, by ascending id."""
+
+    def close(self) -> None:
+        """End them and remove what they stored."""
+
+
+class KafkaCluster:
+    """A cluster that answers, of one node or more.
+
+    `brokers` is empty where the cluster was given by its address. A context manager: leaving it
+    ends the brokers.
+    """
+
+    def __init__(self, version: str, bootstrap_servers: str, nodes: Nodes | None = None) -> None:
+        """Take nodes that are started, and wait until they serve as one cluster."""
+        self.version = version
+        self.bootstrap_servers = bootstrap_servers
+        self._nodes = nodes
+        self.brokers: Sequence[Broker] = nodes.nodes if nodes else ()
+        #: librdkafka reports every refused connection of a broker that is still starting.
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def __enter__(self) -> Self:
+        """Give the cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the brokers."""
+        self.close()
+
+    def close(self) -> None:
+        """End the brokers that were started for this cluster and remove what they stored."""
+        if self._nodes is not None:
+            self._nodes.close()
+
+    def broker(self, node_id: int) -> Broker:
+        """Give the broker of an id."""
+        return next(broker for broker in self.brokers if broker.node_id == node_id)
+
+    def wait_until_ready(self) -> None:
+        """Wait until every broker answers and is in every broker's picture of the cluster.
+
+        Raises KafkaUnavailableError, with the log's end, when one dies or time runs out.
+        """
+        deadline = time.monotonic() + _READY_SECONDS
+        for broker in self.brokers:
+            while not answers(broker.address):
+                if not broker.is_running:
+                    raise KafkaUnavailableError(f"a broker ended:\n{broker.log_tail()}")
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailableError(
+                        f"a broker was not ready in {_READY_SECONDS} s:\n{broker.log_tail()}"
+                    )
+                time.sleep(_POLL_SECONDS)
+        expected = {broker.node_id for broker in self.brokers}
+        wait_until(
+            lambda: expected <= self._known_brokers(),
+            seconds=_READY_SECONDS,
+            what=f"brokers {sorted(expected)} to know each other",
+        )
+
+    def create_topic(
+        self,
+        partitions: int = 1,
+        *,
+        name: str | None = None,
+        replication_factor: int | None = None,
+        config: dict[str, str] | None = None,
+        wait: bool = True,
+    ) -> str:
+        """Create a topic, under a new name if none is given, and wait until its leaders serve it.
+
+        By default each partition is on up to three brokers. Without `wait` a broker may for some
+        moments say that it leads a partition and still refuse to write to it.
+        """
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication_factor or max(1, min(3, len(self.brokers))),
+            config=config or {},
+        )
+        self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)[name].result()
+        if wait:
+            self._wait_until_served(name, partitions)
+        return name
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Grow a topic to so many partitions, and wait until every leader knows that it is one."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        self._wait_until_served(topic, partitions)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; those that do not exist are no error."""
+        names = list(names)
+        if names:
+            for deleted in self.admin.delete_topics(names).values():
+                with suppress(KafkaException):
+                    deleted.result()
+
+    def partition_count(self, topic: str) -> int:
+        """Give the number of partitions of a topic, 0 where it does not exist."""
+        return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Give each partition's high watermark."""
+        count = self.partition_count(topic)
+        asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
+        answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+    def leader(self, topic: str, partition: int = 0) -> Broker:
+        """Give the broker that leads a partition now."""
+        return self.broker(self._leaders(topic)[partition])
+
+    def wait_until_in_sync(self, topic: str) -> None:
+        """Wait until every broker, asked by itself, says the same of a topic: all replicas are up.
+
+        A leader that was away for a while does not know at once that it leads no more.
+        """
+        wait_until(
+            lambda: self._is_in_sync(topic),
+            seconds=_READY_SECONDS,
+            what=f"replicas of {topic} to catch up",
+        )
+
+    def _is_in_sync(self, topic: str) -> bool:
+        pictures: list[dict[int, tuple[int, bool]]] = []
+        for admin in self._admins():
+            try:
+                described = admin.list_topics(topic, timeout=5).topics[topic]
+            except KafkaException:
+                return False
+            pictures.append(
+                {
+                    index: (partition.leader, sorted(partition.isrs) == sorted(partition.replicas))
+                    for index, partition in described.partitions.items()
+                }
+            )
+        partitions = pictures[0].values()
+        return (
+            all(picture == pictures[0] for picture in pictures)
+            and len(partitions) > 0
+            and all(in_sync for _, in_sync in partitions)
+        )
+
+    def _admins(self) -> Iterator[AdminClient]:
+        """Give a client for each broker that asks no other one first."""
+        for address in self.bootstrap_servers.split(","):
+            yield AdminClient({"bootstrap.servers": address, "log_level": 0})
+
+    def _known_brokers(self) -> set[int]:
+        """Give the brokers that every one of them, asked by itself, knows."""
+        known: list[set[int]] = []
+        for admin in self._admins():
+            try:
+                known.append(set(admin.list_topics(timeout=5).brokers))
+            except KafkaException:
+                return set()
+        return set.intersection(*known)
+
+    def _wait_until_served(self, topic: str, partitions: int) -> None:
+        wait_until(
+            lambda: self._serves(topic, partitions),
+            seconds=_ADMIN_SECONDS,
+            what=f"leaders of {topic}",
+        )
+
+    def _serves(self, topic: str, partitions: int) -> bool:
+        # Asked first: it also corrects the client's memory that there is no such topic.
+        if len(self._leaders(topic)) < partitions:
+            return False
+        asked = {TopicPartition(topic, i): OffsetSpec.earliest() for i in range(partitions)}
+        try:
+            for offset in self.admin.list_offsets(asked, request_timeout=5).values():
+                offset.result()
+        except KafkaException:
+            return False
+        return True
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        metadata = self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic]
+        return {i: p.leader for i, p in metadata.partitions.items() if p.leader >= 0}
+
+
+def start_kafka(
+    version: str,
+    *,
+    nodes: int = 1,
+    overrides: dict[str, str] | None = None,
+    java_options: Sequence[str] = ("-Xmx512m",),
+    proxies: Sequence[str] = (),
+    secured: Mapping[str, str] = MappingProxyType({}),
+    ways: Sequence[Callable[..., Nodes]] = (DockerNodes, ProcessNodes),
+) -> KafkaCluster:
+    """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
+
+    `overrides` are server properties on top of the tests' own. `proxies` are addresses, one for
+    each node, that a broker tells those who came to it by its `proxied_address`. `secured` are the
+    protocols of further listeners, by name; see `secured_addresses`. `ways` leaves out Docker where
+    a broker needs files of this machine. Raises KafkaUnavailableError.
+    """
+    reasons = []
+    for way in ways:
+        started: Nodes | None = None
+        try:
+            started = way(
+                version,
+                nodes,
+                overrides=overrides or {},
+                java_options=list(java_options),
+                proxies=proxies,
+                secured=secured,
+            )
+            for node in started.nodes:
+                node.start()
+            addresses = ",".join(node.address for node in started.nodes)
+            cluster = KafkaCluster(version, addresses, started)
+            cluster.wait_until_ready()
+        except BaseException as error:
+            if started is not None:
+                started.close()
+            if not isinstance(error, KafkaUnavailableError):
+                raise
+            reasons.append(str(error))
+        else:
+            return cluster
+    raise KafkaUnavailableError(f"no Apache Kafka {version}: " + "; ".join(reasons))
+
+
+def tested_versions() -> list[str]:
+    """Name the versions that tests run on: each supported one, or what was given."""
+    return [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
+
+
+def given_kafka() -> KafkaCluster | None:
+    """Give the cluster that KAFKA_BOOTSTRAP_SERVERS names, if it does.
+
+    Raises KafkaUnavailableError where nothing answers there.
+    """
+    servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    if not servers:
+        return None
+    cluster = KafkaCluster(GIVEN, servers)
+    try:
+        cluster.admin.list_topics(timeout=_ADMIN_SECONDS)
+    except KafkaException as error:
+        raise KafkaUnavailableError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
+    return cluster
+
+
+def answers(address: str) -> bool:
+    """Ask an address for ApiVersions (v0) and tell whether a broker answers without error."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as connection:
+            connection.sendall(_API_VERSIONS_V0)
+            with connection.makefile("rb") as reader:
+                answer = reader.read(10)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[2] == 0
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Poll until a condition holds; raises TimeoutError saying what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s in vain for {what}")
+        time.sleep(_POLL_SECONDS)

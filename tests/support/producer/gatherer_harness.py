@@ -1,0 +1,179 @@
+"""A gatherer with real batches and real memory, but no thread, no broker, and a given time."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
+from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
+from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
+from spark_kafka_sink.producer.records.partitioner import NodeLatencies, resolve_partitioner
+from spark_kafka_sink.producer.records.record_futures import FutureOfFullRecord
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.record.decode import Record, decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.gathering.batch_builder import BufferListener
+    from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
+
+NOW_MS = 1_700_000_000_000
+
+
+class GathererHarness:
+    """`now` is the time in seconds; closed batches are in `batches`, what broke off in `broken`."""
+
+    def __init__(
+        self,
+        *,
+        partitions: int = 1,
+        lingers: bool = True,
+        listener: BufferListener | None = None,
+        **settings: object,
+    ) -> None:
+        """Take settings by Kafka's names; each topic has so many partitions."""
+        self.config = config = ProducerConfig.from_mapping(
+            {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
+        )
+        self.now = 0.0
+        self.partitions = partitions
+        self.batches: list[ProducerBatch] = []
+        self.broken: list[Exception] = []
+        #: The errors of records that got into no batch, and how many each one struck.
+        self.refused: list[tuple[Exception, int]] = []
+        #: How often the network thread was asked to look.
+        self.wakeups = 0
+        self.pool = BufferPool(config.buffer_memory)
+        #: Whether a partition has no closed batch that waits.
+        self.is_queue_empty: Callable[[TopicPartition], bool] = lambda _: True
+        self.compressor = Compressor(CompressionType.from_name(config.compression_type))
+        #: What becomes of a closed batch.
+        self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
+        open_batches = OpenBatches()
+        self.builder = BatchBuilder(
+            config,
+            open_batches=open_batches,
+            placement=RowPlacement(
+                config,
+                open_batches,
+                partitioner=resolve_partitioner(config.partitioner_class),
+                cluster=self,
+                latencies=NodeLatencies(0),
+                rng=random.Random(1),
+            ),
+            pool=self.pool,
+            compression=BatchCompression(self.compressor, lambda topic: config.batch_size),
+            batch_size_of=lambda topic: config.batch_size,
+            enqueue=self._enqueue,
+            clock=lambda: self.now,
+            lingers=lingers,
+            must_not_compress=lambda: False,
+            is_queue_empty=self._is_queue_empty,
+            listener=listener,
+        )
+        self.gatherer = RecordGatherer(
+            builder=self.builder,
+            open_batches=open_batches,
+            count_partitions=lambda topic: self.partitions,
+            wakeup=self._wakeup,
+            on_broken_off=self.broken.append,
+            wall_clock_ms=lambda: NOW_MS,
+            clock=lambda: self.now,
+            linger=config.linger_ms / 1000 if lingers else None,
+            max_block=config.max_block_ms / 1000,
+            on_refused=lambda error, records: self.refused.append((error, records)),
+        )
+
+    def _wakeup(self) -> None:
+        self.wakeups += 1
+
+    def _enqueue(self, batch: ProducerBatch) -> None:
+        self.enqueue(batch)
+
+    def _is_queue_empty(self, topic_partition: TopicPartition) -> bool:
+        return self.is_queue_empty(topic_partition)
+
+    # --- what the producer is to its futures
+
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
+        """See `record_futures.Gathering`."""
+        self.gatherer.write_staged(give_up_at, unless)
+
+    def monotonic(self) -> float:
+        """Tell the real time: whoever waits in a test really waits."""
+        return time.monotonic()
+
+    def check_may_wait(self) -> None:
+        """See `record_futures.Gathering`."""
+
+    # --- what the cluster is to the placement
+
+    def leaders(self, topic: str) -> list[int]:
+        """See `row_placement.ClusterView`."""
+        return [0] * self.partitions
+
+    def queue_sizes(self, topic: str) -> dict[int, int]:
+        """See `row_placement.ClusterView`."""
+        return {}
+
+    # --- what a test does
+
+    def stage(
+        self,
+        value: bytes | None,
+        *,
+        topic: str = "t",
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        callback: Callable[[FutureRecordMetadata], object] | None = None,
+    ) -> FutureRecordMetadata:
+        """Stage a record, as a send does."""
+        future = FutureOfFullRecord()
+        future.producer = self
+        future.headers, future.partition, future.timestamp = headers, partition, timestamp
+        future.callback = callback
+        future.chunk = future.error = None
+        self.gatherer.staged.append(future, topic, key, value)
+        self.gatherer.note_staged()
+        return future
+
+    def gather(
+        self, is_drainable: Callable[[TopicPartition], bool] = lambda topic_partition: True
+    ) -> float:
+        """Look, as the network thread does, at the time that it is."""
+        return self.gatherer.gather(self.now, is_drainable)
+
+    def hold_memory(self) -> int:
+        """Take all the memory there is; gives how much, to be released again."""
+        size = self.pool.available_bytes
+        self.pool.reserve(size)
+        return size
+
+    def records(self) -> list[Record]:
+        """Decode what the closed batches hold, in their order."""
+        return [record for batch in self.batches for record in records_of(batch)]
+
+    def values(self) -> list[bytes | None]:
+        """Give the values in the closed batches, in their order."""
+        return [record.value for record in self.records()]
+
+
+def records_of(batch: ProducerBatch) -> list[Record]:
+    """Decode a closed batch."""
+    return list(decode_records(b"".join(bytes(part) for part in batch.buffers())))
+
+
+def acknowledge(batch: ProducerBatch, base_offset: int = 0) -> None:
+    """Resolve a batch as a broker's answer does."""
+    batch.result.complete(base_offset)

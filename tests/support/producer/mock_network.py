@@ -1,0 +1,140 @@
+"""A network in memory and a clock in hand, for tests of the Sender: nothing moves by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.protocol.registry import MESSAGES
+from tests.support.producer.producer_batches import NODES, snapshot
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import Node
+
+#: What a current broker speaks: all that we do.
+ALL_VERSIONS = {
+    request.api_key: (request.versions.min, request.versions.max) for request, _ in MESSAGES
+}
+
+#: Seconds without use after which a topic is forgotten.
+MAX_IDLE = 300.0
+
+
+@dataclass(eq=False)
+class SentRequest:
+    """A request that reached a broker, and the way to answer it."""
+
+    node: Node
+    request: Any
+    version: int
+    _future: asyncio.Future[Any] = field(repr=False)
+
+    def answer(self, response: object) -> None:
+        """Have the client get this answer as soon as the loop runs."""
+        self._future.set_result(response)
+
+    def fail(self, error: Exception) -> None:
+        """Have the client get no answer."""
+        self._future.set_exception(error)
+
+    def disconnect(self) -> None:
+        """Cut the connection before the answer."""
+        self.fail(NetworkError(f"{self.node}: the broker closed the connection"))
+
+
+class MockConnection:
+    """A connection that keeps what is sent."""
+
+    def __init__(self, network: MockNetwork, node: Node) -> None:
+        """Belong to a node of the network."""
+        self.node = node
+        self._network = network
+
+    @property
+    def api_versions(self) -> NodeApiVersions:
+        """What the network's brokers speak."""
+        return self._network.api_versions
+
+    def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
+        """Keep a request, once it has been encoded as it would be."""
+        highest = request.highest_version
+        if max_version is not None:
+            highest = min(highest, max_version)
+        version = self.api_versions.version_for(request.api_key, highest)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._network.sent.append(SentRequest(self.node, request, version, future))
+        return future
+
+    send_without_response = send
+
+    def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
+        """Return whether the node has stopped reading before this request was sent in full."""
+        return self.node.node_id in self._network.stalled and not outcome.done()
+
+    def close(self, reason: str) -> None:
+        """Fail all requests of the node that have no answer."""
+        for sent in self._network.sent:
+            if sent.node == self.node and not sent._future.done():
+                sent.fail(NetworkError(f"{self.node}: the connection was {reason}"))
+
+
+class MockNetwork:
+    """Stands in for NetworkClient; topic `t` has a partition for each of `leaders`."""
+
+    def __init__(self, leaders: dict[int, int | None]) -> None:
+        """Let every node be connected."""
+        self.metadata = Metadata(
+            refresh_backoff=ExponentialBackoff(0.1, 1.0), max_age=300.0, max_idle=MAX_IDLE
+        )
+        self.metadata.snapshot = snapshot(leaders)
+        self.api_versions = NodeApiVersions(ALL_VERSIONS, {"transaction.version": 2})
+        self.down: set[int] = set()
+        self.retry_at: dict[int, float] = {}
+        self.throttled: dict[int, float] = {}
+        self.sent: list[SentRequest] = []
+        self.last_error: Exception | None = None
+        self.refusal: Exception | None = None
+        self.is_updating_metadata = False
+        self.metadata_updates = 0
+        self.max_in_flight = 5
+        #: Nodes that have stopped reading.
+        self.stalled: set[int] = set()
+
+    def use_transaction_version(self, level: int) -> None:
+        """Have the cluster's finalized feature be at this level; 0: it has none."""
+        features = {"transaction.version": level} if level else {}
+        self.api_versions = NodeApiVersions(self.api_versions.versions, features)
+
+    def ready_connection(self, node: Node) -> MockConnection | None:
+        """Give a connection unless the node is down or has enough to do."""
+        in_flight = [s for s in self.sent if s.node == node and not s._future.done()]
+        limit = 1 if node.node_id in self.stalled else self.max_in_flight
+        if node.node_id in self.down or len(in_flight) >= limit:
+            return None
+        return MockConnection(self, node)
+
+    def ready_at(self, node: Node) -> float:
+        """When to ask again."""
+        return max(self.retry_at.get(node.node_id, 0.0), self.throttled_until(node))
+
+    def throttled_until(self, node: Node) -> float:
+        """Until when the node takes nothing."""
+        return self.throttled.get(node.node_id, 0.0)
+
+    async def least_loaded_connection(self, deadline: float) -> MockConnection:
+        """Give a connection to the first node that is up."""
+        for node_id, node in NODES.items():
+            if node_id not in self.down:
+                return MockConnection(self, node)
+        raise NetworkError(f"no broker answered by {deadline}")
+
+    async def update_metadata(self, deadline: float) -> None:
+        """Count the question."""
+        del deadline
+        self.metadata_updates += 1
+        self.metadata.failed(1e9)

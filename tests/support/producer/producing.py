@@ -1,0 +1,89 @@
+"""Writes Arrow batches to a cluster through the producer, as a Spark task does."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.record.arrow import record_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from tests.support.kafka.real_kafka import KafkaCluster
+
+
+T = TypeVar("T")
+#: How often `patiently` tries, at 0.1 to 0.2 s each.
+PATIENCE = 300
+
+
+class Bootstrap(Protocol):
+    """A cluster, reached directly or by way of proxies."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where to begin."""
+
+
+def producer_for(kafka: Bootstrap, **settings: object) -> KafkaProducer:
+    """Make a producer for a cluster; settings by Kafka's names."""
+    return KafkaProducer(
+        ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    )
+
+
+def append_all(
+    producer: KafkaProducer, batches: Iterable[pa.RecordBatch], *, topic: str | None
+) -> None:
+    """Append batches, numbering their rows through."""
+    first_row = 0
+    for batch in batches:
+        columns = record_columns(batch, topic=topic, first_row=first_row)
+        producer.append(columns, first_row=first_row)
+        first_row += batch.num_rows
+
+
+def produce(
+    kafka: KafkaCluster, batches: Iterable[pa.RecordBatch], *, topic: str | None, **settings: object
+) -> dict[TopicPartition, PartitionAcks]:
+    """Write batches with a producer of their own; give its acknowledgements once all are there."""
+    with producer_for(kafka, **settings) as producer:
+        append_all(producer, batches, topic=topic)
+        producer.flush()
+        return producer.acks()
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Repeat a call that gave up after max.block.ms, so that a busy machine fails no test.
+
+    Where no broker could be reached within that time, the error is a NetworkError.
+    """
+    for _ in range(PATIENCE):
+        try:
+            return call()
+        except (KafkaTimeoutError, NetworkError):
+            continue
+    return call()
+
+
+def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
+    """Repeat a call that gives up after max.block.ms until its error has a pattern; return that.
+
+    Where a busy machine did not get as far as the cause, the error names none, or another.
+    """
+    errors: list[str] = []
+    for _ in range(PATIENCE):
+        try:
+            call()
+        except (KafkaTimeoutError, NetworkError) as error:
+            if re.search(pattern, str(error)):
+                return error
+            errors.append(str(error))
+    raise AssertionError(f"no error matches {pattern!r}: {errors[-1:]}")

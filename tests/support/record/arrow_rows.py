@@ -1,0 +1,61 @@
+"""Arrow batches of rows to be read, and what a consumer would see of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_kafka_sink.record.arrow import record_columns
+from spark_kafka_sink.record.decode import Header, Record, decode_record_batch
+from tests.support.record.kernel_batches import write_records
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.record.columns import RecordColumns
+
+#: Types of keys and values that are read.
+STRINGS_AND_BINARIES = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary_view(),
+    pa.binary(3),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int32(), pa.large_binary()),
+]
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS = pa.list_(HEADER)
+#: When they are sent, for those without a timestamp.
+NOW_MS = 1_700_000_000_000
+#: Makers of lists of every layout, by name.
+LISTS = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "list_view": pa.list_view,
+    "large_list_view": pa.large_list_view,
+}
+
+
+def batch_of(**columns) -> pa.RecordBatch:
+    """Make a batch of lists or Arrow arrays; `value` is added if left out."""
+    rows = len(next(iter(columns.values()))) if columns else 1
+    return pa.record_batch({"value": pa.array([b"v"] * rows), **columns})
+
+
+def read(columns: RecordColumns) -> list[Record]:
+    """Give what a consumer would see of the rows, sent as of `NOW_MS`."""
+    if columns.num_rows == 0:
+        return []
+    return decode_record_batch(write_records(columns, now_ms=NOW_MS).batch()).records
+
+
+def read_batch(batch: pa.RecordBatch, **options) -> list[Record]:
+    """Give what a consumer would see of a batch that is written to topic `t`."""
+    return read(record_columns(batch, topic="t", **options))
+
+
+def expected_headers(rows) -> list[tuple[Header, ...]]:
+    """Give the headers of rows as records have them."""
+    return [tuple(Header(h["key"], h["value"]) for h in row or ()) for row in rows]

@@ -1,0 +1,55 @@
+"""A writer that sends row by row, and holds every future to its word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.record.numbered_rows import RowCheck, read_numbers
+from tests.support.record.text_rows import numbered_values
+from tests.support.soaking.steady_writer import SteadyWriter, check_runs
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
+
+_FUTURE_SECONDS = 300
+
+
+class SendWriter(SteadyWriter):
+    """Sends each row by `send`; half of them have a key."""
+
+    def __init__(self, *args: object, **settings: object) -> None:
+        """Make the producer; see `SteadyWriter`."""
+        self._sent: list[tuple[int, FutureRecordMetadata]] = []
+        super().__init__(*args, **settings)
+
+    def _append(self, first: int, count: int) -> None:
+        for number, value in enumerate(numbered_values(first, first + count).to_pylist(), first):
+            key = b"%d" % (number % 1000) if number % 2 else None
+            called = self._note_error if number % 3 else None
+            future = self._producer.send(self.topic, value, key=key, on_delivery=called)
+            self._sent.append((number, future))
+
+    def _note_error(self, _: object, error: Exception | None) -> None:
+        self.error = self.error or error
+
+    @property
+    def acknowledged(self) -> int:
+        """How many rows have a future that says that they are written."""
+        return sum(future.done() and future.exception(0) is None for _, future in self._sent)
+
+    def check(self, bootstrap_servers: str) -> RowCheck:
+        """Compare what is found with what was sent, and each place with what its future says.
+
+        Raises AssertionError where a future is not done, or names a place where the row is not.
+        """
+        partitions = read_numbers(bootstrap_servers, self.topic)
+        for number, future in self._sent:
+            if future.exception(_FUTURE_SECONDS) is not None:
+                continue
+            metadata = future.result(0)
+            # Nothing but these rows is in the topic: the nth of a partition has offset n.
+            if metadata.offset >= 0:
+                found = int(partitions[metadata.partition][metadata.offset])
+                if found != number:
+                    raise AssertionError(f"{metadata} is said of row {number}, and is row {found}")
+        return check_runs(partitions, self._rows)

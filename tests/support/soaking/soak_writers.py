@@ -1,0 +1,74 @@
+"""The writers of a soak: producers of different settings, each with a topic of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.soaking.send_writer import SendWriter
+from tests.support.soaking.steady_writer import SteadyWriter
+from tests.support.soaking.transactional_writer import TransactionalWriter
+
+if TYPE_CHECKING:
+    from tests.support.kafka.proxied_kafka import ProxiedKafka
+    from tests.support.soaking.steady_writer import Writer
+
+PARTITIONS = 6
+
+#: Small batches make many requests. A silent broker is given up after seconds; nothing that the
+#: plan holds lasts as long as a batch may take.
+_COMMON = {
+    "batch.size": 2048,
+    "request.timeout.ms": 3_000,
+    "delivery.timeout.ms": 120_000,
+    "max.block.ms": 120_000,
+    "metadata.max.age.ms": 5_000,
+    "socket.connection.setup.timeout.ms": 2_000,
+}
+_IN_FLIGHT = "max.in.flight.requests.per.connection"
+_SETTINGS: dict[str, dict[str, object]] = {
+    "bulk, uncompressed": {"compression.type": "none"},
+    "bulk, zstd, one in flight": {"compression.type": "zstd", _IN_FLIGHT: 1},
+    "bulk, little memory": {"compression.type": "lz4", "buffer.memory": 65_536},
+}
+
+
+def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
+    """Create their topics and make the writers, none of them started."""
+    writers: dict[str, Writer] = {
+        name: SteadyWriter(
+            kafka,
+            kafka.cluster.create_topic(PARTITIONS),
+            rows_per_second=1500,
+            most_rows=40,
+            seed=seed,
+            **{**_COMMON, **settings},
+        )
+        for name, settings in _SETTINGS.items()
+    }
+    writers["bulk, three threads"] = SteadyWriter(
+        kafka,
+        kafka.cluster.create_topic(PARTITIONS),
+        threads=3,
+        rows_per_second=3000,
+        most_rows=40,
+        seed=seed,
+        **_COMMON,
+    )
+    writers["row by row"] = SendWriter(
+        kafka,
+        kafka.cluster.create_topic(PARTITIONS),
+        threads=2,
+        rows_per_second=2000,
+        most_rows=40,
+        seed=seed,
+        **{**_COMMON, "linger.ms": 5},
+    )
+    writers["in transactions"] = TransactionalWriter(
+        kafka,
+        kafka.cluster.create_topic(PARTITIONS),
+        rows_per_second=1500,
+        most_rows=40,
+        seed=seed,
+        **{**_COMMON, "transactional.id": "soak"},
+    )
+    return writers

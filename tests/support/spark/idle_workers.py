@@ -1,0 +1,55 @@
+"""The Python workers of a Spark session, ended as Spark ends those that have been idle.
+
+After a minute without a task Spark has its Python daemon send them SIGKILL, and nothing sets that
+minute; whoever waits for it here does not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.kafka.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SECONDS = 60
+
+
+def end_idle_workers(spark: SparkSession) -> list[int]:
+    """End all Python workers of a local session in which nothing runs; give their process ids."""
+    java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    daemons = [child for child in _children(java) if b"pyspark.daemon" in _command(child)]
+    workers = [worker for daemon in daemons for worker in _children(daemon)]
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    # Spark takes a process that its parent has not waited for yet for one that lives.
+    wait_until(
+        lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers),
+        seconds=_SECONDS,
+        what="the end of idle workers",
+    )
+    return workers
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # pid (command) state ppid ...; a command may have any characters.
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(status.parent.name))
+    return found
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""

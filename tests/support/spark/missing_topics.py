@@ -1,0 +1,99 @@
+"""What becomes of writes to topics that do not exist, on a cluster that creates topics on request.
+
+The scenarios are shared: they run against the embedded broker and against Kafka.
+"""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_kafka_sink import KafkaSink
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
+from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUE = StructType([StructField("value", StringType())])
+#: Kafka's own limit of a check is max.block.ms, which a busy machine must not run into.
+SETTINGS = {"kafka.max.block.ms": "60000"}
+
+
+class MissingTopics:
+    """The scenarios, on one cluster; `create_topic` makes a topic of a given name."""
+
+    def __init__(self, bootstrap_servers: str, create_topic: Callable[[str], object]) -> None:
+        """Remember the cluster."""
+        self._servers = bootstrap_servers
+        self._create_topic = create_topic
+
+    def _options(self, **options: Any) -> dict[str, Any]:
+        return {"kafka.bootstrap.servers": self._servers, **SETTINGS, **options}
+
+    def _exists(self, topic: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        return topic in admin.list_topics(timeout=60).topics
+
+    def _write(self, *topics: str, **options: Any) -> int:
+        """Write rows as a task does whose rows name these topics."""
+        parsed = SinkOptions.from_mapping(self._options(**options))
+        batch = pa.RecordBatch.from_pydict({"value": len(topics) * [b"v"], "topic": list(topics)})
+        producers = ProducerOfTask(parsed.producer)
+        return write_rows([batch], producers=producers, topic=None, config=parsed.producer).rows
+
+    def a_mistyped_name_is_refused(self) -> None:
+        """Expect a check and a write to create no topic, and to name the one that was meant."""
+        topic = f"events-{uuid.uuid4().hex}"
+        self._create_topic(topic)
+        mistyped = topic[1:]
+        options = self._options(topic=mistyped)
+        sink = KafkaSink(CaseInsensitiveDict(options))
+        for act in (
+            lambda: KafkaSink.check(SimpleNamespace(schema=VALUE), options),
+            lambda: sink.writer(VALUE, overwrite=False),
+        ):
+            with pytest.raises(BrokerError) as caught:
+                act()
+            message = str(caught.value)
+            assert f"topic {mistyped!r} does not exist in the cluster at {self._servers}" in message
+            assert repr(topic) in message
+            assert "set autoCreateTopics=true" in message
+        assert not self._exists(mistyped)
+
+    def a_check_creates_nothing(self) -> None:
+        """Expect a check to pass where a write would create the topic, and to leave that to it."""
+        topic = f"new-{uuid.uuid4().hex}"
+        options = self._options(topic=topic, autoCreateTopics="true")
+        checked = KafkaSink.check(SimpleNamespace(schema=VALUE), options)
+        assert checked.partitions is None
+        assert not self._exists(topic)
+        KafkaSink(CaseInsensitiveDict(options)).writer(VALUE, overwrite=False)
+        assert self._exists(topic)
+
+    def a_mistyped_name_in_a_row_is_named_with_its_row(self) -> None:
+        """Expect the error to say which row it is, and which topic was meant."""
+        topic = f"events-{uuid.uuid4().hex}"
+        self._create_topic(topic)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            self._write(topic, topic, topic[1:], topic[1:], **{"kafka.max.block.ms": "1500"})
+        message = str(caught.value)
+        assert message.startswith(f"row 2, topic {topic[1:]!r}: ")
+        assert message.endswith(f"; similar names: {topic!r}")
+
+    def a_topic_of_a_row_is_created_only_where_it_may_be(self) -> None:
+        """Expect a task to follow the same option for the topics of the topic column."""
+        topic = f"column-{uuid.uuid4().hex}"
+        with pytest.raises(KafkaTimeoutError, match="autoCreateTopics=true lets the brokers"):
+            self._write(topic, **{"kafka.max.block.ms": "1500"})
+        assert not self._exists(topic)
+        assert 1 == self._write(topic, autoCreateTopics="true")
+        assert self._exists(topic)

@@ -1,0 +1,114 @@
+"""Consumer groups that a stream tells how far it has read, seen by a client that is not ours."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from spark_kafka_sink.spark.data_source import KafkaSink
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.spark.micro_batches import SCHEMA, arrow_of, task_context, travel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SECONDS = 60
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1760000000000,"conf":{}}'
+
+
+def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, int], int]:
+    """Give a group's offsets, by topic and partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group_id, "log_level": 0}
+    )
+    try:
+        topics = consumer.list_topics(timeout=_SECONDS).topics.values()
+        asked = [
+            TopicPartition(topic.topic, partition)
+            for topic in topics
+            for partition in topic.partitions
+        ]
+        told = consumer.committed(asked, timeout=_SECONDS)
+    finally:
+        consumer.close()
+    return {(place.topic, place.partition): place.offset for place in told if place.offset >= 0}
+
+
+@contextmanager
+def joined_consumer(
+    bootstrap_servers: str, group_id: str, topic: str, **settings: str
+) -> Iterator[None]:
+    """Have a member in the group, which reads the topic and commits nothing; in the end it is out.
+
+    `settings` by their names with underscores for dots.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+
+        def is_in() -> bool:
+            consumer.poll(0.1)
+            return len(consumer.assignment()) > 0
+
+        wait_until(is_in, seconds=_SECONDS, what=f"a member of group {group_id}")
+        yield
+    finally:
+        consumer.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def is_empty() -> bool:
+        described = admin.describe_consumer_groups([group_id], request_timeout=_SECONDS)
+        return len(described[group_id].result().members) == 0
+
+    wait_until(is_empty, seconds=_SECONDS, what=f"the member of group {group_id} to be out")
+
+
+class SourceStream:
+    """A stream from Kafka, of which only what it leaves in its checkpoint is there."""
+
+    def __init__(
+        self, bootstrap_servers: str, checkpoint: Path, group_id: str, **options: Any
+    ) -> None:
+        """Begin as Spark does: with a directory for offsets."""
+        self._offsets = checkpoint / "offsets"
+        self._offsets.mkdir(parents=True)
+        self._options = {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "kafka.retry.backoff.ms": "5",
+            "checkpointLocation": str(checkpoint),
+            "sourceConsumerGroup": group_id,
+            **options,
+        }
+
+    def note(self, batch_id: int, *sources: str) -> None:
+        """Write the offsets of a micro-batch, a line for each source."""
+        text = "\n".join(["v1", METADATA, *sources])
+        (self._offsets / str(batch_id)).write_text(text)
+
+    def writer(self) -> Any:
+        """Make a writer, as Spark does before each step."""
+        return KafkaSink(CaseInsensitiveDict(self._options)).streamWriter(SCHEMA, overwrite=False)
+
+    def run(self, batch_id: int, *values: str) -> None:
+        """Run a micro-batch of one task."""
+        planned = travel(self.writer())
+        properties = {
+            "sql.streaming.queryId": "query-1",
+            "streaming.sql.batchId": str(batch_id),
+        }
+        with task_context(0, properties):
+            message = travel(planned.write(arrow_of(values)))
+        self.writer().commit([message], batch_id)

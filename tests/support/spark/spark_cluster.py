@@ -1,0 +1,129 @@
+"""A Spark cluster on this machine: a master, and workers on loopback addresses of their own.
+
+Spark runs no speculative copy of a task on the host that the task is on, and none at all in local
+mode: so the workers are hosts of their own by their names, 127.0.0.2 and on. Each gives an
+application one executor, a JVM that can be lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyspark
+
+from tests.support.exactly_once.kill_plan import VARIABLE
+from tests.support.kafka.kafka_process import free_ports
+from tests.support.kafka.process_leash import ProcessLeash
+from tests.support.kafka.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[3]
+_READY_SECONDS = 120
+_WORKERS = 2
+_DEPLOY = "org.apache.spark.deploy"
+
+
+class SparkCluster:
+    """See the module. A context manager: leaving it ends all of its processes."""
+
+    def __init__(self) -> None:
+        """Start it; applications may come at once, and wait for its workers."""
+        [port] = free_ports(1)
+        self.master = f"spark://127.0.0.1:{port}"
+        self._directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._leash = ProcessLeash()
+        try:
+            self._start(
+                "master",
+                f"{_DEPLOY}.master.Master",
+                *("--host", "127.0.0.1", "--port", str(port)),
+            )
+            for number in range(_WORKERS):
+                self._start(
+                    f"worker-{number}",
+                    f"{_DEPLOY}.worker.Worker",
+                    *("--host", f"127.0.0.{2 + number}", "--cores", "1", "--memory", "1g"),
+                    *("--work-dir", str(self._directory / f"work-{number}"), self.master),
+                )
+            wait_until(self._has_workers, seconds=_READY_SECONDS, what="workers of Spark")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Give the cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it."""
+        self.close()
+
+    def settings(self, directory: Path) -> dict[str, str]:
+        """Give the settings of an application whose kill plan is in a directory."""
+        return {
+            "spark.master": self.master,
+            "spark.executor.memory": "512m",
+            f"spark.executorEnv.{VARIABLE}": str(directory / "kills"),
+            # No task before there are two hosts.
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_READY_SECONDS}s",
+        }
+
+    def close(self) -> None:
+        """End all processes and remove what they stored."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_READY_SECONDS)
+        self._leash.close()
+
+    def _start(self, name: str, *command: str) -> None:
+        home = Path(pyspark.__file__).parent
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # It would listen on a port of its own, for programs that nobody sends.
+            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+            # Executors have it from their worker, and Python from them.
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with (self._directory / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(  # noqa: S603 -- PySpark's own script
+                [str(home / "bin" / "spark-class"), *command, "--webui-port", "0"],
+                env=environment,
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        self._leash.hold(process.pid, self._directory)
+
+    def _has_workers(self) -> bool:
+        for process in self._processes:
+            assert process.poll() is None, self._output()
+        return self._output().count("Registering worker") == _WORKERS
+
+    def _output(self) -> str:
+        return "\n".join(
+            log.read_text(errors="replace") for log in sorted(self._directory.glob("*.log"))
+        )

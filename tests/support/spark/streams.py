@@ -1,0 +1,119 @@
+"""Streams with numbered rows: files as their source, one micro-batch for each."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from tests.support.kafka.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+#: The longest that a query may take to do what is waited for.
+PATIENCE_SECONDS = 120
+
+
+class NumberedFiles:
+    """A directory whose files hold the numbers from 0 on, one a line: a stream's source."""
+
+    def __init__(self, directory: Path) -> None:
+        """Begin with no file."""
+        self.directory = directory / "input"
+        self.directory.mkdir()
+        self.rows = 0
+        self._files = 0
+
+    def add(self, rows: int = 10, files: int = 1) -> None:
+        """Add files with so many rows each."""
+        for _ in range(files):
+            lines = "".join(f"{self.rows + row:010d}\n" for row in range(rows))
+            # Appears at once with all of its rows: names with a dot are not looked at.
+            hidden = self.directory / f".{self._files:06d}.txt"
+            hidden.write_text(lines)
+            hidden.rename(self.directory / f"{self._files:06d}.txt")
+            self.rows += rows
+            self._files += 1
+
+    @property
+    def numbers(self) -> list[str]:
+        """All rows, in order."""
+        return [f"{row:010d}" for row in range(self.rows)]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How a program reads them, one file in each micro-batch."""
+        return {"format": "text", "path": str(self.directory), "maxFilesPerTrigger": "1"}
+
+    def read(self, spark: SparkSession, partitions: int = 2) -> DataFrame:
+        """Read them as a stream with a column `value`, one file in each micro-batch."""
+        reader = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
+        return reader.text(str(self.directory)).repartition(partitions)
+
+
+class Checkpoint:
+    """A query's checkpoint, and what may happen to it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Name a directory that Spark is to make."""
+        self.path = directory / "checkpoint"
+
+    def forget_last_commit(self) -> int:
+        """Have Spark take the last micro-batch for unfinished; give its number.
+
+        As if the driver had died after the sink's commit, and before Spark's own.
+        """
+        last = max(self._numbers("commits"))
+        self._remove("commits", last)
+        return last
+
+    def roll_back(self, batches: int) -> None:
+        """Bring back the state of some batches ago."""
+        for _ in range(batches):
+            last = max(self._numbers("offsets"))
+            for kind in ("offsets", "commits", "sources/0"):
+                self._remove(kind, last)
+
+    def delete(self) -> None:
+        """Remove it as a whole."""
+        shutil.rmtree(self.path)
+
+    def _numbers(self, kind: str) -> list[int]:
+        return [int(file.name) for file in (self.path / kind).iterdir() if file.name.isdecimal()]
+
+    def _remove(self, kind: str, batch: int) -> None:
+        for name in (str(batch), f".{batch}.crc"):
+            (self.path / kind / name).unlink(missing_ok=True)
+
+
+def to_kafka(df: DataFrame, checkpoint: Checkpoint, **options: Any) -> DataStreamWriter:
+    """Make a stream's writer; `options` by their names."""
+    given = {"checkpointLocation": str(checkpoint.path), **options}
+    return df.writeStream.format("pykafka").options(**given)
+
+
+def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
+    """Have all that is there written, and wait for the end; raises what the query ends with."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        if not query.awaitTermination(PATIENCE_SECONDS):
+            raise TimeoutError(f"the query goes on for {PATIENCE_SECONDS} s: {query.status}")
+    finally:
+        query.stop()
+    return query
+
+
+def wait_for_batch(query: StreamingQuery, batch_id: int) -> None:
+    """Wait until a query has finished a micro-batch; raises what it ends with instead."""
+
+    def is_done() -> bool:
+        error = query.exception()
+        if error is not None:
+            raise error
+        progress = query.lastProgress
+        return progress is not None and progress["batchId"] >= batch_id
+
+    wait_until(is_done, seconds=PATIENCE_SECONDS, what=f"batch {batch_id}")

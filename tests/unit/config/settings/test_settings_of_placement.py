@@ -1,0 +1,66 @@
+"""The effect of settings on the choice of the sticky partition for keyless rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
+from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
+from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
+
+PARTITIONS = 3
+CHOICES = 300
+
+
+class _Cluster:
+    """A cluster with one node per partition, where many batches of partition 0 are queued."""
+
+    def leaders(self, topic):
+        return range(PARTITIONS)
+
+    def queue_sizes(self, topic):
+        return {0: 50, 1: 1}
+
+
+def _chosen(*, node_0_stuck_for=0.0, **settings):
+    """Choose the sticky partition repeatedly; return how often each partition was chosen."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **named})
+    latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
+    for node in range(PARTITIONS):
+        latencies.update(node, 0.0, can_drain=True)
+        latencies.update(node, node_0_stuck_for, can_drain=node != 0)
+    open_batches = OpenBatches()
+    placement = RowPlacement(
+        config,
+        open_batches,
+        partitioner=DEFAULT_KEY_RULE,
+        cluster=_Cluster(),
+        latencies=latencies,
+        rng=random.Random(7),
+    )
+    topic = open_batches.topic("t", PARTITIONS)
+    counts = Counter()
+    for _ in range(CHOICES):
+        sticky = open_batches.sticky[topic.index]
+        placement.move_sticky(sticky, "t", topic, batch_size=1_000)
+        counts[int(open_batches.sticky["slot"][topic.index]) - topic.first_slot] += 1
+    return counts
+
+
+def test_adaptive_partitioning_spares_long_queues():
+    """With adaptive partitioning, a partition with a long queue is chosen less often."""
+    assert _chosen(partitioner_adaptive_partitioning_enable=True)[0] < CHOICES / 10
+    assert _chosen(partitioner_adaptive_partitioning_enable=False)[0] > CHOICES / 5
+
+
+@pytest.mark.parametrize(("timeout", "is_chosen"), [(0, True), (900, False), (1_100, True)])
+def test_a_node_that_takes_nothing_for_too_long_gets_nothing(timeout, is_chosen):
+    """The partitions of a node that is stuck for longer than the timeout are not chosen."""
+    counts = _chosen(node_0_stuck_for=1.0, partitioner_availability_timeout_ms=timeout)
+    assert is_chosen == (counts[0] > 0)

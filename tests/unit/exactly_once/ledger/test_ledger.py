@@ -1,0 +1,348 @@
+"""The ledger: its topic, fencing, reading and appending."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+
+from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once import two_phase_commit
+from spark_kafka_sink.exactly_once.ledger import ledger_records
+from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger.errors import (
+    LedgerFencedError,
+    LedgerFormatError,
+    LedgerOutcomeUnknownError,
+)
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+    MAX_GENERATION,
+    Claim,
+    WriteRecord,
+    encode_claim,
+    encode_write,
+)
+from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, Worker, each_once
+
+
+def _ledger(here):
+    return Ledger(here.new_admin(), topic=here.ledger, prefix=here.prefix, clock=here.clock)
+
+
+def _claim(generation):
+    return LedgerChanges(claim=Claim(generation, 1, "me"))
+
+
+def test_the_topic_is_created_compacted_and_with_one_partition(here):
+    """Creating the ledger topic again leaves it compacted and with one partition."""
+    here.create_ledger()
+    configs = here.admin.topic_configs(here.ledger, timeout=TIMEOUT)
+    assert "compact" == configs["cleanup.policy"]
+    assert 1 == here.admin.partition_count(here.ledger, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
+    """A ledger topic with retention is refused, since decisions would be lost."""
+    here.site.delete_topic(here.ledger)
+    here.site.create_topic(here.ledger, cleanup_policy=policy)
+    with pytest.raises(ConfigError, match=r"set cleanup\.policy=compact"):
+        here.create_ledger()
+
+
+def test_a_topic_that_may_not_be_described_is_named(embedded):
+    """The error for a missing permission names the topic, so that an operator can grant it."""
+    embedded.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match=f"DescribeConfigs of topic '{embedded.ledger}'"):
+        embedded.create_ledger()
+
+
+def test_an_entry_is_read_by_the_next_writer(here):
+    """An appended claim is read by a writer that fences afterwards and by a read-only reader."""
+    first, second = _ledger(here), _ledger(here)
+    assert 0 == first.fence_and_read(here.budget()).generation
+    first.append(_claim(1), here.budget())
+    assert 1 == second.fence_and_read(here.budget()).generation
+    assert 1 == here.ledger_state().generation
+
+
+def test_a_writer_that_was_fenced_cannot_append(here):
+    """A fenced writer's appends are refused, since the new writer may have read the ledger."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError, match="another driver"):
+        first.append(_claim(1), here.budget())
+    second.append(_claim(2), here.budget())
+    with pytest.raises(LedgerFencedError):
+        first.append(_claim(3), here.budget())
+    assert 2 == here.ledger_state().generation
+
+
+def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
+    """The fenced error names the last claimant, or says that it is unknown and where to look."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    where = f"Look for .* transactionalIdPrefix '{here.prefix}', .* '{here.prefix}.ledger'"
+    with pytest.raises(LedgerFencedError, match=f"the ledger does not know who that is. {where}"):
+        first.append(_claim(1), here.budget())
+    claim = Claim(2, 1_700_000_000_000, "host-b, process 7")
+    second.append(LedgerChanges(claim=claim), here.budget())
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    named = r"last claimed by host-b, process 7 at 2023-11-14T22:13:20Z \(generation 2\)"
+    with pytest.raises(LedgerFencedError, match=f"{named}.*{where}"):
+        first.append(_claim(3), here.budget())
+
+
+def test_a_fenced_writer_says_that_a_claim_cannot_be_read(here):
+    """A fenced writer raises the fenced error even if the last claim is unreadable."""
+    first, second = _ledger(here), _ledger(here)
+    claim = encode_claim(here.prefix, Claim(1, 1, "me"))
+    here.forge((claim.key, b"\x01{}"))
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError) as fenced:
+        first.append(_claim(1), here.budget())
+    assert "another driver writes the ledger" in str(fenced.value)
+    assert "The last claim of the prefix cannot be read" in str(fenced.value)
+    assert "it must have the fields" in str(fenced.value)
+
+
+def test_a_writer_may_append_more_than_once(here):
+    """A writer can append repeatedly, each time with a new epoch, until it is fenced."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    for generation in (1, 2, 3):
+        first.append(_claim(generation), here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError):
+        first.append(_claim(4), here.budget())
+    assert 3 == here.ledger_state().generation
+
+
+def test_appending_needs_the_fence_first(here):
+    """An append without a preceding fence is refused, since nothing reliable was read."""
+    with pytest.raises(LedgerFencedError):
+        _ledger(here).append(_claim(1), here.budget())
+
+
+def test_a_writer_that_only_looks_fences_nobody(here):
+    """Reading without fencing, as an operator's listing does, does not stop a writer."""
+    first = _ledger(here)
+    first.fence_and_read(here.budget())
+    _ledger(here).read(here.budget())
+    first.append(_claim(1), here.budget())
+    assert 1 == here.ledger_state().generation
+
+
+@pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
+def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
+    """If EndTxn fails, the outcome is unknown until the ledger is read again."""
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(
+        ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
+    )
+    with pytest.raises(LedgerOutcomeUnknownError):
+        ledger.append(_claim(1), embedded.budget())
+    assert int(handled) == ledger.fence_and_read(embedded.budget()).generation
+
+
+def test_an_end_that_was_refused_is_unknown(embedded):
+    """A refused EndTxn leaves the outcome unknown: it may answer a retry of one that succeeded."""
+    ledger, rival = _ledger(embedded), _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
+    with pytest.raises(LedgerOutcomeUnknownError, match="PRODUCER_FENCED"):
+        ledger.append(_claim(1), embedded.budget())
+    assert 0 == rival.fence_and_read(embedded.budget()).generation
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE], ids=str
+)
+def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
+    """If another client ended the transaction, nothing was appended and the writer is fenced."""
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.PRODUCE, AnswerError(code), times=1)
+    with pytest.raises(LedgerFencedError):
+        ledger.append(_claim(1), embedded.budget())
+
+
+def test_a_missing_right_to_write_is_named(embedded):
+    """A missing write permission is raised as a broker error, not as fencing."""
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(
+        BrokerError, match=rf"Produce of '{embedded.prefix}\.ledger' to {embedded.ledger}-0"
+    ):
+        ledger.append(_claim(1), embedded.budget())
+
+
+def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
+    """If the ledger's records are deleted, the writer drops its state and reads from the start."""
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    ledger.append(_claim(1), embedded.budget())
+    place = TopicPartition(embedded.ledger, 0)
+    embedded.broker.call(lambda broker: broker.cluster.partition(place).log.delete_records(2))
+    assert 0 == ledger.fence_and_read(embedded.budget()).generation
+
+
+def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
+    """A recreated ledger, whose end is below what was read, is read from the start."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    ledger.append(_claim(1), here.budget())
+    ledger.read(here.budget())
+
+    here.recreate_ledger()
+    assert 0 == ledger.fence_and_read(here.budget()).generation
+
+
+def _produce_plainly(here, key, value):
+    """Write to the ledger topic with an ordinary producer, outside a transaction."""
+    settings = {"bootstrap.servers": here.site.bootstrap_servers, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(here.ledger, value, key, partition=0)
+    assert 0 == producer.flush(TIMEOUT)
+
+
+def _done(write_id, prefix, *winners, state=WriteState.DONE):
+    write = Write(0, 1, state, -1)
+    return encode_write(
+        prefix, write_id, WriteRecord(write=write, updated_at_ms=1, winners=winners)
+    )
+
+
+def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
+    """Records not written by a driver are logged with their offset and ignored."""
+    here.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
+    here.finish(0)
+    assert each_once(0) == here.visible()
+    assert [here.prefix] == list(read_all_prefixes(here.admin, here.ledger, here.budget()))
+    assert "3 records of ledger topic" in caplog.text
+    assert "the first at offset 0: with a key that is not a ledger entry's" in caplog.text
+
+
+def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
+    """A forged entry outside a transaction is ignored, so the job is still written."""
+    [(key, value)] = _done("job", here.prefix)
+    _produce_plainly(here, key, value)
+    assert here.driver().plan("job").must_write("job", 0)
+    assert "1 records of ledger topic" in caplog.text
+    assert "not written in a transaction" in caplog.text
+
+
+def test_a_transactional_batch_that_inflates_beyond_what_a_driver_writes_is_not_decoded(
+    here, caplog
+):
+    """A batch that decompresses beyond the size of a driver's entries is not decoded."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": here.site.bootstrap_servers,
+            "transactional.id": f"stranger of {here.prefix}",
+            "compression.type": "gzip",
+            "message.max.bytes": 10_000_000,
+        }
+    )
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.produce(here.ledger, bytes(4_000_000), b"user-7", partition=0)
+    producer.commit_transaction(TIMEOUT)
+    here.finish(0)
+    assert each_once(0) == here.visible()
+    assert "the first at offset 0: in a batch that cannot be decoded" in caplog.text
+
+
+def test_another_applications_transaction_is_never_committed(here):
+    """A forged decision that names another prefix's transaction is refused and commits nothing."""
+    victim = Worker(here, f"{here.prefix}.eu")
+    [theirs, _] = victim.run(here.driver(prefix=victim.slots.prefix).plan("victim"))
+    here.forge(*_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
+    with pytest.raises(LedgerFormatError, match="is not a transaction of a task under this prefix"):
+        here.driver().plan("another")
+    assert [] == here.visible()
+    assert 2 == len(here.left_open(victim.slots.prefix))
+
+
+def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
+    """An unreadable entry stops the drivers of its own prefix and no others."""
+    deep = b"\x01" + b'{"a":' * 50_000
+    [(key, _)] = _done("job", f"{here.prefix}.eu")
+    claim_key, _ = encode_claim(f"{here.prefix}.us", Claim(1, 1, "me"))
+    here.forge((key, deep), (claim_key, deep))
+    here.finish(0)
+    states = read_all_prefixes(here.admin, here.ledger, here.budget())
+    assert WriteState.DONE is states[here.prefix].writes[QUERY].write.state
+    assert each_once(0) == here.visible()
+    for stopped in ("eu", "us"):
+        with pytest.raises(LedgerFormatError):
+            here.driver(prefix=f"{here.prefix}.{stopped}").plan("job")
+
+
+def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
+    """Deleting the unreadable entry in a transaction makes the prefix usable again."""
+    here.finish(0)
+    [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
+    here.forge((key, value))
+    with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
+        here.driver().plan()
+    here.forge((key, None))
+    here.finish(1)
+    assert each_once(0, 1) == here.visible()
+
+
+def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
+    """A new or running driver decodes no more entries with a thousand jobs than with none."""
+    parse, parsed = ledger_records._parse, []
+    monkeypatch.setattr(ledger_records, "_parse", lambda data: parsed.append(data) or parse(data))
+    costs = []
+    for _ in range(2):
+        driver = here.driver()
+        for _ in range(2):
+            parsed.clear()
+            driver.plan("job")
+            costs.append(len(parsed))
+        record = WriteRecord(
+            write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=2**42
+        )
+        driver.ledger.append(
+            LedgerChanges(writes={f"{QUERY}-{n}": record for n in range(1000)}), here.budget()
+        )
+        assert 1000 == len(driver.ledger.read(here.budget()).writes)
+    new, later = costs[:2], costs[2:]
+    assert max(new) + 4 > max(later), costs
+
+
+def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
+    """Each plan drops a limited number of expired jobs, and the following plans drop the rest."""
+    monkeypatch.setattr(two_phase_commit, "MOST_FORGOTTEN", 2)
+    driver = here.driver()
+    driver.plan()
+    record = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=7)
+    jobs = {f"job-{number}": record for number in range(5)}
+    driver.ledger.append(LedgerChanges(writes=jobs), here.budget())
+    left = []
+    for _ in range(4):
+        driver.plan("job-9")
+        left.append(len(driver.ledger.read(here.budget()).writes))
+    assert [3, 1, 0, 0] == left
+
+
+def test_a_budget_that_is_used_up_says_for_what():
+    """An exhausted budget raises a timeout error that names the step."""
+    times = iter([10.0, 12.0, 15.0])
+    budget = Budget.of(lambda: next(times), 5)
+    assert 3.0 == budget.left("this")
+    with pytest.raises(KafkaTimeoutError, match="that was not finished"):
+        budget.left("that")

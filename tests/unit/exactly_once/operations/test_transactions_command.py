@@ -1,0 +1,499 @@
+"""The operator's command on what drivers and tasks have left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from spark_kafka_sink import transactions
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
+from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.ledger.errors import MixedError, OvertakenError
+from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+    Claim,
+    WriteRecord,
+    encode_claim,
+    encode_write,
+)
+from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once.exactly_once_world import (
+    QUERY,
+    TRANSACTION_TIMEOUT_MS,
+    CrashError,
+    Worker,
+    each_once,
+    rows,
+)
+
+_ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)
+
+
+def _json(answer):
+    code, text = answer
+    assert code in {0, 3}
+    return json.loads(text)
+
+
+def _orphan(here, *values):
+    """Leave a task's transaction open and return it."""
+    return here.worker.begin(here.driver().plan(), 0).write(*(values or ("a", "b"))).transaction
+
+
+# --- looking
+
+
+def test_it_is_told_who_holds_back_consumers(here, run):
+    """`list` shows the held-back partition with its offsets, and the producer with its ids."""
+    here.finish(0)
+    orphan = _orphan(here)
+    code, text = run("list")
+    assert 0 == code
+    assert f"write {QUERY}: batch 0 is done" in text
+    assert re.search(
+        rf"{here.data}-0 at offset 4 of 6 \(2 behind\) by {orphan.transactional_id} \(producer id "
+        rf"{orphan.producer.producer_id}, epoch {orphan.producer.epoch}\), open for \d+ s",
+        text,
+    )
+    [held] = _json(run("list", "--json"))["held_back"]
+    assert (here.data, 0, 4, 6) == (
+        held["topic"],
+        held["partition"],
+        held["last_stable_offset"],
+        held["high_watermark"],
+    )
+    [holder] = held["holders"]
+    assert orphan.transactional_id == holder["transactional_id"]
+    assert 4 == holder["start_offset"]
+
+
+def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run):
+    """A prefix without ledger entries, probably mistyped, is reported as unknown."""
+    here.finish(0)
+    unknown = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+    assert (0, f"nothing to abort under mistyped: {unknown}\n") == run("abort", prefix="mistyped")
+    code, text = run("abort", "--dry-run", prefix="mistyped")
+    assert (0, f"nothing to abort under mistyped: {unknown}\n") == (code, text)
+    assert f"prefix mistyped: not claimed; {unknown}" in run("describe", prefix="mistyped")[1]
+    assert "nothing of it" not in run("describe")[1] + run("abort")[1]
+
+
+def test_nothing_is_held_back_when_all_has_ended(here, run):
+    """After a finished batch, no partition is held back and no transaction is open."""
+    here.finish(0)
+    here.visible()
+    code, text = run("list", "--topic", here.data)
+    assert (0, True) == (code, f"held back nowhere by these writes, nor in {here.data} by" in text)
+    code, text = run("list")
+    assert (0, True) == (code, "nowhere by these writes; --topic looks at all" in text)
+    [report] = _json(run("describe", "--json"))["prefixes"]
+    assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
+
+
+def test_looking_stops_nobody(here, run):
+    """`list` and `describe` do not disturb a driver between its plan and its commit."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    assert 0 == run("list")[0]
+    assert 0 == run("describe")[0]
+    driver.commit(plan, prepared)
+    assert each_once(0) == here.visible()
+
+
+def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
+    """Without --prefix, `list` shows every prefix in the ledger."""
+    here.finish(0)
+    longer = f"{here.prefix}.eu"
+    here.driver(prefix=longer).plan()
+    reports = _json(run("list", "--json", prefix=None))["prefixes"]
+    assert [here.prefix, longer] == [report["prefix"] for report in reports]
+
+
+@pytest.mark.parametrize("what", ["claim", "write", "ended write"])
+def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
+    """An unreadable entry is reported with its offset, and all other entries are shown."""
+    here.finish(0)
+    bad = f"{here.prefix}.bad"
+    [(key, value)] = encode_write(bad, "job", _ENDED)
+    write_id = "job"
+    if what == "claim":
+        key, value = encode_claim(bad, Claim(1, 1, "me"))
+        write_id = None
+    forged = value.replace(b":1,", b":true,", 1) if what == "ended write" else b"\x01{}"
+    here.forge((key, value), *encode_write(bad, "another", _ENDED))
+    offset = here.forge((key, forged))
+    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    assert 1 == transactions.main(["list", *where])
+    said = capsys.readouterr()
+    assert f"prefix {here.prefix}: generation" in said.out
+    claimed = "not claimed" if write_id else "who claimed it cannot be read"
+    assert (
+        f"prefix {bad}: {claimed}\n"
+        "  entries that cannot be read, and are not shown: 1\n"
+        "  write another: batch 0 is done"
+    ) in said.out
+    entry = "write job" if write_id else "the claim"
+    assert (
+        f"warning: an entry of prefix {bad} is not shown: "
+        f"{here.ledger}-0, offset {offset}, {entry}: "
+    ) in said.err
+    assert 1 == transactions.main(["list", *where, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert [[QUERY], ["another"]] == [
+        [write["write_id"] for write in report["writes"]] for report in answer["prefixes"]
+    ]
+    [entry] = answer["unreadable"]
+    assert (bad, here.ledger, 0, offset, write_id) == tuple(
+        entry[name] for name in ("prefix", "topic", "partition", "offset", "write_id")
+    )
+    assert "cannot be read" in entry["reason"]
+
+
+def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(here, capsys):
+    """The exit code of a mixed write takes precedence over that of an unreadable entry."""
+    here.mix()
+    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    assert 3 == transactions.main(["roll-forward", *where, "--prefix", here.prefix])
+    [(key, value)] = encode_write(here.prefix, "job", _ENDED)
+    here.forge((key, value.replace(b":1,", b":true,", 1)))
+    capsys.readouterr()
+    for command in ("list", "describe"):
+        assert 3 == transactions.main([command, *where, "--prefix", here.prefix])
+        said = capsys.readouterr()
+        assert "is visible in part" in said.out
+        assert f"warning: an entry of prefix {here.prefix} is not shown" in said.err
+
+
+def test_somebody_elses_transaction_is_named(here, run):
+    """With --topic, `list` names other applications' transactions that hold back consumers."""
+    name = f"stranger-{here.prefix}"
+    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
+    here.admin.write_to_transaction(
+        name,
+        stranger,
+        here.places[1],
+        [KeyValue(b"k", b"v")],
+        now_ms=int(here.clock() * 1000),
+        timeout=30,
+    )
+    assert [] == _json(run("list", "--json"))["held_back"]
+    [held] = _json(run("list", "--json", "--topic", here.data))["held_back"]
+    assert (1, name) == (held["partition"], held["holders"][0]["transactional_id"])
+
+
+def test_an_orphan_is_gone_after_its_time_out(here, run):
+    """After its timeout an orphan no longer holds back consumers."""
+    here.transaction_timeout_ms = 1_000
+    _orphan(here)
+    here.time_out_everything()
+    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    here.visible()
+    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_an_orphan_is_gone_after_the_next_start(here, run):
+    """The next plan under the prefix aborts an orphan."""
+    _orphan(here)
+    here.driver("next").plan()
+    here.visible()
+    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
+
+
+# --- aborting
+
+
+def test_an_orphan_is_aborted(here, run):
+    """`abort` aborts an orphan, and with --dry-run only lists it."""
+    orphan = _orphan(here)
+    generation = here.ledger_state().generation
+    code, text = run("abort", "--dry-run")
+    assert (0, True) == (code, f"would abort {orphan.transactional_id}" in text)
+    assert (1, generation) == (len(here.left_open()), here.ledger_state().generation)
+    assert (0, f"aborted {orphan.transactional_id}\n") == run("abort")
+    assert (0, f"nothing to abort under {here.prefix}\n") == run("abort")
+    assert ([], []) == (here.left_open(), here.visible())
+
+
+def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
+    """A driver whose transactions are aborted by hand fails, and its error names the operator."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    assert 2 == len(_json(run("abort", "--json"))["aborted"])
+    with pytest.raises(OvertakenError, match=r"an operator on .* claimed generation"):
+        driver.commit(plan, prepared)
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_what_is_decided_is_never_aborted(here, run):
+    """`abort` leaves decided transactions open, and `roll-forward` commits them."""
+    driver = here.dying(Point.DECIDED)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    loser = here.worker.begin(plan, 0).write("a loser's row")
+    with pytest.raises(CrashError):
+        driver.commit(plan, prepared)
+    assert [loser.transaction.transactional_id] == _json(run("abort", "--json"))["aborted"]
+    assert 2 == len(here.left_open())
+    assert {QUERY: "done"} == _json(run("roll-forward", "--json"))["rolled_forward"]
+    assert (each_once(0), []) == (here.visible(), here.left_open())
+
+
+def test_what_may_not_be_aborted_is_told(tv2, capsys):
+    """A transaction that cannot be aborted is reported with its error and exit code 1."""
+    orphan = _orphan(tv2)
+    refused = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    hook = tv2.broker.on(ApiKey.END_TXN, lambda request, _: None if request.committed else refused)
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
+    assert 1 == transactions.main(["abort", *where, "--prefix", tv2.prefix])
+    said = capsys.readouterr().out
+    assert f"{orphan.transactional_id} stays open until it times out" in said
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in said
+    hook.remove()
+
+
+def test_another_prefix_is_left_alone(here, run):
+    """`abort` does not touch transactions of a prefix that merely begins with the same text."""
+    longer = f"{here.prefix}.eu"
+    plan = here.driver(prefix=longer).plan()
+    Worker(here, longer).begin(plan, 0).write("theirs")
+    code, text = run("abort")
+    assert (0, True) == (code, text.startswith(f"nothing to abort under {here.prefix}: the ledger"))
+    assert 1 == len(here.left_open(longer))
+    assert 0 == run("abort", prefix=longer)[0]
+    assert [] == here.left_open(longer)
+
+
+# --- rolling forward, resolving
+
+
+def test_a_decision_is_rolled_forward(here, run):
+    """`roll-forward` commits a decided batch, and finds nothing to do the second time."""
+    here.decide_and_die()
+    code, text = run("roll-forward", "--dry-run")
+    assert (0, f"would commit 2 transactions of batch 0 of {QUERY}\n") == (code, text)
+    assert [] == here.visible()
+    assert (0, f"batch 0 of {QUERY} is done\n") == run("roll-forward")
+    assert (0, f"nothing to roll forward under {here.prefix}\n") == run("roll-forward")
+    assert (each_once(0), WriteState.DONE) == (here.visible(), here.state())
+
+
+def test_a_mixed_write_asks_for_an_operator(here, run):
+    """A mixed write is shown with its visible and missing offsets, and exit code 3."""
+    here.mix()
+    code, text = run("roll-forward")
+    assert (3, True) == (code, "is visible in part" in text)
+    for command in ("list", "describe"):
+        code, text = run(command)
+        assert 3 == code
+        assert f"in: {here.data}-0 offsets 0 to 2; not in: {here.data}-1 offsets 0 to 2" in text
+    fates = [w["fate"] for w in _json(run("list", "--json"))["prefixes"][0]["writes"][0]["winners"]]
+    assert ["committed", "aborted"] == fates
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "seen"),
+    [
+        ("--skip", WriteState.DONE, rows(0)[0]),
+        ("--replay", WriteState.VOID, [*rows(0)[0], *each_once(0)]),
+    ],
+)
+def test_a_mixed_write_is_resolved(here, run, how, state, seen):
+    """A skipped mixed write counts as committed, and a replayed one is written again."""
+    here.mix()
+    with pytest.raises(MixedError):
+        here.driver().plan()
+    code, text = run("resolve", "--write-id", QUERY, how, "--dry-run")
+    assert (0, True) == (code, f"would be {state.value}" in text)
+    assert WriteState.MIXED is here.state()
+    assert 0 == run("resolve", "--write-id", QUERY, how)[0]
+    assert state is here.state()
+    assert 0 == run("list")[0]
+    here.finish(0)
+    assert sorted(seen) == here.visible()
+
+
+def test_only_what_is_mixed_is_resolved(here, run):
+    """Resolving a write that is done or unknown is refused with exit code 1."""
+    here.finish(0)
+    code, text = run("resolve", "--write-id", QUERY, "--skip")
+    assert (1, True) == (code, "nothing to resolve: batch 0 of 'query-1' is done" in text)
+    code, text = run("resolve", "--write-id", "nobody", "--replay")
+    assert (1, True) == (code, "has no write 'nobody'" in text)
+
+
+# --- usage
+
+
+def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
+    """Without a ledger topic, `list` shows nothing and standard error names the missing topic."""
+    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    assert 0 == transactions.main(["list", "--json", *cluster])
+    said = capsys.readouterr()
+    assert {"prefixes": [], "held_back": [], "unreadable": []} == json.loads(said.out)
+    assert "there is no ledger topic 'none'" in said.err
+    assert f"--ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in said.err
+    assert 0 == transactions.main(["describe", "--prefix", "orders", *cluster])
+
+
+@pytest.mark.parametrize("command", ["abort", "roll-forward"])
+def test_nothing_is_changed_without_a_ledger(here, capsys, command):
+    """Without a ledger topic, `abort` and `roll-forward` fail, as the name may be wrong."""
+    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
+    assert "there is no ledger topic 'none'" in capsys.readouterr().err
+
+
+def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
+    """A mistyped --topic fails before the timeout, with similar names."""
+    mistyped = here.data[:-1]
+    code, text = run("list", "--topic", mistyped)
+    assert 1 == code
+    assert f"error: --topic {mistyped!r} does not exist in the cluster" in text
+    assert f"similar names: {here.data!r}" in text
+    assert f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
+    assert "autoCreateTopics" not in text
+
+
+def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch, capsys):
+    """A mistyped --topic is reported even if topics cannot be listed."""
+
+    def refuse(_: object) -> list[str]:
+        raise KafkaError("refused")
+
+    monkeypatch.setattr(transactions, "list_topics", refuse)
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
+    assert 1 == transactions.main(["list", *where, "--topic", "none"])
+    said = capsys.readouterr().err
+    assert "--topic 'none' does not exist in the cluster" in said
+    assert "its topics could not be listed (refused)" in said
+
+
+def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
+    """Refused connections end the command long before --timeout."""
+    address = f"127.0.0.1:{unused_port}"
+    arguments = ["list", "--bootstrap-server", address, "--timeout", "3600"]
+    assert 1 == transactions.main(arguments)
+    assert f"no broker answered through {address}" in capsys.readouterr().err
+
+
+def test_a_wait_for_the_cluster_is_not_silent(capsys):
+    """While the command waits for an unresponsive cluster, standard error says so."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        arguments = ["list", "--bootstrap-server", address, "--timeout", "4"]
+        assert 1 == transactions.main(arguments)
+    said = capsys.readouterr().err
+    assert "waiting for up to 4 s (--timeout): no broker answered" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.truststore.password"]
+)
+def test_a_secret_on_the_command_line_is_refused(capsys, name):
+    """A secret on the command line is refused without repeating it, since processes are listed."""
+    given = ["list", "--bootstrap-server", "localhost:1", "--property", f"{name}=pl4nted"]
+    assert 2 == transactions.main(given)
+    said = capsys.readouterr().err
+    assert (True, False) == (f"{name}: other users" in said, "pl4nted" in said)
+    assert "--command-config" in said
+
+
+def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
+    """A reference to a secret is accepted on the command line."""
+    given = ["list", "--bootstrap-server", "localhost:1", "--property"]
+    assert 2 == transactions.main([*given, "sasl.jaas.config=${env:NO_SUCH_VARIABLE}"])
+    assert "NO_SUCH_VARIABLE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["list"], "no cluster: give --bootstrap-server"),
+        (["list", "--property", "x"], "--property takes KEY=VALUE"),
+        (["list", "--command-config", "/no/such/file"], "No such file"),
+        (
+            ["list", "--bootstrap-server", "localhost:1", "--property", "lingr.ms=1"],
+            "lingr.ms.*linger.ms",
+        ),
+        (["abort", "--bootstrap-server", "localhost:1", "--prefix", ""], "1 to 200 printable"),
+    ],
+    ids=["no cluster", "no value", "no file", "unknown setting", "no prefix"],
+)
+def test_wrong_usage_is_told(capsys, arguments, sentence):
+    """Wrong usage ends with exit code 2 and an error, before any request is sent."""
+    assert 2 == transactions.main(arguments)
+    assert re.search(sentence, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["resolve", "--prefix", "p", "--write-id", "w"],
+        ["abort"],
+        ["list", "--what"],
+        *(["list", "--timeout", seconds] for seconds in ("0", "-5", "nan", "inf", "soon")),
+    ],
+    ids=["no command", "no way to resolve", "no prefix", "unknown", "0", "-5", "nan", "inf", "?"],
+)
+def test_the_usage_is_shown(capsys, arguments):
+    """Invalid arguments end with exit code 2 and the usage text."""
+    with pytest.raises(SystemExit, match="2"):
+        transactions.main(arguments)
+    said = capsys.readouterr().err
+    assert "usage:" in said
+    if "--timeout" in arguments:
+        reason = f"argument --timeout: {arguments[-1]!r} is not a number of seconds above 0"
+        assert reason in said
+
+
+@pytest.mark.parametrize("command", ["list", "describe", "abort", "roll-forward", "resolve"])
+def test_the_help_has_an_example_that_runs(capsys, command):
+    """The example in each command's help can be parsed and names the cluster."""
+    with pytest.raises(SystemExit, match="0"):
+        transactions.main([command, "--help"])
+    example = capsys.readouterr().out.split("examples:")[1]
+    given = re.sub(r"[\[\]\\]", "", example).split("spark_kafka_sink.transactions")[1].split()
+    options = transactions._parser().parse_args(given)
+    assert (command, "localhost:9092") == (given[0], options.bootstrap_server)
+    with pytest.raises(SystemExit, match="0"):
+        transactions.main(["--help"])
+    assert example.strip() in capsys.readouterr().out
+
+
+def test_a_cluster_that_does_not_answer_is_told(capsys):
+    """A cluster that does not answer in time is reported with exit code 1."""
+    arguments = ["list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
+    assert 1 == transactions.main(arguments)
+    assert "error: " in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module(tv2, tmp_path):
+    """The command runs as a module with the settings of a properties file."""
+    orphan = _orphan(tv2)
+    file = tmp_path / "client.properties"
+    file.write_text(f"# the cluster\nbootstrap.servers = {tv2.site.bootstrap_servers}\n")
+    command = ["list", "--command-config", str(file), "--ledger-topic", tv2.ledger]
+    done = subprocess.run(  # noqa: S603  our own command
+        [sys.executable, "-m", "spark_kafka_sink.transactions", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    assert orphan.transactional_id in done.stdout

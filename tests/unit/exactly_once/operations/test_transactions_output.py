@@ -1,0 +1,127 @@
+"""The operator's command escapes text written by others before it prints it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink import transactions
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
+from spark_kafka_sink.exactly_once.operations.transactions_report import printable
+
+#: A window title, a forged line, a right-to-left override, DEL, a C1 control, a lone surrogate.
+HOSTILE = "\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
+SHOWN = r"\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
+#: The same without the surrogate, which UTF-8, and so Kafka, cannot encode.
+HOSTILE_NAME, SHOWN_NAME = HOSTILE[:-1], SHOWN[: -len(r"\ud800")]
+#: What a driver of that name writes to the ledger as the claimant.
+CLAIMED_BY = "?]0;title??prefix forged???2J"
+
+
+def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
+    """Write ids and transactional ids are printed with escapes, and claims are printable text."""
+    driver = here.driver(name=HOSTILE_NAME)
+    plan = driver.plan(HOSTILE_NAME)
+    driver.commit(plan, here.worker.run(plan), 0, HOSTILE_NAME)
+    name = f"stranger {HOSTILE_NAME} {here.prefix}"
+    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
+    here.admin.write_to_transaction(
+        name,
+        stranger,
+        here.places[1],
+        [KeyValue(b"k", b"v")],
+        now_ms=int(here.clock() * 1000),
+        timeout=30,
+    )
+    code, text = run("list", "--topic", here.data)
+    assert 0 == code
+    assert f"claimed by {CLAIMED_BY} at " in text
+    assert f"  write {SHOWN_NAME}: batch 0 is done" in text
+    assert f"by stranger {SHOWN_NAME} {here.prefix} (producer id" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    code, text = run("list", "--topic", here.data, "--json")
+    assert CLAIMED_BY == json.loads(text)["prefixes"][0]["claim"]["claimed_by"]
+    assert 0 == code
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
+    """Error messages are printed with escapes."""
+
+    def refuse(_: object) -> None:
+        raise KafkaError(f"the broker says {HOSTILE}")
+
+    monkeypatch.setattr(transactions, "AdminClient", refuse)
+    assert 1 == transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
+    assert f"error: the broker says {SHOWN}\n" == capsys.readouterr().err
+
+
+def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
+    """Log messages of the command are printed to standard error with escapes."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    def warn(_: object) -> None:
+        logging.getLogger("spark_kafka_sink").warning("committing %s", HOSTILE)
+        raise KafkaError("refused")
+
+    monkeypatch.setattr(transactions, "AdminClient", warn)
+    transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
+    assert f"committing {SHOWN}\nerror: refused\n" == capsys.readouterr().err
+
+
+@given(st.text())
+def test_text_becomes_printable_and_nothing_else(text):
+    """Printable text is unchanged, and escaped ASCII text can be converted back."""
+    shown = printable(text)
+    assert shown.isprintable()
+    assert text.isprintable() == (shown == text)
+    if "\\" not in text and text.isascii():
+        assert text == shown.encode("ascii").decode("unicode_escape")
+
+
+@pytest.mark.parametrize(
+    ("time", "options"),
+    [
+        *((time, []) for time in (1e300, float("inf"), float("nan"), 10**18, -(10**18), "a", None)),
+        (1e300, ["--json"]),
+    ],
+)
+def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys, time, options):
+    """An invalid time in the ledger ends the command with an error and exit code 1."""
+    report = SimpleNamespace(
+        prefix="p",
+        claim=Claim(1, time, "somebody"),
+        writes={},
+        unreadable=(),
+        open_transactions=(),
+        partitions=set(),
+        needs_an_operator=False,
+    )
+    monkeypatch.setattr(transactions, "read_all_prefixes", lambda *_: {"p": None})
+    monkeypatch.setattr(transactions, "inspect", lambda *_, **__: report)
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers]
+    assert 1 == transactions.main(["list", *where, *options])
+    said = capsys.readouterr()
+    sentence = f"error: an entry of the ledger has {time!r} where milliseconds since 1970 belong\n"
+    assert ("", sentence) == (said.out, said.err)
+
+
+def test_no_secret_is_printed(tmp_path, capsys):
+    """No secret of a configuration file is printed, even if the file is malformed."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="me" password="hush-hush" nonsense;\nssl.key.password=hush-hush\n'
+    )
+    code = transactions.main(["list", "--command-config", str(file), "--timeout", "0.3"])
+    said = capsys.readouterr()
+    assert code in {1, 2}
+    assert "hush-hush" not in said.out + said.err

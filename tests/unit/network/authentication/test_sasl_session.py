@@ -1,0 +1,107 @@
+"""The computation of an authentication, and the event loop that all connections share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from spark_kafka_sink.errors import AuthenticationError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.authentication.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from spark_kafka_sink.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from spark_kafka_sink.security.plain import PlainClient
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.scram import MAX_ITERATIONS, ScramClient
+
+FIRST = f"r=ours-theirs,s=c2FsdA==,i={MAX_ITERATIONS}".encode()
+
+
+def authenticate(challenges):
+    """Authenticate by SCRAM to a broker that sends these challenges."""
+    client = ScramClient(SaslMechanism.SCRAM_SHA_512, "alice", "secret", nonce="ours-")
+    left = iter(challenges)
+
+    async def ask(request):
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(mechanisms=("SCRAM-SHA-512",))
+        return SaslAuthenticateResponse(auth_bytes=next(left))
+
+    async def unused(_):
+        raise AssertionError
+
+    async def run():
+        await SaslSession(Node(1, "broker", 9), unused, ask, lambda: 0.0).authenticate(client)
+
+    asyncio.run(run())
+
+
+def test_scram_works_off_the_event_loop(monkeypatch):
+    """A broker that demands a million iterations delays no other connection."""
+    threads = []
+
+    def pbkdf2(*_: object) -> bytes:
+        threads.append(threading.current_thread())
+        return b"salted"
+
+    monkeypatch.setattr("spark_kafka_sink.security.scram.hashlib.pbkdf2_hmac", pbkdf2)
+    with pytest.raises(AuthenticationError, match="signature is wrong"):
+        authenticate([FIRST, b"v=d3Jvbmc="])
+    assert ["kafka-sasl"] == [thread.name for thread in threads]
+
+
+def session_of(clock, lifetime_ms=0):
+    """Return a session of a broker that accepts anybody, with this lifetime."""
+
+    async def ask(request):
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(mechanisms=("PLAIN",))
+        return SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)
+
+    async def new_client(_):
+        return PlainClient("alice", "secret")
+
+    return SaslSession(Node(1, "broker", 9), new_client, ask, clock)
+
+
+@pytest.mark.parametrize(
+    ("chance", "due"), [(0.0, 100.85), (0.5, 100.9), (0.999, 100.9499)], ids=str
+)
+def test_a_session_is_renewed_after_17_to_19_twentieths_of_its_time(monkeypatch, chance, due):
+    """The random share keeps many clients from renewing at the same time."""
+    now = [100.0]
+    monkeypatch.setattr("random.random", lambda: chance)
+    session = session_of(lambda: now[0], lifetime_ms=1_000)
+    asyncio.run(session.renew())
+    now[0] = due - 0.0005
+    assert not session.is_due
+    now[0] = due + 0.0005
+    assert session.is_due
+
+
+def test_a_session_without_an_end_is_never_renewed():
+    """The same holds before a session's first authentication."""
+    session = session_of(lambda: 1e18)
+    assert not session.is_due
+    asyncio.run(session.renew())
+    assert (False, False) == (session.is_due, session.is_renewing)
+
+
+def test_the_oldest_request_that_is_held_counts():
+    """It has waited longest, and without one there is no deadline."""
+    session = session_of(lambda: 0.0)
+    assert session.held_until(30.0) is None
+    for since in (5.0, 7.0):
+        session.held.append(HeldRequest(None, 0, None, has_response=True, since=since))
+    assert 35.0 == session.held_until(30.0)
+
+
+def test_what_is_refused_off_the_loop_is_an_error_on_it():
+    """A response that is not SCRAM ends the authentication with its own error."""
+    with pytest.raises(AuthenticationError, match="first SCRAM message is malformed"):
+        authenticate([b"nonsense"])

@@ -1,0 +1,81 @@
+"""The nodes a client starts from, with and without canonical names."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.cluster.bootstrap_nodes import BootstrapNodes
+from spark_kafka_sink.network.transport.host_resolver import HostResolver
+
+SERVERS = (("alias", 9092), ("other", 9093))
+
+
+def _resolver(names: dict[str, list[str]]) -> HostResolver:
+    """Return a resolver whose addresses are the canonical names themselves."""
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple]:
+        if host not in names:
+            raise socket.gaierror(-2, "Name or service not known")
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        return [(*kind, (name, 0)) for name in names[host]]
+
+    return HostResolver(getaddrinfo=getaddrinfo, getnameinfo=lambda where, _: (where[0], "0"))
+
+
+def _resolved(nodes: BootstrapNodes, within: float = 5.0) -> tuple[Node, ...]:
+    async def resolve() -> None:
+        await nodes.resolve_once(asyncio.get_running_loop().time() + within)
+
+    asyncio.run(resolve())
+    return nodes.nodes
+
+
+def test_servers_are_nodes_as_they_are_given():
+    """Names are looked up only when they are connected to, and ids are negative."""
+    nodes = BootstrapNodes(SERVERS, resolver=_resolver({}), canonical=False)
+    assert (Node(-1, "alias", 9092), Node(-2, "other", 9093)) == _resolved(nodes)
+
+
+def test_each_address_of_an_alias_is_a_node_by_its_canonical_name():
+    """resolve_canonical_bootstrap_servers_only finds each machine behind a name once."""
+    names = {"alias": ["a.example", "b.example"], "other": ["b.example"]}
+    nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
+    expected = [("a.example", 9092), ("b.example", 9092), ("b.example", 9093)]
+    assert expected == [(node.host, node.port) for node in _resolved(nodes)]
+    assert [-1, -2, -3] == [node.node_id for node in nodes.nodes]
+
+
+def test_a_name_that_is_not_found_stays_what_it_is_and_is_asked_for_again():
+    """The other servers are used meanwhile, and connecting to this one shows what is wrong."""
+    names = {"other": ["b.example"]}
+    nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
+    assert ["alias", "b.example"] == [node.host for node in _resolved(nodes)]
+    names["alias"] = ["a.example"]
+    assert ["a.example", "b.example"] == [node.host for node in _resolved(nodes)]
+
+
+def test_names_are_looked_up_anew_after_a_rebootstrap():
+    """The machines behind a name may have changed by then; until then they are kept."""
+    names = {"alias": ["a.example"], "other": ["b.example"]}
+    nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
+    _resolved(nodes)
+    names["alias"] = ["c.example"]
+    assert ["a.example", "b.example"] == [node.host for node in _resolved(nodes)]
+    nodes.forget()
+    assert ["c.example", "b.example"] == [node.host for node in _resolved(nodes)]
+
+
+def test_a_name_service_that_hangs_leaves_the_servers_as_they_are():
+    """At the deadline the configured names are used."""
+    answer = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[tuple]:
+        answer.wait(60)
+        return []
+
+    nodes = BootstrapNodes(SERVERS, resolver=HostResolver(getaddrinfo=hang), canonical=True)
+    assert ["alias", "other"] == [node.host for node in _resolved(nodes, within=0.02)]
+    answer.set()

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+from spark_kafka_sink.network.connection.response_limits import FIRST_RESPONSES, LATER_RESPONSES
+from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS
+
+
+def test_a_stranger_may_say_less_than_a_broker_that_has_authenticated():
+    """Half a MiB and ten thousand elements at first, then 128 MiB and all that can be decoded."""
+    assert (524_288, 10_000) == FIRST_RESPONSES
+    assert (134_217_728, MAX_ELEMENTS) == LATER_RESPONSES

@@ -1,0 +1,109 @@
+"""Looking up names without blocking on a name service that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from spark_kafka_sink.network.transport.host_resolver import Address, HostResolver
+
+WAIT = 60.0
+
+
+def _found(*hosts: str) -> list[tuple]:
+    return [
+        (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, 9092)) for host in hosts
+    ]
+
+
+def test_all_addresses_are_given_in_order():
+    """All addresses that the system knows are returned, in its order."""
+    resolver = HostResolver(getaddrinfo=lambda *_, **__: _found("10.0.0.2", "10.0.0.1"))
+    expected = [
+        Address(socket.AF_INET, socket.IPPROTO_TCP, (host, 9092))
+        for host in ("10.0.0.2", "10.0.0.1")
+    ]
+    assert expected == asyncio.run(resolver.addresses("h", 9092))
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "not known"),
+        (UnicodeError("label too long"), "label too long"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
+    """The error for an unknown or invalid name has the system's message."""
+
+    def fail(*_: object, **__: object) -> list:
+        raise failure
+
+    with pytest.raises(OSError, match=words):
+        asyncio.run(HostResolver(getaddrinfo=fail).addresses("h", 9092))
+
+
+def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
+    """The loop and the waiter end, while the lookup continues without them."""
+    asked, answer, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> list:
+        asked.set()
+        answer.wait(WAIT)
+        answered.set()
+        return _found("10.0.0.1")
+
+    async def ask() -> None:
+        async with asyncio.timeout(0.05):
+            await HostResolver(getaddrinfo=hang).addresses("h", 9092)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(ask())
+    assert asked.wait(WAIT)
+    assert not answered.is_set()
+    # The late answer finds a closed loop, which causes no error.
+    answer.set()
+    assert answered.wait(WAIT)
+
+
+def test_who_asks_for_a_name_that_is_being_looked_up_joins_in():
+    """All requests for a name share one lookup, even if the first of them is cancelled."""
+    calls, answer = [], threading.Event()
+
+    def slow(host: str, *_: object, **__: object) -> list:
+        calls.append(host)
+        answer.wait(WAIT)
+        return _found("10.0.0.1")
+
+    async def ask() -> list:
+        resolver = HostResolver(getaddrinfo=slow)
+        first, second = (asyncio.ensure_future(resolver.addresses("h", 1)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        answer.set()
+        found = await second
+        await resolver.addresses("h", 1)
+        return found
+
+    assert 1 == len(asyncio.run(ask()))
+    assert ["h", "h"] == calls
+
+
+def test_canonical_names_are_those_of_all_addresses():
+    """Each address contributes its name once, or its number if it has none."""
+    names = {"10.0.0.1": "one.example", "10.0.0.2": "one.example", "10.0.0.3": "10.0.0.3"}
+    resolver = HostResolver(
+        getaddrinfo=lambda *_, **__: _found(*names),
+        getnameinfo=lambda where, _: (names[where[0]], "0"),
+    )
+    assert ["one.example", "10.0.0.3"] == asyncio.run(resolver.canonical_names("alias"))
+
+
+def test_this_machine_is_found():
+    """The default functions are the system's."""
+    found = asyncio.run(HostResolver().addresses("127.0.0.1", 9092))
+    assert ("127.0.0.1", 9092) in [address.socket_address for address in found]
+    assert asyncio.run(HostResolver().canonical_names("127.0.0.1"))

@@ -1,0 +1,169 @@
+import threading
+import weakref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import KafkaError, ProducerClosedError
+from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
+
+
+@given(st.integers(1, 2**31))
+def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(wanted):
+    """Rounding wastes at most a quarter above the smallest size."""
+    size = block_bytes(wanted)
+    assert wanted <= size
+    assert size <= max(wanted * 1.25, MIN_BLOCK_BYTES)
+    assert size == block_bytes(size)
+
+
+def test_there_are_four_block_sizes_to_each_doubling():
+    """With few block sizes, a returned block fits the next batch."""
+    sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
+    assert {5120, 6144, 7168, 8192} == sizes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size"),
+    [
+        (0, 512),
+        (512, 512),
+        (513, 640),
+        (640, 640),
+        (641, 768),
+        (1_024, 1_024),
+        (1_025, 1_280),
+        (16_384, 16_384),
+        (16_385, 20_480),
+        (1_000_000, 1_048_576),
+        (2**31, 2**31),
+        (2**31 + 1, 2**31 + 2**29),
+    ],
+)
+def test_a_block_has_the_next_size_that_there_is(wanted, size):
+    """A block has the smallest size that fits, and at least 512 bytes."""
+    assert size == block_bytes(wanted)
+
+
+def test_a_new_pool_is_free():
+    """The whole of a new pool can be allocated, to the last byte."""
+    pool = BufferPool(4_096)
+    assert (4_096, 4_096, 0) == (pool.total_bytes, pool.available_bytes, pool.waiting_threads)
+    assert pool.try_allocate(4_097) is None
+    assert 4_096 == pool.try_allocate(4_096).nbytes
+    assert 0 == pool.available_bytes
+
+
+@pytest.mark.parametrize(("total", "is_kept"), [(9_216, True), (9_215, False)])
+def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
+    """A cached block is dropped only if an allocation of another size would exceed the total."""
+    pool = BufferPool(total)
+    block = pool.try_allocate(4_096)
+    kept = weakref.ref(block)
+    pool.deallocate(block)
+    del block
+    other = pool.try_allocate(5_120)
+    assert 5_120 == other.nbytes
+    assert is_kept == (kept() is not None)
+
+
+def test_no_more_than_the_total_is_handed_out():
+    """An allocation that would exceed the total returns None."""
+    pool = BufferPool(10_000)
+    assert pool.try_allocate(8_000) is not None
+    assert pool.try_allocate(2_048) is None
+    assert 2_000 == pool.available_bytes
+
+
+def test_a_block_that_comes_back_is_used_again():
+    """The next allocation of a returned block's size reuses its memory."""
+    pool = BufferPool(10_000)
+    block = pool.try_allocate(4_096)
+    address = block.ctypes.data
+    pool.deallocate(block)
+    del block
+    assert address == pool.try_allocate(4_096).ctypes.data
+
+
+def test_a_pool_that_was_closed_keeps_no_block():
+    """A block that a connection returns after the producer has closed is not cached."""
+    pool = BufferPool(10_000)
+    block = pool.try_allocate(4_096)
+    pool.close(KafkaError("closed"))
+    pool.deallocate(block)
+    assert (10_000, {}) == (pool.available_bytes, pool._kept)
+
+
+def test_kept_blocks_are_given_up_for_another_size():
+    """Blocks cached for reuse never prevent an allocation of another size."""
+    pool = BufferPool(10_000)
+    pool.deallocate(pool.try_allocate(8_192))
+    assert pool.try_allocate(7_168) is not None
+
+
+def test_a_reservation_never_waits_and_counts_against_the_total():
+    """Bytes that exist already are counted even beyond the total, and delay allocations."""
+    pool = BufferPool(4_096)
+    pool.reserve(5_000)
+    assert -904 == pool.available_bytes
+    assert pool.try_allocate(2_048) is None
+    pool.release(5_000)
+    assert pool.try_allocate(4_096) is not None
+
+
+def test_waiting_ends_when_memory_comes_free():
+    """A thread that waits for memory continues as soon as there is enough."""
+    pool = BufferPool(4_096)
+    block = pool.try_allocate(4_096)
+    releaser = threading.Timer(0.01, pool.deallocate, [block])
+    releaser.start()
+    assert pool.wait_for(4_096, timeout=10)
+    releaser.join()
+
+
+def test_waiting_ends_with_the_time_allowed():
+    """Waiting for memory returns False once the timeout has passed."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert not pool.wait_for(1, timeout=0.001)
+
+
+def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
+    """A thread that waits for memory raises the error that closed the pool."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    closer = threading.Timer(0.01, pool.close, [ProducerClosedError("the network thread died")])
+    closer.start()
+    with pytest.raises(ProducerClosedError, match="the network thread died"):
+        pool.wait_for(1, timeout=10)
+    with pytest.raises(ProducerClosedError, match="the network thread died"):
+        pool.try_allocate(2_048)
+    closer.join()
+
+
+def test_the_threads_that_wait_are_counted():
+    """The count is the metric waiting-threads, and what Kafka's ready() checks as `exhausted`."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert 0 == pool.waiting_threads
+    waits = [threading.Thread(target=pool.wait_for, args=(1, 10), daemon=True) for _ in range(2)]
+    for wait in waits:
+        wait.start()
+    pause = threading.Event()
+    assert any(pool.waiting_threads == 2 or pause.wait(0.001) for _ in range(60_000))
+    pool.release(4_096)
+    for wait in waits:
+        wait.join()
+    assert 0 == pool.waiting_threads
+
+
+def test_a_wait_in_vain_is_counted_no_longer():
+    """A wait that timed out or raised an error is no longer counted."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert not pool.wait_for(1, timeout=0)
+    pool.close(ProducerClosedError("closed"))
+    with pytest.raises(ProducerClosedError):
+        pool.wait_for(1, timeout=0)
+    assert 0 == pool.waiting_threads

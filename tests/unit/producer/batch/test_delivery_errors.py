@@ -1,0 +1,145 @@
+"""What the error of a batch reports: the records, the cause, and the advice."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.errors import DeliveryTimeoutError, KafkaError
+from spark_kafka_sink.producer.batch.delivery_errors import (
+    ADVICE,
+    MAX_REFUSED_RECORDS,
+    advice_of,
+    delivery_error,
+    refused_records,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from tests.support.producer.producer_batches import batch
+
+
+class _Rows:
+    """Rows numbered from 70 on that record which of them were looked up."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def row_of(self, index: int) -> int:
+        self.asked.append(index)
+        return 70 + index
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 12_345])
+def test_a_code_without_advice_refers_to_the_broker(code):
+    """An error code without advice of its own refers to the broker's log."""
+    error = delivery_error(batch(), broker_error(code, "the broker refused the batch"))
+    assert str(error).endswith(". Look at the broker's log for the reason")
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_the_advice_for_a_code_ends_the_error(code):
+    """The cause comes before the advice and is chained to the error."""
+    cause = broker_error(code, "the broker refused the batch")
+    error = delivery_error(batch(), cause)
+    assert str(error).endswith(f"{cause}. {advice_of(code)}")
+    assert cause is error.__cause__
+
+
+@pytest.mark.parametrize(
+    ("code", "what_to_do"),
+    [
+        (ErrorCode.PRODUCER_FENCED, "Another producer with this transactional.id took over"),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, "abort the transaction. If that works, write it again"),
+        (ErrorCode.INVALID_TXN_STATE, "nothing of it was committed. Abort it, and write it again"),
+        (ErrorCode.TRANSACTION_ABORTABLE, "Abort the transaction, and write it again"),
+    ],
+)
+def test_errors_of_transactions_say_how_to_go_on(code, what_to_do):
+    """The advice for transactions says whether to abort, to close, or to write again."""
+    assert what_to_do in str(delivery_error(batch(), broker_error(code, "refused")))
+
+
+def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
+    """A delivery timeout has its own advice, because no broker has returned an error."""
+    error = delivery_error(batch(), DeliveryTimeoutError("not acknowledged within 5 ms"))
+    assert str(error).endswith("or raise delivery.timeout.ms")
+
+
+@pytest.mark.parametrize(
+    ("code", "what_to_do"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_ID, "check that it has this one, and send the records again"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "or created again with fewer partitions: check"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Check that the brokers are up and keep up"),
+    ],
+)
+def test_a_batch_whose_partition_is_gone_is_told_so(code, what_to_do):
+    """The advice for a missing partition is not to allow more time, which would not help."""
+    late = DeliveryTimeoutError("not acknowledged within 5 ms")
+    late.__cause__ = broker_error(code, "refused")
+    assert what_to_do in str(delivery_error(batch(), late))
+
+
+def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
+    """The error names the first five rows, and only those are looked up."""
+    refused_batch = batch(records=9)
+    refused_batch.rows = rows = _Rows()
+    refused = refused_records(refused_batch, {index: f"bad {index}" for index in range(8, 0, -1)})
+    assert list(range(1, 1 + MAX_REFUSED_RECORDS)) == rows.asked
+    error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
+    assert "Refused: row 71 (bad 1). Refused: row 72 (bad 2)." in error
+    assert "row 75 (bad 5). And 3 more." in error
+
+
+def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
+    """Records that were sent one by one are named by their index in the batch."""
+    refused_batch = batch(records=3)
+    refused = refused_records(refused_batch, {1: "", 2: "too old"})
+    error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
+    assert "Refused: record 1 of the batch (no reason given)." in error
+    assert "Refused: record 2 of the batch (too old)." in error
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (0, ""),
+        (1, " Refused: record 0 of the batch (bad)."),
+        (5, "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))),
+        (
+            6,
+            "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))
+            + " And 1 more.",
+        ),
+    ],
+)
+def test_so_many_refused_records_are_told_of(refused, told):
+    """The error names up to five refused records and counts the others, if there are any."""
+    refused_batch = batch(records=7)
+    records = refused_records(refused_batch, dict.fromkeys(range(refused), "bad"))
+    error = delivery_error(refused_batch, KafkaError("refused"), records)
+    assert str(error) == (
+        "7 records for t-0, among rows 0 to 6 were not delivered: refused."
+        f"{told} Look at the broker's log for the reason"
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        (1, "1 record for t-0, among rows 0 to 0 was not delivered: "),
+        (2, "2 records for t-0, among rows 0 to 1 were not delivered: "),
+    ],
+)
+def test_a_batch_is_told_of_in_the_number_that_it_has(records, words):
+    """The verb agrees with the number of records."""
+    assert str(delivery_error(batch(records=records), KafkaError("refused"))).startswith(words)
+
+
+def test_the_rows_of_a_batch_are_named_as_far_as_they_are_known():
+    """The error names the range of rows, only its beginning, or no rows."""
+    whole, open_ended, unnumbered = batch(records=3), batch(records=3), batch(records=3)
+    open_ended.last_row = unnumbered.last_row = unnumbered.first_row = None
+    assert [
+        "3 records for t-0, among rows 0 to 2",
+        "3 records for t-0, from row 0 on",
+        "3 records for t-0",
+    ] == [str(each) for each in (whole, open_ended, unnumbered)]

@@ -1,0 +1,277 @@
+"""How open batches end: by the clock, by abort, by an interrupt, or for lack of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_kafka_sink.errors import BufferExhaustedError, DeliveryError, RecordTooLargeError
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+from tests.support.producer.gatherer_harness import GathererHarness
+from tests.support.record.record_columns import columns
+
+LINGER = {"linger.ms": 5_000}
+TINY_MEMORY = {"buffer.memory": 2_000, "max.request.size": 1_000, "batch.size": 600}
+GIVEN_UP = DeliveryError("given up")
+
+
+class _Watcher:
+    """A watcher that records written and refused rows, and continues after a refusal or not."""
+
+    def __init__(self, rows: int, *, goes_on: bool) -> None:
+        self.row_indexes = np.zeros(rows, np.int32)
+        self.written_rows: list[int] = []
+        self.refused_rows: dict[int, Exception] = {}
+        self._goes_on = goes_on
+
+    def written(self, start: int, stop: int, row_slots: object) -> None:
+        self.written_rows += range(start, stop)
+
+    def refused(self, row: int, error: Exception) -> bool:
+        self.refused_rows[row] = error
+        return self._goes_on
+
+
+def _append(harness: GathererHarness, values, *, partitions=None, watcher=None, **given) -> None:
+    harness.builder.append(
+        columns(values, partitions=partitions),
+        partition_counts=[harness.partitions],
+        now_ms=0,
+        watcher=watcher,
+        **{"first_row": 0, **given},
+    )
+
+
+# --- by the clock
+
+
+def test_batches_are_due_one_after_the_other():
+    """Each batch lingers from its own opening, and the time of the next one is returned."""
+    harness = GathererHarness(partitions=2, **LINGER)
+    _append(harness, [b"a"], partitions=[0])
+    harness.now = 2.0
+    _append(harness, [b"b"], partitions=[1])
+    assert 5.0 == harness.builder.close_due(4.9, lambda _: True)
+    assert 7.0 == harness.builder.close_due(5.0, lambda _: True)
+    assert [b"a"] == harness.values()
+    assert NEVER == harness.builder.close_due(7.0, lambda _: True)
+    assert [b"a", b"b"] == harness.values()
+
+
+def test_a_batch_that_is_overdue_is_asked_about_at_every_look():
+    """An overdue batch is closed by the first check at which it could be sent."""
+    harness = GathererHarness(**LINGER)
+    _append(harness, [b"a"])
+    asked = []
+
+    def not_yet(topic_partition: object) -> bool:
+        asked.append(topic_partition)
+        return len(asked) > 2
+
+    assert [NEVER] * 3 == [harness.builder.close_due(5.0 + n, not_yet) for n in range(3)]
+    assert 3 == len(asked)
+    assert [b"a"] == harness.values()
+
+
+def test_lingering_batches_are_as_old_as_their_opening():
+    """delivery.timeout.ms includes the lingering, as in Java, except in the bulk form."""
+    for lingers, created_at in ((True, 1.0), (False, 3.0)):
+        harness = GathererHarness(lingers=lingers, **LINGER)
+        harness.now = 1.0
+        _append(harness, [b"a"])
+        harness.now = 3.0
+        harness.builder.close_all()
+        assert [created_at] == [batch.created_at for batch in harness.batches]
+
+
+# --- aborted batches
+
+
+def test_open_batches_can_be_given_up():
+    """The results of aborted batches fail, their memory is freed, and the next rows start anew."""
+    harness = GathererHarness(partitions=2, **LINGER)
+    watcher = _Watcher(2, goes_on=True)
+    _append(harness, [b"a", b"b"], partitions=[0, 1], watcher=watcher)
+    open_batches = harness.builder._open
+    results = [open_batches.result(slot) for slot in open_batches.open_slots()]
+    harness.builder.abort_open(GIVEN_UP)
+    assert [GIVEN_UP] * 2 == [result.error for result in results]
+    assert harness.config.buffer_memory == harness.pool.available_bytes
+    assert [] == open_batches.open_slots()
+    _append(harness, [b"c"])
+    harness.builder.close_all()
+    assert [b"c"] == harness.values()
+
+
+def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
+    """An interrupt during a close fails the result, so no thread waits for it forever."""
+    harness = GathererHarness(**{"compression.type": "lz4"})
+    _append(harness, [b"a"])
+    [slot] = harness.builder._open.open_slots()
+    result = harness.builder._open.result(slot)
+
+    def interrupt(records: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(harness.compressor, "compress", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        harness.builder.close(slot)
+    assert "KeyboardInterrupt" in str(result.error)
+
+
+# --- refused rows
+
+
+def test_a_watcher_may_have_the_other_rows_written():
+    """A row that can never be sent is reported by its index and skipped if the watcher agrees."""
+    harness = GathererHarness(**TINY_MEMORY)
+    watcher = _Watcher(4, goes_on=True)
+    _append(harness, [b"a", bytes(1_500), b"b", bytes(1_500)], watcher=watcher)
+    harness.builder.close_all()
+    assert [b"a", b"b"] == harness.values()
+    assert [0, 2] == watcher.written_rows
+    assert [0, 1] == watcher.row_indexes[[0, 2]].tolist()
+    assert [(1, RecordTooLargeError), (3, RecordTooLargeError)] == [
+        (row, type(error)) for row, error in watcher.refused_rows.items()
+    ]
+
+
+def test_a_watcher_may_stop_the_writing():
+    """If the watcher stops, the error is raised with the caller's number of the row."""
+    harness = GathererHarness(**TINY_MEMORY)
+    watcher = _Watcher(3, goes_on=False)
+    with pytest.raises(RecordTooLargeError, match="row 101"):
+        _append(harness, [b"a", bytes(1_500), b"b"], watcher=watcher, first_row=100)
+    harness.builder.close_all()
+    assert [b"a"] == harness.values()
+    assert [1] == list(watcher.refused_rows)
+
+
+# --- memory
+
+
+def test_rows_that_wait_in_vain_share_their_time():
+    """Rows of a call that get no memory share one wait of max.block.ms."""
+    harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
+    waits = []
+
+    def wait_for(size: int, timeout: float) -> bool:
+        waits.append(timeout)
+        harness.now += timeout
+        return False
+
+    harness.hold_memory()
+    harness.pool.wait_for = wait_for
+    watcher = _Watcher(3, goes_on=True)
+    _append(harness, [b"a", b"b", b"c"], watcher=watcher)
+    assert [1.0, 0.0, 0.0] == waits
+    assert [BufferExhaustedError] * 3 == [type(e) for e in watcher.refused_rows.values()]
+
+
+def test_each_call_has_its_own_time_to_wait():
+    """Time that an earlier call spent waiting does not count against the next call."""
+    harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
+    waits = []
+
+    def wait_for(size: int, timeout: float) -> bool:
+        waits.append(timeout)
+        harness.now += timeout
+        return False
+
+    harness.hold_memory()
+    harness.pool.wait_for = wait_for
+    for _ in range(2):
+        with pytest.raises(BufferExhaustedError, match=r"1 s \(max\.block\.ms\) for row 0, t-0"):
+            _append(harness, [b"a"])
+    assert [1.0, 1.0] == waits
+
+
+def test_without_waiting_memory_has_to_be_there():
+    """An append from the network thread, which alone frees memory, fails without waiting."""
+    harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 60_000})
+    held = harness.hold_memory()
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"a"], may_wait=False)
+    harness.pool.release(held)
+    _append(harness, [b"a"], may_wait=False)
+    harness.builder.close_all()
+    assert [b"a"] == harness.values()
+
+
+def _wait_in_vain(harness: GathererHarness) -> list[float]:
+    """Exhaust the memory, make each wait for it advance the clock, and return when waits began."""
+    waits = []
+
+    def wait_for(size: int, timeout: float) -> bool:
+        assert size > harness.pool.available_bytes
+        waits.append(harness.now)
+        harness.now += timeout
+        return False
+
+    harness.pool.wait_for = wait_for
+    harness.hold_memory()
+    return waits
+
+
+def _lingering(**settings: object) -> GathererHarness:
+    """Build two batches due after 5 and 7 seconds, with 60 seconds to wait for memory."""
+    harness = GathererHarness(partitions=3, **LINGER, **{"max.block.ms": 60_000, **settings})
+    _append(harness, [b"a"], partitions=[0])
+    harness.now = 2.0
+    _append(harness, [b"b"], partitions=[1])
+    return harness
+
+
+def test_a_thread_that_waits_for_memory_closes_what_lingers_no_longer():
+    """The waiting thread closes lingering batches on time, because no other thread can."""
+    harness = _lingering()
+    closed_at = []
+    harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
+    waits = _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [(0, 5.0), (1, 7.0)] == closed_at
+    assert ([2.0, 5.0, 7.0], 62.0) == (waits, harness.now)
+
+
+def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
+    """A memory shortage does not close small batches early when the broker cannot keep up."""
+    harness = _lingering()
+    harness.is_queue_empty = lambda place: place.partition == 1
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [b"b"] == harness.values()
+
+
+def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
+    """The waiting thread checks again every linger.ms, because nothing signals an empty queue."""
+    harness = _lingering()
+    closed_at = []
+    harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
+    harness.is_queue_empty = lambda place: place.partition == 1 or harness.now >= 8.0
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [(1, 7.0), (0, 12.0)] == closed_at
+
+
+def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
+    """After a failed wait the network thread is given the age of the oldest batch left open."""
+    harness = _lingering(**{"max.block.ms": 1_000})
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert ([], 0.0) == (harness.values(), harness.builder.first_opened_at)
+
+
+def test_memory_in_open_batches_is_not_waited_for():
+    """If waiting cannot free memory, the fullest open batch is closed instead."""
+    harness = GathererHarness(partitions=3, **TINY_MEMORY, **{"max.block.ms": 0})
+    _append(harness, [bytes(300), bytes(100)], partitions=[0, 1])
+    harness.enqueue = lambda batch: (
+        harness.batches.append(batch),
+        harness.pool.deallocate(batch.block),
+    )
+    _append(harness, [bytes(900)], partitions=[2])
+    assert [300] == [batch.uncompressed_bytes // 100 * 100 for batch in harness.batches]

@@ -1,0 +1,182 @@
+"""An interrupt, such as Ctrl-C, at any point while records are gathered."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import spark_kafka_sink.producer
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.producer_core import ProducerCore
+from tests.support.producer.gatherer_harness import GathererHarness, acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
+#: Between a lock and the code that releases it Python leaves a few unprotected moments.
+LOCKING = {"acquire", "acquire_unless", "release"}
+RECORDS = 6
+
+
+@contextmanager
+def _interrupted_at(line: int) -> Iterator[list[str]]:
+    """Raise KeyboardInterrupt at the n-th line run in the producer, and yield where that was."""
+    count = itertools.count(1)
+    struck: list[str] = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(SOURCES) or code.co_name in LOCKING:
+            return None
+        if event == "line" and next(count) == line:
+            struck.append(f"{Path(code.co_filename).name}:{frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield struck
+    except KeyboardInterrupt:
+        assert struck
+    finally:
+        sys.settrace(before)
+
+
+def _interrupt(call: str, line: int) -> str | None:
+    """Interrupt a call of the gatherer at its n-th line, and return where, or None past its end."""
+    harness = GathererHarness(**{"linger.ms": 5_000, "batch.size": 600})
+    futures = [harness.stage(b"%0100d" % n) for n in range(RECORDS)]
+    harness.gatherer.write_staged()
+    headers = [("name", b"value")]
+    futures += [harness.stage(b"%0100d" % n, key=b"k", headers=headers) for n in range(RECORDS)]
+    with _interrupted_at(line) as struck:
+        getattr(harness.gatherer, call)()
+    if not struck:
+        return None
+    if harness.gatherer._lock._lock.locked():
+        # The lines around the lock include those of the `finally` that releases it.
+        assert struck[0].startswith("record_gatherer.py"), struck
+        return struck[0]
+    for batch in harness.batches:
+        if not batch.result.has_ended:
+            acknowledge(batch)
+    if harness.broken:
+        assert all(future.done() for future in futures), struck
+    else:
+        harness.gatherer.write_staged()
+        harness.gatherer.close_batches()
+        for batch in harness.batches:
+            if not batch.result.has_ended:
+                acknowledge(batch)
+        assert [None] * len(futures) == [future.exception(0) for future in futures], struck
+    return struck[0]
+
+
+@pytest.mark.parametrize("call", ["write_staged", "close_batches"])
+def test_an_interrupt_anywhere_leaves_no_record_pending(call):
+    """After an interrupt nothing has happened yet, or the producer ends and all futures end."""
+    lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
+    assert len(list(lines)) > 100
+
+
+def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind(monkeypatch):
+    """An interrupt during construction stops the thread, because no caller could close it."""
+    threads = []
+    real_start = ProducerCore.start
+
+    def start(core: ProducerCore, **more: Any) -> None:
+        real_start(core, **more)
+        threads.append(core._thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProducerCore, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
+    assert [False] == [thread.is_alive for thread in threads]
+
+
+def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
+    """An interrupted wake-up of the network thread does not suppress the next one."""
+    producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
+    core = producer._core
+    with monkeypatch.context() as interrupted:
+
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        interrupted.setattr(core._thread, "call_soon", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            core.wake_network_thread()
+    calls: list[object] = []
+    monkeypatch.setattr(core._thread, "call_soon", calls.append)
+    core.wake_network_thread()
+    monkeypatch.undo()
+    assert [core._wakeup] == calls
+    producer.close(0)
+
+
+def _end_interrupted_at(line: int) -> bool:
+    """Fail a batch with an interrupt at the n-th line, and return whether it was raised."""
+    queue = CallbackQueue(lambda _: None)
+    result = ProduceResult(TopicPartition("t", 0), queue.add)
+    called: list[bool] = []
+    result.call_when_done(0, lambda: called.append(result.is_done(0)))
+    error = KafkaError("lost")
+    with _interrupted_at(line) as struck:
+        result.fail(error)
+    assert not called, struck
+    if not result.has_ended:
+        # The thread that ends batches would end this one again.
+        result.fail(error)
+    queue.end()
+    assert [True] == called, struck
+    assert result.wait(0, timeout=0), struck
+    return bool(struck)
+
+
+def test_an_interrupt_while_a_batch_ends_loses_no_callback():
+    """After an interrupt the batch has not ended yet, or its callbacks are queued."""
+    lines = itertools.takewhile(bool, (_end_interrupted_at(line) for line in itertools.count(1)))
+    assert len(list(lines)) > 5
+
+
+def _add_interrupted_at(line: int) -> bool:
+    """Queue a job with an interrupt at the n-th line, and return whether it was raised."""
+    turns: list[Callable[[], None]] = []
+    queue = CallbackQueue(turns.append)
+    called: list[bool] = []
+    with _interrupted_at(line) as struck:
+        queue.add(lambda: called.append(True))
+    was_queued = bool(queue._jobs)
+    for turn in turns:
+        turn()
+    assert [True] * was_queued == called, struck
+    return bool(struck)
+
+
+def test_an_interrupt_while_a_callback_is_queued_leaves_none_without_a_turn():
+    """Every queued callback has a turn scheduled, since no later one may come to schedule it."""
+    lines = itertools.takewhile(bool, (_add_interrupted_at(line) for line in itertools.count(1)))
+    assert len(list(lines)) > 3
+
+
+def test_callbacks_may_be_called_before_the_thread_that_ends_the_batch_goes_on():
+    """If the network thread is quicker, the callback already finds the batch ended."""
+    called: list[bool] = []
+    result = ProduceResult(TopicPartition("t", 0), lambda settle: settle())
+    result.call_when_done(0, lambda: called.append(result.is_done(0)))
+    result.complete(7)
+    result.call_when_done(0, lambda: called.append(result.is_settled))
+    assert [True, True] == called

@@ -1,0 +1,232 @@
+"""A single record before it is staged: how it is prepared, and what is rejected by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import (
+    InvalidPartitionError,
+    RecordTooLargeError,
+    SerializationError,
+)
+from spark_kafka_sink.producer.records.partitioner import TopicPartitions, resolve_partitioner
+from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+from spark_kafka_sink.producer.records.record_preparation import (
+    MAX_PARTITION,
+    MAX_TIMESTAMP,
+    RecordPreparation,
+    check_place,
+    check_timeout,
+)
+
+PARTITIONS = 3
+MAX_RECORD_BYTES = 1_000
+
+
+def _preparation(**settings: object) -> RecordPreparation:
+    config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **settings})
+    return RecordPreparation(
+        config,
+        partitioner=resolve_partitioner(config.partitioner_class),
+        partitions_of=lambda topic: TopicPartitions(topic, PARTITIONS, range(PARTITIONS)),
+        max_record_bytes=MAX_RECORD_BYTES,
+    )
+
+
+def _prepare(preparation: RecordPreparation | None = None, **fields: object):
+    return (preparation or _preparation()).prepare(ProducerRecord("t", **fields))
+
+
+def test_a_record_of_bytes_stays_as_it_is():
+    """Without serializers and a partitioner a record is not changed."""
+    preparation = _preparation()
+    assert preparation.takes_bytes_as_they_are
+    assert not preparation.places_each_record
+    prepared = _prepare(
+        preparation,
+        value=b"v",
+        key=b"k",
+        headers=[("h", b"x"), ("n", None)],
+        partition=2,
+        timestamp=5,
+    )
+    assert ("t", b"v", b"k", [("h", b"x"), ("n", None)], 2, 5) == prepared
+
+
+def test_what_a_record_lacks_stays_null():
+    """No key, value, header, partition or timestamp is invented."""
+    assert ("t", None, None, None, None, None) == _prepare()
+
+
+def test_a_single_serializer_is_enough_to_be_asked():
+    """Bytes bypass serialization only if neither the key nor the value is serialized."""
+    assert not _preparation(**{"key.serializer": "string"}).takes_bytes_as_they_are
+    assert not _preparation(**{"value.serializer": "json"}).takes_bytes_as_they_are
+    assert _preparation(
+        **{"key.serializer": "bytes", "value.serializer": "bytes"}
+    ).takes_bytes_as_they_are
+
+
+def test_key_and_value_are_serialized_each_by_its_own():
+    """Each setting applies to its own part only."""
+    preparation = _preparation(**{"key.serializer": "string", "value.serializer": "json"})
+    prepared = _prepare(preparation, key="k", value={"a": 1})
+    assert (b"k", b'{"a":1}') == (prepared.key, prepared.value.replace(b" ", b""))
+
+
+def test_what_a_serializer_refuses_is_told_with_its_side():
+    """The error names the part of the record."""
+    with pytest.raises(SerializationError, match="value"):
+        _prepare(value=12)
+    with pytest.raises(SerializationError, match="key"):
+        _prepare(key=object())
+
+
+def test_header_values_become_bytes():
+    """Bytes-like values are copied, so the caller may reuse its buffer."""
+    given = bytearray(b"abc")
+    prepared = _prepare(headers=(("h", given), ("m", memoryview(b"d"))))
+    given[0] = 0
+    assert [("h", b"abc"), ("m", b"d")] == prepared.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [
+        ([b"h"], "a header must be a pair"),
+        ([("h", b"v", 1)], "a header must be a pair"),
+        ([5], "a header must be a pair"),
+        ([(b"h", b"v")], "the name of a header must be a str, not bytes"),
+        ([(None, b"v")], "the name of a header must be a str, not NoneType"),
+        ([("h", "v")], "the value of header 'h' must be bytes or None, not str"),
+        ([("h", 5)], "the value of header 'h' must be bytes or None, not int"),
+        (5, "the headers must be pairs"),
+    ],
+    ids=str,
+)
+def test_headers_that_are_none_are_refused(headers, complaint):
+    """A header is a name and bytes, and the error says which of them is invalid."""
+    with pytest.raises(TypeError, match=complaint):
+        _prepare(headers=headers)
+
+
+def test_a_header_name_that_is_no_text_is_refused():
+    """A lone surrogate has no UTF-8, and raises ValueError before anything is staged."""
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        _prepare(headers=[("\ud800", b"v")])
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "error", "complaint"),
+    [
+        (1.5, TypeError, "the timestamp must be an int .* not float"),
+        ("5", TypeError, "the timestamp must be an int .* not str"),
+        (True, TypeError, "the timestamp must be an int .* not bool"),
+        (-1, ValueError, "must be milliseconds since 1970, not -1"),
+        (MAX_TIMESTAMP + 1, ValueError, "must be milliseconds since 1970"),
+    ],
+)
+def test_timestamps_that_cannot_be_are_refused(timestamp, error, complaint):
+    """A timestamp must be a 64-bit number of milliseconds since 1970."""
+    with pytest.raises(error, match=complaint):
+        _prepare(timestamp=timestamp)
+
+
+@pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])
+def test_timestamps_at_the_limits_are_taken(timestamp):
+    """1970 and the last moment that fits into 64 bits are valid timestamps."""
+    assert timestamp == _prepare(timestamp=timestamp).timestamp
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "error", "complaint"),
+    [
+        (None, None, TypeError, "the topic must be a str, not NoneType"),
+        (b"t", None, TypeError, "the topic must be a str, not bytes"),
+        ("", None, ValueError, "the topic must not be empty"),
+        ("\ud800", None, ValueError, "surrogates not allowed"),
+        ("t", "0", TypeError, "the partition must be an int or None, not str"),
+        ("t", 1.0, TypeError, "the partition must be an int or None, not float"),
+        ("t", True, TypeError, "the partition must be an int or None, not bool"),
+        ("t", -1, ValueError, "must be a number from 0 to .*, not -1"),
+        ("t", MAX_PARTITION + 1, ValueError, "must be a number from 0"),
+    ],
+)
+def test_places_that_cannot_be_are_refused(topic, partition, error, complaint):
+    """An invalid topic or partition is rejected before the record is staged."""
+    with pytest.raises(error, match=complaint):
+        check_place(topic, partition)
+
+
+def test_a_topic_in_any_script_is_the_brokers_to_judge():
+    """The broker decides which topic names are valid."""
+    check_place("größe", None)
+
+
+@pytest.mark.parametrize("partition", [None, 0, MAX_PARTITION])
+def test_places_that_can_be_are_taken(partition):
+    """Metadata shows later whether the topic has that partition."""
+    check_place("t", partition)
+
+
+def test_a_partition_that_the_topic_lacks_is_refused():
+    """The error reports the number of partitions."""
+    with pytest.raises(InvalidPartitionError, match=r"partition 3: .* has 3, numbered from 0"):
+        _prepare(partition=3)
+
+
+def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
+    """The function is called after serialization, and only for records without a partition."""
+    asked = []
+
+    def choose(topic, key, value, partition_count, available):
+        asked.append((topic, key, value, partition_count, list(available)))
+        return int(key)
+
+    preparation = _preparation(**{"partitioner.class": choose, "key.serializer": "string"})
+    assert preparation.places_each_record
+    assert 1 == _prepare(preparation, key="1", value=b"v").partition
+    assert [("t", b"1", b"v", 3, [0, 1, 2])] == asked
+    assert 2 == _prepare(preparation, key="0", partition=2).partition
+    assert 1 == len(asked)
+    assert [0, 2] == [_prepare(preparation, key=key).partition for key in ("0", "2")]
+    for wrong in ("-1", "3", "7"):
+        with pytest.raises(InvalidPartitionError, match=f"partition {wrong}"):
+            _prepare(preparation, key=wrong)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"value": bytes(MAX_RECORD_BYTES)},
+        {"key": bytes(MAX_RECORD_BYTES)},
+        {"headers": [("h", bytes(MAX_RECORD_BYTES))]},
+        {"headers": [("h" * MAX_RECORD_BYTES, None)]},
+        {"headers": [("h", b"")] * 100},
+        {"key": bytes(500), "value": bytes(500)},
+    ],
+    ids=["value", "key", "header value", "header name", "many headers", "together"],
+)
+def test_a_record_that_can_never_be_sent_is_refused(fields):
+    """The limit includes key, value and headers, and the error names the setting to raise."""
+    with pytest.raises(RecordTooLargeError, match=r"at most 1000 fit .*Raise max.request.size"):
+        _prepare(**fields)
+
+
+def test_a_record_of_the_largest_size_is_taken():
+    """A record that is certain to fit is accepted."""
+    assert 979 == len(_prepare(value=bytes(979)).value)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 0.0, 0.001, 1, 1e9])
+def test_times_that_can_be_are_taken(timeout):
+    """None means no limit, and 0 means no waiting."""
+    check_timeout(timeout)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
+def test_times_that_cannot_be_are_refused(timeout):
+    """A timeout must not be negative."""
+    with pytest.raises(ValueError, match="0 seconds or more"):
+        check_timeout(timeout)

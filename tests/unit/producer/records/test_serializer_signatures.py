@@ -1,0 +1,109 @@
+"""Serializers with an unsupported signature are refused when the producer is created."""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from inspect import signature
+
+import pytest
+
+from spark_kafka_sink.config.plugin_reference import SERIALIZERS
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.records.serializers import resolve_serializer
+
+TOPIC = "orders"
+
+
+def _of_nothing():
+    raise NotImplementedError
+
+
+def _of_topic_and_value(topic, data, more):
+    raise NotImplementedError
+
+
+def _with_a_schema(value, *, schema):
+    raise NotImplementedError
+
+
+@wraps(_of_topic_and_value)
+def _of_value_only(value):
+    raise NotImplementedError
+
+
+class _Javas:
+    def serialize(self, topic, data):
+        raise NotImplementedError
+
+
+class _Called:
+    def __call__(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "name", "own", "given"),
+    [
+        (_of_nothing, "", "()", "(value)"),
+        (_of_topic_and_value, "", "(topic, data, more)", "(value, topic=topic)"),
+        (_with_a_schema, "", "(value, *, schema)", "(value)"),
+        (_of_value_only, "", "(value)", "(value, topic=topic)"),
+        (_Called, "", "()", "(value)"),
+        (_Javas, "serialize of ", "(topic, data)", "(topic, headers, data)"),
+    ],
+)
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_serializer_of_another_signature_is_refused_before_any_record(
+    part, plug_in, name, own, given
+):
+    """The error names the setting, the serializer, its parameters, and the expected ones."""
+    with pytest.raises(ConfigError) as raised:
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:9", f"{part}.serializer": plug_in})
+    expected = (
+        f"{part}.serializer: {name}{plug_in.__module__}.{plug_in.__qualname__} takes {own}, but is "
+        f"called with {given}: give it these parameters, in this order"
+    )
+    assert expected == str(raised.value)
+
+
+def _of_value_and_context(value, context):
+    raise NotImplementedError
+
+
+_of_value_and_context.__signature__ = signature(_of_value_and_context)
+
+
+@wraps(_of_value_and_context)
+def _with_context(value):
+    return b"with context"
+
+
+class _Flexible:
+    def __call__(self, *anything, **more):
+        return b"flexible"
+
+
+class _Untold:
+    #: This cannot be parsed as a signature.
+    __signature__ = "(nobody knows"
+
+    def __call__(self, value):
+        return b"untold"
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "expected"),
+    [
+        (_Flexible(), b"flexible"),
+        (_Untold(), b"untold"),
+        (_with_context, b"with context"),
+        (partial(int.to_bytes, length=2, byteorder="big"), b"\0\x07"),
+        (lambda value, encoding="ascii": str(value).encode(encoding), b"7"),
+        (lambda value, *, headers: b"%d" % len(headers), b"0"),
+    ],
+)
+def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
+    """A serializer is accepted if it can be called, or if its signature is unknown."""
+    made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
+    assert expected == made.serialize(7, TOPIC, [])

@@ -1,0 +1,329 @@
+"""When the Sender runs again, how long it waits, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.errors import DeliveryError, NetworkError
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+from spark_kafka_sink.producer.sending.transaction_request_sender import TransactionRequestSender
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from tests.support.producer.sender_harness import PLAIN, SenderHarness
+from tests.support.producer.transactions_over_mock import TRANSACTIONAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BACKOFFS = {"retry_backoff_ms": 128, "retry_backoff_max_ms": 1_024}
+
+
+@pytest.fixture
+def no_jitter(monkeypatch):
+    """Make every back-off last exactly as long as its base value."""
+    monkeypatch.setattr(random.Random, "uniform", lambda *_: 1.0)
+
+
+# --- back-offs
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_a_batch_waits_twice_as_long_after_each_failure():
+    """The back-off grows from retry.backoff.ms to retry.backoff.max.ms (KIP-580)."""
+    with SenderHarness(**BACKOFFS, **PLAIN) as harness:
+        harness.add()
+        harness.step()
+        delays = []
+        for _ in range(5):
+            harness.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
+            delays.append(harness.step() - harness.now)
+            harness.step(delays[-1])
+        assert [0.128, 0.256, 0.512, 1.024, 1.024] == pytest.approx(delays, rel=1e-6)
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
+    """Requests for an id back off like batches, but the first attempt is sent at once."""
+    with SenderHarness(**BACKOFFS) as harness:
+        harness.add()
+        delays = []
+        for _ in range(5):
+            harness.step()
+            harness.take(ApiKey.INIT_PRODUCER_ID).answer(
+                InitProducerIdResponse(
+                    error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                )
+            )
+            delays.append(harness.step() - harness.now)
+            assert [] == harness.network.sent
+            harness.step(delays[-1])
+        assert [0.128, 0.256, 0.512, 1.024, 1.024] == pytest.approx(delays, rel=1e-6)
+
+
+# --- the request timeout
+
+
+def test_metadata_are_waited_for_as_long_as_for_any_answer():
+    """A metadata request has a deadline of request.timeout.ms."""
+    with SenderHarness(request_timeout_ms=4_000, **PLAIN) as harness:
+        deadlines = []
+
+        async def update_metadata(deadline: float) -> None:
+            deadlines.append(deadline)
+
+        harness.network.update_metadata = update_metadata
+        harness.step()
+        assert [harness.now + 4.0] == deadlines
+
+
+def test_any_broker_is_looked_for_as_long_as_for_any_answer():
+    """The search for any broker has a deadline of request.timeout.ms."""
+    with SenderHarness(request_timeout_ms=4_000) as harness:
+        deadlines = []
+
+        async def least_loaded_connection(deadline: float) -> None:
+            deadlines.append(deadline)
+            raise NetworkError("none is up")
+
+        harness.network.least_loaded_connection = least_loaded_connection
+        harness.add()
+        harness.step()
+        assert [harness.now + 4.0] == deadlines
+
+
+@pytest.mark.parametrize(("left", "updates", "next_at"), [(-1, 1, NEVER), (0, 1, NEVER), (1, 0, 1)])
+def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
+    """Metadata is requested when it is due, and its response, not a timer, runs the loop again."""
+    with SenderHarness(**PLAIN) as harness:
+        harness.network.metadata.next_update_at = lambda: harness.now + left
+        assert harness.now + next_at == harness.step()
+        assert updates == harness.network.metadata_updates
+
+
+def test_metadata_are_asked_for_once():
+    """While a metadata request is in flight, the loop sends no second one."""
+    with SenderHarness(**PLAIN) as harness:
+        harness.network.is_updating_metadata = True
+        harness.network.metadata.next_update_at = lambda: harness.now
+        assert NEVER == harness.step()
+        assert 0 == harness.network.metadata_updates
+
+
+# --- expiry
+
+
+@pytest.mark.parametrize(("throttle", "expires_at"), [(119.95, 120.0), (120.0, 130.0)])
+def test_a_throttle_counts_that_lasts_to_the_end_of_the_delivery_time_out(throttle, expires_at):
+    """A batch gets request.timeout.ms from then on, to the millisecond (KIP-219)."""
+    with SenderHarness(request_timeout_ms=10_000, **PLAIN) as harness:
+        harness.network.down = {0}
+        harness.network.throttled[0] = harness.now + throttle
+        added = harness.add()
+        harness.step()
+        harness.step(expires_at - 0.005)
+        assert not added.is_done
+        harness.step(0.005)
+        assert isinstance(added.result.error, DeliveryError)
+
+
+def test_a_batch_whose_expiry_is_put_off_is_looked_at_every_second():
+    """The throttle may end early, and batches of other brokers expire in time."""
+    with SenderHarness(**PLAIN) as harness:
+        harness.network.down = {0, 1}
+        harness.network.throttled[0] = harness.now + 130
+        throttled, other = harness.add(0), harness.add(1)
+        harness.step()
+        assert harness.now + 121.0 == harness.step(120)
+        assert [False, True] == [throttled.is_done, other.is_done]
+
+
+def test_a_batch_that_fails_with_its_connection_holds_up_no_expiry():
+    """The batches behind it expire in the same run."""
+    with SenderHarness(**PLAIN) as harness:
+        harness.network.stalled = {0}
+        harness.network.down = {1}
+        harness.add(0)
+        waiting = harness.add(1)
+        harness.step()
+        harness.sender.run_once(harness.now + 120)
+        assert isinstance(waiting.result.error, DeliveryError)
+
+
+OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
+
+
+@pytest.mark.parametrize(
+    ("own", "networks", "told"),
+    [
+        (OWN, NETWORKS, "the batch's"),
+        (OWN, None, "the batch's"),
+        (None, NETWORKS, "the network's"),
+        (None, None, "no broker answered"),
+    ],
+)
+def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, told):
+    """The cause is the last error of the batch, or otherwise that of the network."""
+    plain.network.down = {0}
+    plain.network.last_error = networks
+    added = plain.add()
+    added.last_error = own
+    plain.step(120)
+    expiry = added.result.error.__cause__
+    assert str(expiry).endswith(f"last cause: {told}")
+    assert (own or networks) is expiry.__cause__
+
+
+# --- versions
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "is_highest"),
+    [
+        (PLAIN, 2, True),
+        ({}, 2, True),
+        ({}, 1, True),
+        (TRANSACTIONAL, 2, True),
+        (TRANSACTIONAL, 1, False),
+    ],
+    ids=["plain", "idempotent", "idempotent-tv1", "tv2", "tv1"],
+)
+def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
+    settings, level, is_highest
+):
+    """From version 12 on Produce adds the partition, on which a TV1 transaction must not rely."""
+    with SenderHarness(transaction_version=level, **settings) as harness:
+        if settings is TRANSACTIONAL:
+            harness.begin(0)
+        else:
+            harness.add()
+            if harness.manager is not None:
+                harness.initialize()
+            harness.step()
+        sent = harness.take(ApiKey.PRODUCE)
+        assert (sent.request.highest_version if is_highest else 11) == sent.version
+
+
+# --- transactions
+
+
+def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
+    """A transaction ends only in a run that starts after its commit and sees all its batches."""
+    asked = []
+    advance = TransactionRequestSender.advance
+
+    def noting(
+        self: TransactionRequestSender, now: float, *, has_incomplete_batches: bool
+    ) -> float:
+        asked.append(has_incomplete_batches)
+        return advance(self, now, has_incomplete_batches=has_incomplete_batches)
+
+    monkeypatch.setattr(TransactionRequestSender, "advance", noting)
+    with SenderHarness(**TRANSACTIONAL) as harness:
+        harness.begin(0)
+        harness.produce()
+        asked.clear()
+        harness.step()
+        harness.manager.begin_commit()
+        harness.step()
+        assert [True, False] == asked
+
+
+def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
+    """An end without a request runs the loop again, because no response will wake it."""
+    tv2.initialize()
+    tv2.manager.begin_transaction()
+    result = tv2.manager.begin_commit()
+    tv2.step()
+    assert tv2.sender._wakeup.is_set()
+    result.wait(0)
+    tv2.manager.begin_transaction()
+    tv2.add()
+    tv2.step()
+    tv2.produce()
+    tv2.manager.begin_commit()
+    tv2.step()
+    tv2.sender._wakeup.clear()
+    tv2.step()
+    assert not tv2.sender._wakeup.is_set()
+    assert [ApiKey.END_TXN] == [sent.request.api_key for sent in tv2.network.sent]
+
+
+# --- the loop
+
+
+def _looks(harness: SenderHarness, *answers: float) -> list[float]:
+    """Run the loop once for each answer, and return the timeouts of its timers."""
+    delays: list[float] = []
+    left = list(answers)
+
+    def call_later(delay: float, _: Callable[[], None]) -> SimpleNamespace:
+        delays.append(delay)
+        return SimpleNamespace(cancel=lambda: None)
+
+    harness.sender._loop = SimpleNamespace(call_later=call_later)
+    harness.sender.run_once = lambda now: left.pop(0) if left else NEVER
+    wakeups = [harness.sender.wakeup] * (len(answers) - 1)
+    harness.run_to_the_end(*wakeups, harness.sender.initiate_close)
+    return delays
+
+
+def test_the_loop_sleeps_until_the_next_look(plain):
+    """The loop does not sleep if it is late, and sets no timer if nothing is scheduled."""
+    assert [7.0, 0, 0.25] == _looks(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
+
+
+def test_the_loop_sleeps_no_longer_than_until_its_end(plain):
+    """The loop does not sleep beyond the deadline of the close."""
+    plain.add()
+    plain.sender.initiate_close(timeout=5)
+    assert [5.0, 2.0] == _looks(plain, NEVER, plain.now + 2)
+
+
+@pytest.mark.parametrize("timeouts", [(60, 5), (5, 60)], ids=str)
+def test_the_earlier_of_two_ends_counts(plain, timeouts):
+    """A second close does not postpone the first."""
+    plain.add()
+    plain.step()
+    for timeout in timeouts:
+        plain.sender.initiate_close(timeout)
+    plain.now += 5
+    plain.run_to_the_end()
+    assert plain.accumulator.has_incomplete
+
+
+def test_the_end_cancels_what_is_under_way(plain):
+    """The end cancels pending tasks, and does not raise their cancellation."""
+    ends = []
+
+    async def update_metadata(deadline: float) -> None:
+        del deadline
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(plain.now)
+
+    plain.network.update_metadata = update_metadata
+    plain.run_to_the_end(plain.sender.initiate_close)
+    assert [plain.now] == ends
+
+
+@pytest.mark.parametrize("settings", [PLAIN, {}, TRANSACTIONAL], ids=["plain", "idempotent", "tv2"])
+def test_an_idle_loop_looks_once(settings):
+    """Without work nothing that the loop does wakes it again."""
+    with SenderHarness(**settings) as harness:
+        harness.step()
+        looks = []
+        run_once = harness.sender.run_once
+        harness.sender.run_once = lambda now: looks.append(now) or run_once(now)
+        harness.run_to_the_end(
+            lambda: None, lambda: looks.append(None), harness.sender.initiate_close
+        )
+        assert [harness.now, None] == looks

@@ -1,0 +1,129 @@
+"""Transactions that are left open for another process to end."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.errors import DeliveryError, IllegalStateError, TransactionAbortableError
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.kafka.readers import read_with_confluent
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture(params=[2, 0], ids=["tv2", "tv1"])
+def broker(request):
+    with DevBroker(topics={"t": 1}, transaction_version=request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def producer(broker):
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "transactional.id": "orders.1",
+        "retry.backoff.ms": 1,
+    }
+    with KafkaProducer(settings) as made:
+        made.init_transactions()
+        yield made
+
+
+def end(broker, prepared, *, committed):
+    """End a transaction from another process."""
+    config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+    with AdminClient(config) as admin:
+        return admin.end_transaction(
+            TransactionEnd("orders.1", prepared.producer, committed, prepared.transaction_version),
+            timeout=TIMEOUT,
+        )
+
+
+def values(broker):
+    return [record.value for record in read_with_confluent(broker.bootstrap_servers, "t")]
+
+
+def test_another_process_ends_a_prepared_transaction(broker, producer):
+    """The other process commits with the producer's id, epoch and transaction version."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    prepared = producer.prepare_transaction()
+    assert [] == values(broker)
+    assert EndOutcome.ENDED is end(broker, prepared, committed=True).outcome
+    assert [b"one"] == values(broker)
+
+
+def test_the_next_transaction_begins_with_another_epoch(broker, producer):
+    """After init_transactions the producer continues at sequence 0 over its open connections."""
+    epochs = []
+    for value, committed in ((b"one", True), (b"two", False), (b"three", True)):
+        producer.begin_transaction()
+        producer.send("t", value)
+        prepared = producer.prepare_transaction()
+        epochs.append(prepared.producer.epoch)
+        end(broker, prepared, committed=committed)
+        producer.init_transactions()
+    assert [b"one", b"three"] == values(broker)
+    assert sorted(set(epochs)) == epochs
+
+
+def test_closing_leaves_a_prepared_transaction_open(broker, producer):
+    """Closing leaves a prepared transaction open, to be ended by another process."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    prepared = producer.prepare_transaction()
+    producer.close()
+    assert EndOutcome.ENDED is end(broker, prepared, committed=True).outcome
+    assert [b"one"] == values(broker)
+
+
+def test_the_next_initialization_aborts_what_nobody_has_ended(broker, producer):
+    """Initializing the transactional id aborts its open transaction, as always."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    prepared = producer.prepare_transaction()
+    producer.init_transactions()
+    assert EndOutcome.ENDED is not end(broker, prepared, committed=True).outcome
+    assert [] == values(broker)
+
+
+def test_nothing_more_goes_into_a_prepared_transaction(producer):
+    """Sending, beginning and ending are refused until the producer is initialized again."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    producer.prepare_transaction()
+    for call in (
+        producer.begin_transaction,
+        producer.commit_transaction,
+        producer.abort_transaction,
+        producer.prepare_transaction,
+        lambda: producer.send("t", b"two"),
+    ):
+        with pytest.raises(IllegalStateError, match="PREPARED_TRANSACTION"):
+            call()
+
+
+def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
+    """After a refused record the transaction can only be aborted."""
+    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.INVALID_RECORD))
+    producer.begin_transaction()
+    future = producer.send("t", b"one")
+    with pytest.raises(TransactionAbortableError):
+        producer.prepare_transaction()
+    with pytest.raises(DeliveryError):
+        future.result(TIMEOUT)
+    hook.remove()
+    producer.abort_transaction()
+
+
+def test_a_transaction_has_to_be_begun(producer):
+    """Preparing a transaction that has not begun raises an error."""
+    with pytest.raises(IllegalStateError, match="READY does not lead to PREPARED_TRANSACTION"):
+        producer.prepare_transaction()

@@ -1,0 +1,195 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.model import PreparedTransaction, ProducerIdAndEpoch
+from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.transactions.txn_partition_map import increment_sequence
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer.producer_batches import batch
+from tests.support.producer.sender_harness import SenderHarness
+
+PRODUCER = ProducerIdAndEpoch(1000, 0)
+
+
+@pytest.fixture
+def manager() -> TransactionManager:
+    manager = TransactionManager()
+    manager.producer_id_and_epoch = PRODUCER
+    return manager
+
+
+def _acknowledge_first(manager: TransactionManager) -> None:
+    first = batch()
+    manager.assign_sequence(first)
+    manager.complete(first)
+
+
+def test_nothing_may_be_sent_before_there_is_a_producer_id():
+    """Without a producer id no batch may be drained."""
+    assert not TransactionManager().may_drain(batch())
+
+
+def test_sequence_numbers_follow_each_other_within_a_partition(manager):
+    """Each batch starts where the last one ended, and each partition counts on its own."""
+    first, second, other = batch(0, records=3), batch(0, records=2), batch(1)
+    for each in (first, second, other):
+        manager.assign_sequence(each)
+    assert [0, 3, 0] == [b.base_sequence for b in (first, second, other)]
+    assert PRODUCER == first.producer_id_and_epoch
+
+
+def test_a_retried_batch_keeps_its_sequence_number(manager):
+    """Draining a batch again does not renumber it."""
+    first, second = batch(records=3), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert [0, 3] == [first.base_sequence, second.base_sequence]
+
+
+def test_sequence_numbers_wrap_to_zero(manager):
+    """0 follows 2**31 - 1, never a negative number."""
+    big, next_one, last = batch(records=2**31 - 2), batch(records=4), batch()
+    for each in (big, next_one, last):
+        manager.assign_sequence(each)
+    assert [0, 2**31 - 2, 2] == [b.base_sequence for b in (big, next_one, last)]
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_a_sequence_number_is_never_negative(sequence, increment):
+    """Incrementing a sequence number stays within 31 bits."""
+    assert 0 <= increment_sequence(sequence, increment) < 2**31
+
+
+def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
+    """A new batch need not wait for those before it."""
+    _acknowledge_first(manager)
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    assert manager.may_drain(second)
+
+
+def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
+    """A broker accepts any number from an unknown producer, so the first batch must be alone."""
+    first, second, other = batch(0), batch(0), batch(1)
+    assert manager.may_drain(first)
+    manager.assign_sequence(first)
+    assert not manager.may_drain(second)
+    assert manager.may_drain(other)
+    manager.complete(first)
+    assert manager.may_drain(second)
+
+
+def test_only_the_oldest_of_several_retried_batches_may_go(manager):
+    """Retried batches are sent one by one, oldest first."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert manager.may_drain(first)
+    assert not manager.may_drain(second)
+    manager.complete(first)
+    assert manager.may_drain(second)
+
+
+def test_no_new_batch_goes_while_one_is_retried(manager):
+    """No new batch overtakes a retry, because a broker remembers only five batches."""
+    retried, new = batch(), batch()
+    manager.assign_sequence(retried)
+    retried.attempts = 1
+    assert not manager.may_drain(new)
+    manager.complete(retried)
+    assert manager.may_drain(new)
+
+
+def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
+    """The sixth batch of a partition waits until the first of five has been acknowledged."""
+    _acknowledge_first(manager)
+    batches = [batch() for _ in range(5)]
+    for each in batches:
+        assert manager.may_drain(each)
+        manager.assign_sequence(each)
+    assert not manager.may_drain(batch())
+    manager.complete(batches[0])
+    assert manager.may_drain(batch())
+
+
+def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_has_moved(manager):
+    """With five more acknowledged batches the new leader would not recognize the waiting one."""
+    _acknowledge_first(manager)
+    unanswered, behind = batch(), batch()
+    manager.assign_sequence(unanswered)
+    manager.assign_sequence(behind)
+    manager.complete(behind)
+    assert not manager.may_drain(batch())
+    manager.complete(unanswered)
+    assert manager.may_drain(batch())
+
+
+def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
+    """Retries follow the sequence numbers, whatever the order of the responses."""
+    batches = [batch() for _ in range(5)]
+    for each in batches:
+        manager.assign_sequence(each)
+    shuffled = [batches[i] for i in (3, 0, 4, 2, 1)]
+    assert batches == manager.in_retry_order(shuffled)
+
+
+def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowledged(manager):
+    """A batch that overtook a failed one is retried in its turn."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+
+
+def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(manager):
+    """Acknowledged records were lost, so the batch is retried once, in a new epoch (KIP-360)."""
+    first, second = batch(records=2), batch()
+    manager.assign_sequence(first)
+    manager.complete(first)
+    manager.assign_sequence(second)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert not manager.may_drain(second)
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    assert (ProducerIdAndEpoch(1000, 1), 0) == (second.producer_id_and_epoch, second.base_sequence)
+    assert manager.may_drain(second)
+    assert not manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, False),
+        (9999, False),
+    ],
+)
+def test_other_answers_are_retried_as_kafka_says(manager, code, expected):
+    """Kafka's own classification decides which error codes are retriable."""
+    first = batch()
+    manager.assign_sequence(first)
+    assert expected is manager.can_retry(first, code, -1)
+
+
+def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
+    """A split changes no numbers: the parts cover those of the whole batch, in its place."""
+    first, whole, last = batch(records=2), batch(records=5), batch()
+    for each in (first, whole, last):
+        manager.assign_sequence(each)
+    parts = [batch(records=3), batch(records=2)]
+    manager.split(whole, parts)
+    assert [2, 5] == [part.base_sequence for part in parts]
+    assert [first, *parts, last] == manager.in_retry_order([last, parts[1], parts[0], first])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_prepared_transaction_says_by_which_rules_it_began(version):
+    """A prepared transaction has its transaction version, which its end must use (KIP-890)."""
+    with SenderHarness(transaction_version=version, transactional_id="x") as harness:
+        harness.begin()
+        prepared = harness.manager.prepare_transaction()
+        assert PreparedTransaction(ProducerIdAndEpoch(1_000, 0), version) == prepared

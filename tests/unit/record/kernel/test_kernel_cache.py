@@ -1,0 +1,420 @@
+"""The kernel cache works wherever Spark starts a worker; tests run in separate processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import spark_kafka_sink
+from spark_kafka_sink.record.kernel import kernel_cache
+
+PACKAGE = Path(spark_kafka_sink.__file__).parent
+#: No user, not even root, can create a directory here.
+NOWHERE = "/dev/null/nowhere"
+TIMEOUT = 120
+NOBODY = 65534
+
+USE_KERNELS = """
+import sys
+import numpy as np
+from spark_kafka_sink.record.kernel import kernel, kernel_cache
+from spark_kafka_sink.record.columns import (
+    BytesColumn, RecordColumns, constant_topic, null_partitions, null_timestamps
+)
+column = BytesColumn(np.array([0, 1, 2]), np.frombuffer(b"ab", np.uint8))
+columns = RecordColumns(
+    num_rows=2, key=column, value=column, topics=("t",), topic_index=constant_topic(2),
+    partition=null_partitions(2), timestamp=null_timestamps(2),
+)
+buffer = np.zeros(100, np.uint8)
+slots, sticky = np.zeros(1, kernel.SLOT_DTYPE), np.zeros(1, kernel.STICKY_DTYPE)
+slots[0] = (buffer.ctypes.data, 61, 100, 0, 0, 0, 0, 0)
+row_slots = kernel.assign_slots(columns, np.zeros(1, np.int32), np.ones(1, np.int32)).row_slots
+kernel.append_rows(columns, row_slots, 0, slots, sticky, 5, 100)
+hits = [
+    sum(function.stats.cache_hits.values())
+    for function in (kernel._assign_slots, kernel._append_rows)
+]
+print(bytes(buffer[61:79]).hex(), sum(hits), kernel_cache.cache_directory(), kernel.__file__)
+"""
+#: Two records: attributes 0, deltas, a key and a value of one byte each, no headers.
+RECORDS = "10000000026102610010000002026202620000"[:36]
+
+
+class Worker:
+    """A new interpreter that uses the kernels, and its output."""
+
+    def __init__(self, code: str, environment: dict[str, str], path: Path) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  our own interpreter and code
+            [sys.executable, "-B", "-W", "error", "-c", code],
+            env={"PYTHONPATH": str(path), "PATH": os.environ["PATH"]} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+
+    def result(self) -> tuple[int, str, str]:
+        """Check the written records; return the cache hits, the directory and the module file."""
+        output, errors = self._process.communicate(timeout=TIMEOUT)
+        assert 0 == self._process.returncode, errors
+        records, hits, directory, module = output.split()
+        assert RECORDS == records
+        return int(hits), directory, module
+
+
+def run(*, path: Path = PACKAGE.parent, before: str = "", **environment: str):
+    return Worker(before + USE_KERNELS, environment, path).result()
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory):
+    """Return a cache that a first worker has filled."""
+    cache = tmp_path_factory.mktemp("cache")
+    hits, directory, _ = run(NUMBA_CACHE_DIR=str(cache))
+    assert (0, cache / "spark_kafka_sink") == (hits, Path(directory).parent)
+    return cache
+
+
+@pytest.fixture
+def own_cache(warm_cache, tmp_path):
+    """Return a copy of a filled cache, for a test to damage."""
+    return shutil.copytree(warm_cache, tmp_path / "cache")
+
+
+def test_a_second_worker_compiles_nothing(warm_cache):
+    """A second worker loads both kernels from the cache."""
+    hits, _, _ = run(NUMBA_CACHE_DIR=str(warm_cache))
+    assert 2 == hits
+
+
+def test_the_home_is_not_needed(warm_cache, tmp_path):
+    """Without a writable home directory, the cache is in the directory for temporary files."""
+    shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.geteuid()}")
+    hits, directory, _ = run(HOME=NOWHERE, TMPDIR=str(tmp_path))
+    assert (2, tmp_path) == (hits, Path(directory).parent.parent)
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
+def test_the_users_cache_comes_first(warm_cache, tmp_path, variable):
+    """Without NUMBA_CACHE_DIR, the cache is in the user's cache directory."""
+    place = tmp_path / ".cache" if variable == "HOME" else tmp_path
+    shutil.copytree(warm_cache, place, dirs_exist_ok=True)
+    hits, directory, _ = run(**{variable: str(tmp_path)})
+    assert (2, place / "spark_kafka_sink") == (hits, Path(directory).parent)
+
+
+@pytest.mark.slow
+def test_no_place_at_all_is_no_failure():
+    """Without any writable directory, kernels are compiled in memory."""
+    hits, directory, _ = run(
+        before=f"import tempfile; tempfile.tempdir = {NOWHERE!r}\n",
+        HOME=NOWHERE,
+        NUMBA_CACHE_DIR=NOWHERE,
+    )
+    assert (0, "None") == (hits, directory)
+
+
+def test_nothing_is_written_beside_the_package(warm_cache, tmp_path):
+    """The package may be installed read-only and anywhere: nothing is written beside it."""
+    installed = tmp_path / "site-packages"
+    shutil.copytree(PACKAGE, installed / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = sorted(installed.rglob("*"))
+    for path in before:
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+    hits, _, module = run(path=installed, NUMBA_CACHE_DIR=str(warm_cache))
+    assert (2, True) == (hits, module.startswith(str(installed)))
+    assert before == sorted(installed.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["shipped.zip", "spark_kafka_sink-0.1.egg"])
+def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
+    """Applications that ship the package in a zip file share the compiled kernels."""
+    archive = tmp_path / name
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for source in PACKAGE.rglob("*.py"):
+            zipped.write(source, source.relative_to(PACKAGE.parent))
+    hits, _, module = run(path=archive, NUMBA_CACHE_DIR=str(warm_cache))
+    assert (2, True) == (hits, module.startswith(str(archive)))
+
+
+@pytest.mark.slow
+def test_many_workers_compile_at_once(tmp_path):
+    """Workers that start with an empty cache all succeed, and leave a valid cache."""
+    workers = [
+        Worker(USE_KERNELS, {"NUMBA_CACHE_DIR": str(tmp_path)}, PACKAGE.parent) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.result()
+    assert 2 == run(NUMBA_CACHE_DIR=str(tmp_path))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pattern", "content"),
+    [("*.nbc", b"no pickle"), ("*.nbc", None), ("*.nbi", b""), ("*.nbi", b"no pickle")],
+)
+def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
+    """An empty, invalid or missing file only costs a compilation, and is replaced."""
+    for file in own_cache.rglob(pattern):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+    assert 0 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
+    assert 2 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_no_failure(tmp_path):
+    """A kernel that cannot be stored can still be used."""
+    full = (
+        "from numba.core import caching\n"
+        "def save(*_): raise OSError(28, 'No space left on device')\n"
+        "caching.FunctionCache.save_overload = save\n"
+    )
+    assert 0 == run(before=full, NUMBA_CACHE_DIR=str(tmp_path))[0]
+    assert [] == list(tmp_path.rglob("*.nbc"))
+
+
+def test_without_compilation_there_are_no_kernels():
+    """The import fails with the reason if NUMBA_DISABLE_JIT is set."""
+    failed = subprocess.run(
+        [sys.executable, "-c", "import spark_kafka_sink.record.kernel.kernel"],
+        env={"PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert "ImportError: NUMBA_DISABLE_JIT is set" in failed.stderr
+
+
+# --- the choice of a location
+
+find_directory = kernel_cache.cache_directory.__wrapped__
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """Return the directory among the temporary files, after making all others unusable."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"spark_kafka_sink-{os.geteuid()}"
+
+
+def test_a_new_folder_is_ours_alone(shared):
+    """Only this user can write to a new directory, since loading a kernel runs code."""
+    assert shared == Path(find_directory()).parent
+    assert 0o700 == stat.S_IMODE(shared.stat().st_mode)
+
+
+PLACES = ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR"]
+
+
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path, monkeypatch):
+    """Make exactly one location usable; return its directory for kernels."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    monkeypatch.setattr(tempfile, "tempdir", NOWHERE)
+    match request.param:
+        case "HOME":
+            monkeypatch.delenv("XDG_CACHE_HOME")
+            monkeypatch.setenv("HOME", str(tmp_path))
+            return tmp_path / ".cache" / "spark_kafka_sink"
+        case "TMPDIR":
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+            return tmp_path / f"spark_kafka_sink-{os.geteuid()}"
+        case variable:
+            monkeypatch.setenv(variable, str(tmp_path))
+            return tmp_path / "spark_kafka_sink"
+
+
+@pytest.fixture
+def disown(monkeypatch):
+    """Return a function that makes a path appear to belong to another user."""
+    read = Path.lstat
+    disowned = set()
+
+    def lstat(path):
+        fields = list(read(path))
+        if path in disowned:
+            fields[stat.ST_UID] = NOBODY
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    return disowned.add
+
+
+def test_every_place_is_used_while_it_is_ours_alone(place):
+    """Each location is used, and its directories are created for this user only."""
+    directory = Path(find_directory())
+    assert place == directory.parent
+    assert [0o700, 0o700] == [stat.S_IMODE(path.stat().st_mode) for path in (place, directory)]
+    assert str(directory) == find_directory()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+@pytest.mark.parametrize("level", ["place", "fingerprint"])
+def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
+    """A directory that others can write to is not used, and the reason is logged once."""
+    directory = Path(find_directory())
+    path = place if level == "place" else directory
+    path.chmod(mode)
+    assert find_directory() is None
+    assert [True] == [
+        message.startswith(f"other users can write to {path}: ") for message in caplog.messages
+    ]
+
+
+@pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
+def test_what_belongs_to_somebody_else_is_not_used(place, disown, caplog, level):
+    """A directory or file of another user is not used, since its owner can change it."""
+    directory = Path(find_directory())
+    file = directory / "kernel.nbi"
+    file.touch()
+    path = {"place": place, "fingerprint": directory, "file": file}[level]
+    disown(path)
+    assert find_directory() is None
+    assert [True] == [message.startswith(f"{path} belongs to") for message in caplog.messages]
+
+
+@pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
+def test_a_link_is_not_used(place, tmp_path, level):
+    """A symbolic link is not used, since it could lead anywhere."""
+    directory = Path(find_directory())
+    file = directory / "kernel.nbi"
+    file.touch()
+    path = {"place": place, "fingerprint": directory, "file": file}[level]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert find_directory() is None
+
+
+def test_a_file_that_others_can_write_is_not_used(place):
+    """A file that others can write to is used only if they cannot enter the directory."""
+    directory = Path(find_directory())
+    (directory / "kernel.nbi").touch()
+    (directory / "kernel.nbi").chmod(0o666)
+    assert str(directory) == find_directory()
+    directory.chmod(0o755)
+    assert find_directory() is None
+
+
+def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path):
+    """An ancestor that others can write to is safe only with the sticky bit."""
+    directory = Path(find_directory())
+    tmp_path.chmod(0o777)
+    assert find_directory() is None
+    tmp_path.chmod(0o1777)
+    assert str(directory) == find_directory()
+
+
+def test_an_ancestor_of_somebody_else_makes_a_place_unsafe(place, tmp_path, disown):
+    """The owner of an ancestor could replace the directory, whatever the ancestor's mode."""
+    assert find_directory() is not None
+    disown(tmp_path)
+    assert find_directory() is None
+
+
+def test_another_place_is_used_where_the_first_is_unsafe(tmp_path, monkeypatch, caplog):
+    """If a location is unsafe, the next one is used, and a warning names the first."""
+    planted, home = tmp_path / "planted", tmp_path / "home"
+    planted.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(planted))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert planted == Path(find_directory()).parent.parent
+    planted.chmod(0o777)
+    assert home == Path(find_directory()).parent.parent
+    assert [f"other users can write to {planted}"] == [
+        message.partition(":")[0] for message in caplog.messages
+    ]
+
+
+def test_a_planted_index_is_not_run(tmp_path):
+    """A cached index is never unpickled from a directory that others can write to."""
+    _, directory, _ = run(NUMBA_CACHE_DIR=str(tmp_path))
+    ran = tmp_path / "ran"
+
+    class Planted:
+        def __reduce__(self):
+            return Path.touch, (ran,)
+
+    for index in Path(directory).glob("*.nbi"):
+        index.write_bytes(pickle.dumps(Planted()))
+    Path(directory).chmod(0o777)
+    run(NUMBA_CACHE_DIR=str(tmp_path), HOME=NOWHERE, TMPDIR=str(tmp_path))
+    assert not ran.exists()
+
+
+def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
+    """A user without a home directory, as in some containers, is not an error."""
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert shared == Path(find_directory()).parent
+
+
+def test_no_directory_for_temporary_files_is_no_failure(shared, monkeypatch):
+    """A missing directory for temporary files is not an error."""
+
+    def none_usable():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_usable)
+    assert find_directory() is None
+
+
+def test_without_sources_nothing_is_cached(shared, monkeypatch):
+    """Without its sources, nothing is cached, since versions could not be distinguished."""
+
+    def no_sources(_package, resource):
+        raise FileNotFoundError(2, "No such file", resource)
+
+    monkeypatch.setattr(kernel_cache, "get_data", no_sources)
+    assert find_directory() is None
+
+
+@pytest.mark.parametrize("source", ["kernel/kernel.py", "kernel/kernel_support.py", "columns.py"])
+def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
+    """A change of any source, including called modules and layouts, changes the directory."""
+    before = find_directory()
+    read = kernel_cache.get_data
+
+    def changed(package, resource):
+        return read(package, resource) + (b"#" if resource == source else b"")
+
+    monkeypatch.setattr(kernel_cache, "get_data", changed)
+    assert before != find_directory()
+    assert Path(before).parent == Path(find_directory()).parent
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (kernel_cache.binding, "get_host_cpu_name"),
+        (kernel_cache.binding, "get_process_triple"),
+        (kernel_cache.platform, "python_version"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_another_machine_is_a_new_place(shared, monkeypatch, owner, name):
+    """Another processor or Python version changes the directory, since homes may be shared."""
+    before = find_directory()
+    monkeypatch.setattr(owner, name, lambda: "another")
+    assert before != find_directory()

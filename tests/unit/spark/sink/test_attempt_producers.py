@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
+from spark_kafka_sink.model import (
+    PartitionAcks,
+    PreparedTransaction,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
+from spark_kafka_sink.spark.sink import attempt_producers
+from spark_kafka_sink.spark.sink.attempt_producers import ProducerOfAttempt
+from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
+
+CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+PRODUCER = ProducerIdAndEpoch(7, 3)
+ACKS = (
+    (
+        TopicPartition("t", 1),
+        PartitionAcks(first_offset=5, last_offset=9, records=4, bytes=80),
+    ),
+)
+
+
+class _FakeProducer:
+    def __init__(self, config):
+        self.config = config
+        self.calls = []
+        self.fails_at = None
+        self.has_ended = False
+
+    def __getattr__(self, name):
+        def call(*_, **__):
+            self.calls.append(name)
+            if name == self.fails_at:
+                raise KafkaTimeoutError(name)
+            return PreparedTransaction(PRODUCER, 2)
+
+        return call
+
+
+class _Worker:
+    """A process and its producer cache."""
+
+    def __init__(self):
+        self.cache = ProducerCache()
+        self.started = []
+        self.fails_at = None
+
+    def start(self, config):
+        producer = _FakeProducer(config)
+        producer.fails_at = self.fails_at
+        self.started.append(producer)
+        return producer
+
+    def attempt(self, generation):
+        return ProducerOfAttempt(
+            CONFIG,
+            Plan("orders", generation, 0, {}),
+            transaction_timeout_ms=5_000,
+            start=self.start,
+            cache=self.cache,
+        )
+
+
+@pytest.fixture
+def worker():
+    attempt_producers.slots_of.cache_clear()
+    yield _Worker()
+    attempt_producers.slots_of.cache_clear()
+
+
+def slots(worker):
+    return [int(producer.config.transactional_id.rsplit(".")[-1]) for producer in worker.started]
+
+
+def test_an_attempt_has_a_transaction_of_its_own(worker):
+    """It is begun, left open once everything is acknowledged, and reported to the driver."""
+    attempt = worker.attempt(1)
+    producer = attempt.take()
+    attempt.finished(producer)
+    assert ["init_transactions", "begin_transaction", "prepare_transaction"] == producer.calls
+    assert 5_000 == producer.config.transaction_timeout_ms
+    ranges = (OffsetRange(TopicPartition("t", 1), 5, 9, 4),)
+    winner = Winner(producer.config.transactional_id, PRODUCER, 2, ranges)
+    assert Prepared(1, winner) == attempt.prepared(ACKS)
+
+
+def test_an_attempt_without_rows_has_nothing_to_tell(worker):
+    """It takes no producer and prepares no transaction."""
+    assert worker.attempt(1).prepared(()) is None
+    assert [] == worker.started
+
+
+def test_attempts_of_one_plan_have_different_ids(worker):
+    """Within a generation no id is reused, whether earlier attempts finished or failed."""
+    for finish in (True, False, True):
+        attempt = worker.attempt(1)
+        producer = attempt.take()
+        (attempt.finished if finish else attempt.failed)(producer)
+    assert [0, 1, 2] == slots(worker)
+
+
+def test_a_later_plan_uses_ids_and_producers_again(worker):
+    """In the next generation the worker's producers begin new transactions."""
+    for generation in (1, 2):
+        for _ in range(2):
+            attempt = worker.attempt(generation)
+            attempt.finished(attempt.take())
+    assert [0, 1] == slots(worker)
+    assert 2 == worker.started[0].calls.count("init_transactions")
+
+
+def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
+    """It is closed, and a new producer takes over its transactional id."""
+    attempt = worker.attempt(1)
+    attempt.finished(attempt.take())
+    worker.started[0].has_ended = True
+    assert worker.attempt(2).take() is worker.started[1]
+    assert [0, 0] == slots(worker)
+    assert "close" == worker.started[0].calls[-1]
+    assert 1 == worker.started[0].calls.count("init_transactions")
+
+
+def test_a_failed_attempts_id_gets_a_new_producer(worker):
+    """A failed producer is closed, and a later one with the same id fences it."""
+    attempt = worker.attempt(1)
+    attempt.failed(attempt.take())
+    assert "close" == worker.started[0].calls[-1]
+    worker.attempt(2).take()
+    assert [0, 0] == slots(worker)
+
+
+def test_a_worker_with_many_tasks_keeps_few_producers(worker):
+    """Only four producers are kept; the others are closed."""
+    for _ in range(6):
+        attempt = worker.attempt(1)
+        attempt.finished(attempt.take())
+    closed = ["close" in producer.calls for producer in worker.started]
+    assert [False] * 4 + [True] * 2 == closed
+
+
+@pytest.mark.parametrize("call", ["init_transactions", "begin_transaction"])
+def test_a_transaction_that_cannot_be_begun_leaves_nothing_behind(worker, call):
+    """The error is raised, the producer is closed, and the next plan can use the slot."""
+    worker.fails_at = call
+    with pytest.raises(KafkaTimeoutError, match=call):
+        worker.attempt(1).take()
+    assert "close" == worker.started[0].calls[-1]
+    worker.fails_at = None
+    worker.attempt(2).take()
+    assert [0, 0] == slots(worker)
+
+
+def test_a_transaction_that_cannot_be_prepared_is_not_told_of(worker):
+    """The error is raised, the producer is closed, and the driver gets no transaction."""
+    worker.fails_at = "prepare_transaction"
+    attempt = worker.attempt(1)
+    producer = attempt.take()
+    with pytest.raises(KafkaTimeoutError):
+        attempt.finished(producer)
+    assert "close" == producer.calls[-1]
+    assert attempt.prepared(ACKS) is None

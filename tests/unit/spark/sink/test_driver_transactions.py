@@ -1,0 +1,105 @@
+"""The state that a driver keeps from one step of its exactly-once writes to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.sink import driver_transactions
+from spark_kafka_sink.spark.sink.driver_transactions import step_timeout, two_phase_commit
+
+
+class _FakeAdmin:
+    """An admin client that accepts every call and records its name."""
+
+    def __init__(self, config):
+        self.config = config
+        self.calls = []
+
+    def __getattr__(self, name):
+        return lambda *_, **__: self.calls.append(name)
+
+    def __repr__(self):
+        return f"{self.calls}"
+
+
+@pytest.fixture
+def admins(monkeypatch):
+    """Return the list of created clients, in a process that has none yet."""
+    made = []
+
+    def make(config):
+        made.append(_FakeAdmin(config))
+        return made[-1]
+
+    monkeypatch.setattr("spark_kafka_sink.admin.admin_client.AdminClient", make)
+    monkeypatch.setattr(driver_transactions, "ensure_ledger_topic", lambda *_, **__: None)
+    monkeypatch.setattr(driver_transactions, "_kept", {})
+    return made
+
+
+def options_of(prefix, **more):
+    return SinkOptions.from_mapping(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "topic": "events",
+            "deliveryGuarantee": "exactly_once",
+            "transactionalIdPrefix": prefix,
+            **more,
+        }
+    )
+
+
+def step(prefix, **more):
+    options = options_of(prefix, **more)
+    with two_phase_commit(options.producer, options.exactly_once):
+        pass
+
+
+def test_a_client_is_kept_and_its_cluster_checked_once(admins):
+    """The next step under the same prefix reuses the client and skips the checks."""
+    for _ in range(3):
+        step("orders")
+    assert [["require_transaction_apis", "init_producer_id"]] == [admin.calls for admin in admins]
+
+
+@pytest.mark.parametrize(
+    "more", [{"transactionalIdPrefix": "other"}, {"ledgerTopic": "l"}, {"kafka.linger.ms": "7"}]
+)
+def test_other_prefixes_ledgers_and_settings_have_clients_of_their_own(admins, more):
+    """Clients are kept per prefix, ledger topic and configuration."""
+    step("orders")
+    step("orders", **more)
+    assert 2 == len(admins)
+
+
+def test_clients_of_eight_prefixes_are_kept(admins):
+    """With a ninth, the least recently used client is closed."""
+    for number in range(8):
+        step(f"p{number}")
+    step("p0")
+    assert [False] * 8 == ["close" in admin.calls for admin in admins]
+    step("p8")
+    assert [False, True, *[False] * 7] == ["close" in admin.calls for admin in admins]
+    step("p0")
+    assert 9 == len(admins)
+
+
+def test_the_client_of_a_step_that_failed_is_closed(admins):
+    """The next step creates a new client and checks the cluster again."""
+    options = options_of("orders")
+    with (
+        pytest.raises(KafkaError, match="no leader"),
+        two_phase_commit(options.producer, options.exactly_once),
+    ):
+        raise KafkaError("no leader")
+    assert "close" == admins[0].calls[-1]
+    step("orders")
+    assert ["require_transaction_apis", "init_producer_id"] == admins[1].calls
+
+
+def test_a_step_may_take_as_long_as_a_delivery():
+    """The timeout of a step is delivery.timeout.ms, in seconds."""
+    config = options_of("orders", **{"kafka.delivery.timeout.ms": "130001"}).producer
+    assert 130.001 == step_timeout(config)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.admin import cluster_check
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.sink.driver_checks import check_cluster
+from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
+from tests.support.spark.missing_topics import MissingTopics
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(auto_create_topics=True) as started:
+        yield started
+
+
+@pytest.fixture
+def missing_topics(broker):
+    return MissingTopics(broker.bootstrap_servers, broker.create_topic)
+
+
+def options(broker, **more):
+    return SinkOptions.from_mapping(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders", **more}
+    )
+
+
+def test_a_mistyped_topic_is_refused(missing_topics):
+    """A missing topic is an error that lists similar names, and is not created."""
+    missing_topics.a_mistyped_name_is_refused()
+
+
+def test_a_check_has_no_side_effects(missing_topics):
+    """`KafkaSink.check` creates no topic, even where the write would."""
+    missing_topics.a_check_creates_nothing()
+
+
+def test_a_mistyped_topic_of_a_row_is_named_with_its_row(missing_topics):
+    """The error names the row, its topic and similar names."""
+    missing_topics.a_mistyped_name_in_a_row_is_named_with_its_row()
+
+
+def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(broker):
+    """The error names the topic and says why it suggests no similar names."""
+
+    def refuse_lists(request, _):
+        return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
+
+    broker.on(ApiKey.METADATA, refuse_lists)
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["unheard-of"]})
+    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    with pytest.raises(
+        KafkaTimeoutError, match=r"topic 'unheard-of' is not known.*not be listed \("
+    ):
+        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+
+
+def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeypatch):
+    """If the topic was created meanwhile, the original error and its cause are raised."""
+    monkeypatch.setattr(cluster_check, "list_topics", lambda _: {"late"})
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["late"]})
+    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    with pytest.raises(KafkaTimeoutError, match=r"^topic 'late' is not known") as caught:
+        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.__cause__ is None
+
+
+def test_tasks_follow_the_option_too(missing_topics):
+    """A topic named by a row is created only with autoCreateTopics=true."""
+    missing_topics.a_topic_of_a_row_is_created_only_where_it_may_be()
+
+
+def test_a_name_like_no_other_is_refused_without_suggestions(broker):
+    """The error says that no topic has a similar name."""
+    with pytest.raises(BrokerError, match=r"'orders' does not exist.*no topic has a similar name"):
+        check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
+    """The error names the topic and says why it suggests no similar names."""
+
+    def refuse_lists(request, _):
+        return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
+
+    broker.on(ApiKey.METADATA, refuse_lists)
+    with pytest.raises(BrokerError, match=r"'orders' does not exist.*could not be listed"):
+        check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_a_topic_that_appears_meanwhile_is_found(broker):
+    """The check retries, since a new topic is not known to all brokers at once."""
+    broker.create_topic("orders", partitions=2)
+    broker.on(ApiKey.METADATA, AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=2)
+    assert 2 == check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_the_option_reaches_the_tasks_with_references(monkeypatch):
+    """A configuration with references is resolved again when unpickled, and keeps the option."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    monkeypatch.setenv("LOGIN", f'{module} required username="u" password="p";')
+    given = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "${env:LOGIN}",
+        "topic": "events",
+    }
+    for value in (True, False):
+        parsed = SinkOptions.from_mapping({**given, "autoCreateTopics": str(value)})
+        again = pickle.loads(pickle.dumps(parsed))  # noqa: S301 -- our own bytes
+        assert value is again.producer.allow_auto_create_topics
+
+
+def test_looking_at_a_topic_does_not_create_it(broker):
+    """The admin client never creates the topics that it queries, even if producers may."""
+    config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+    assert config.allow_auto_create_topics
+    with AdminClient(config) as admin:
+        with pytest.raises(KafkaTimeoutError, match="the time-out of this call"):
+            admin.partition_count("orders", timeout=0.3)
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            admin.topic_configs("orders", timeout=10)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordError,
+)
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.sink.partition_writer import (
+    ProducerOfTask,
+    Written,
+    start_producer,
+    write_rows,
+)
+
+CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+
+
+#: The producer's metrics before this write, and after it.
+METRICS = [MetricsSnapshot(record_retry_total=5), MetricsSnapshot(record_retry_total=7)]
+
+
+class _FakeProducer:
+    """A producer that acknowledges rows to partition 0 of a topic, unless scripted otherwise."""
+
+    def __init__(self, *, lost=0, append_error=None, flush_error=None, close_error=None):
+        self.lost = lost
+        self.append_error = append_error
+        self.flush_error = flush_error
+        self.close_error = close_error
+        self.calls = []
+        self.config = None
+        self._records = {}
+
+    def start(self, config):
+        self.config = config
+        self.calls.append("start")
+        return self
+
+    def append(self, columns, *, first_row=0):
+        self.calls.append(("append", first_row, columns.num_rows))
+        if self.append_error is not None:
+            raise self.append_error
+        for index in columns.topic_index:
+            topic = columns.topics[index]
+            self._records[topic] = self._records.get(topic, 0) + 1
+
+    def flush(self, timeout=None):
+        self.calls.append("flush")
+        if self.flush_error is not None:
+            raise self.flush_error
+
+    def take_acks(self):
+        return {
+            TopicPartition(topic, 0): acks_of(count - self.lost)
+            for topic, count in self._records.items()
+        }
+
+    def metrics_snapshot(self):
+        return METRICS["flush" in self.calls]
+
+    def close(self, timeout=None):
+        self.calls.append(("close", timeout))
+        if self.close_error is not None:
+            raise self.close_error
+
+
+def acks_of(records):
+    return PartitionAcks(first_offset=0, last_offset=records - 1, records=records, bytes=100)
+
+
+def batch(*values, **columns):
+    return pa.record_batch({"value": pa.array(values, pa.string()), **columns})
+
+
+def write(batches, producer, topic="t"):
+    return write_rows(
+        batches, producers=ProducerOfTask(CONFIG, producer.start), topic=topic, config=CONFIG
+    )
+
+
+def test_all_batches_go_to_one_producer():
+    """Batches are appended with their first row number, then flushed, then closed."""
+    producer = _FakeProducer()
+    write([batch("a", "b"), batch("c"), batch("d", "e")], producer)
+    assert [
+        "start",
+        ("append", 0, 2),
+        ("append", 2, 1),
+        ("append", 3, 2),
+        "flush",
+        ("close", 0),
+    ] == producer.calls
+    assert producer.config is CONFIG
+
+
+def test_it_is_told_what_was_acknowledged():
+    """The result has the row count, the sorted acknowledgements, and this write's metrics."""
+    topics = pa.array(["u", "t", "u"])
+    assert Written(
+        rows=3,
+        acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
+        metrics=MetricsSnapshot(record_retry_total=2),
+    ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
+
+
+@pytest.mark.parametrize("batches", [[], [batch()], [batch(), batch()]])
+def test_an_empty_partition_starts_no_producer(batches):
+    """Without rows there is a result, but no producer."""
+    producer = _FakeProducer()
+    assert Written(0, (), MetricsSnapshot()) == write(batches, producer)
+    assert [] == producer.calls
+
+
+def test_an_empty_batch_is_passed_over():
+    """An empty batch among others is not appended."""
+    producer = _FakeProducer()
+    assert 2 == write([batch(), batch("a"), batch(), batch("b")], producer).rows
+    assert [("append", 0, 1), ("append", 1, 1)] == producer.calls[1:3]
+
+
+def test_the_producers_error_is_what_is_raised():
+    """The error of an append is raised unchanged, and the producer is closed at once."""
+    error = RecordError("too large", row=1, topic="t", partition=2, advice="Shrink it")
+    producer = _FakeProducer(append_error=error)
+    with pytest.raises(RecordError) as caught:
+        write([batch("a", "b"), batch("c")], producer)
+    assert error is caught.value
+    assert ["start", ("append", 0, 2), ("close", 0)] == producer.calls
+
+
+def test_a_failed_flush_is_raised():
+    """The error of the flush is raised unchanged, and the producer is closed."""
+    producer = _FakeProducer(flush_error=DeliveryError("no luck"))
+    with pytest.raises(DeliveryError, match=r"^no luck$"):
+        write([batch("a")], producer)
+    assert ("close", 0) == producer.calls[-1]
+
+
+def test_an_error_while_closing_hides_nothing(caplog):
+    """An error while closing is logged, and the error that ended the write is raised."""
+    producer = _FakeProducer(
+        flush_error=DeliveryError("the cause"), close_error=RuntimeError("and this")
+    )
+    with caplog.at_level(logging.WARNING), pytest.raises(DeliveryError, match=r"^the cause$"):
+        write([batch("a")], producer)
+    assert ["the producer could not be closed cleanly"] == caplog.messages
+
+
+def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
+    """Acknowledged rows are reported even if closing fails."""
+    producer = _FakeProducer(close_error=RuntimeError("late"))
+    with caplog.at_level(logging.WARNING):
+        assert 1 == write([batch("a")], producer).rows
+    assert ["the producer could not be closed cleanly"] == caplog.messages
+
+
+def test_why_a_producer_could_not_be_closed_is_logged(caplog):
+    """The log has the traceback, since the error is not raised."""
+    error = KafkaError("cannot close")
+    write([batch("a")], _FakeProducer(close_error=error))
+    [record] = caplog.records
+    assert error is record.exc_info[1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [("t", "UNKNOWN_TOPIC_OR_PARTITION"), (None, "LEADER_NOT_AVAILABLE"), (None, None)],
+)
+def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, topic, name):
+    """Any other timeout is raised unchanged, without another query to brokers."""
+    asked = []
+    monkeypatch.setattr(
+        "spark_kafka_sink.admin.cluster_check.list_topics",
+        lambda config: asked.append(config) or [],
+    )
+    error = KafkaTimeoutError("too slow")
+    error.__cause__ = None if name is None else BrokerError("no", code=3, name=name)
+    rows = batch("a", topic=pa.array(["t"]))
+    with pytest.raises(KafkaTimeoutError) as caught:
+        write([rows], _FakeProducer(append_error=error), topic=topic)
+    assert error is caught.value
+    assert [] == asked
+
+
+def test_a_tasks_producer_sends_what_it_has_at_once(monkeypatch):
+    """Spark delivers whole batches, so lingering for more rows would only delay them."""
+    monkeypatch.setattr(
+        "spark_kafka_sink.producer.kafka_producer.KafkaProducer",
+        lambda config, **settings: (config, settings),
+    )
+    assert (CONFIG, {"lingers": False}) == start_producer(CONFIG)
+
+
+def test_an_error_of_the_input_closes_the_producer():
+    """An error of Spark's own iterator ends the write and closes the producer."""
+
+    def batches():
+        yield batch("a")
+        raise ValueError("upstream")
+
+    producer = _FakeProducer()
+    with pytest.raises(ValueError, match=r"^upstream$"):
+        write(batches(), producer)
+    assert ("close", 0) == producer.calls[-1]
+    assert "flush" not in producer.calls
+
+
+def test_a_bad_row_is_numbered_within_the_task():
+    """The error numbers an invalid row from the task's first row."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    good = pa.array([[], None], pa.list_(header))
+    bad = pa.array([[], [None]], pa.list_(header))
+    producer = _FakeProducer()
+    with pytest.raises(RecordError, match=r"^row 3, topic '.*': a header is null"):
+        write([batch("a", "b", headers=good), batch("c", "d", headers=bad)], producer)
+    assert ("close", 0) == producer.calls[-1]
+
+
+def test_a_bad_first_row_starts_no_producer():
+    """An invalid row in the first batch fails before a producer is started."""
+    producer = _FakeProducer()
+    with pytest.raises(RecordError):
+        write([batch("a", timestamp=pa.array([-1], pa.timestamp("us")))], producer)
+    assert [] == producer.calls
+
+
+@pytest.mark.parametrize(("lost", "acknowledged"), [(1, 2), (-1, 4), (3, 0)])
+def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, acknowledged):
+    """A write fails if fewer or more records are acknowledged than it has rows."""
+    producer = _FakeProducer(lost=lost)
+    sentence = f"3 rows were written, but {acknowledged} records acknowledged"
+    with pytest.raises(KafkaError, match=sentence):
+        write([batch("a", "b", "c")], producer)
+    assert ("close", 0) == producer.calls[-1]
+
+
+def test_what_the_imports_made_is_out_of_the_garbage_collectors_sight():
+    """A full collection after a task walks no objects of numba's, but all objects of the job."""
+    script = (
+        "import gc\n"
+        "from spark_kafka_sink.config.producer_config import ProducerConfig\n"
+        "from spark_kafka_sink.spark.sink.partition_writer import start_producer\n"
+        "config = ProducerConfig.from_mapping({'bootstrap.servers': 'localhost:1'})\n"
+        "start_producer(config).close()\n"
+        "print(gc.get_freeze_count() > 50_000 > len(gc.get_objects()))\n"
+        # What a job has made since may become garbage.
+        "before, made = gc.get_freeze_count(), [[] for _ in range(10_000)]\n"
+        "start_producer(config).close()\n"
+        "print(gc.get_freeze_count() - before < len(made))\n"
+    )
+    done = subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "True\nTrue\n"

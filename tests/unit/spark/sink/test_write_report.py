@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.write_report import WriteReport, resolve_report_path
+
+
+def acks(first, records, size=100, *, log_append_time=False):
+    return PartitionAcks(
+        first_offset=first,
+        last_offset=UNKNOWN_OFFSET if first == UNKNOWN_OFFSET else first + records - 1,
+        records=records,
+        bytes=size,
+        log_append_time=log_append_time,
+    )
+
+
+def message(rows, written, partition_id=0):
+    return KafkaCommitMessage(
+        partition_id=partition_id,
+        task_attempt_id=partition_id + 100,
+        rows=rows,
+        acks=tuple((TopicPartition(*where), what) for where, what in written.items()),
+    )
+
+
+def report(*messages):
+    return WriteReport.from_messages(messages)
+
+
+def test_messages_are_folded_per_partition():
+    """A partition's offsets and counts are merged over all tasks that wrote to it."""
+    folded = report(
+        message(3, {("t", 1): acks(10, 3, 50)}),
+        message(2, {("t", 1): acks(5, 1, 20), ("t", 0): acks(0, 1, 30)}),
+    )
+    assert (
+        WriteReport(
+            tasks=2,
+            rows=5,
+            partitions=(
+                (TopicPartition("t", 0), acks(0, 1, 30)),
+                (
+                    TopicPartition("t", 1),
+                    PartitionAcks(first_offset=5, last_offset=12, records=4, bytes=70),
+                ),
+            ),
+        )
+        == folded
+    )
+    assert (100, ("t",), True) == (folded.bytes, folded.topics, folded.offsets_known)
+
+
+def test_unfinished_tasks_count_as_nothing():
+    """None stands for a task that did not finish, and is ignored."""
+    assert report(message(3, {("t", 0): acks(0, 3)})) == report(
+        None, message(3, {("t", 0): acks(0, 3)}), None
+    )
+
+
+def test_the_table_of_one_topic():
+    """One topic gives a summary and one aligned line per partition."""
+    text = report(
+        message(
+            1_234_567, {("events", 0): acks(0, 1_234_560, 9_000_000), ("events", 11): acks(7, 7)}
+        )
+    ).to_text()
+    assert (
+        "Kafka: wrote 1,234,567 rows (9.0 MB) to topic events from 1 task\n"
+        "  topic   partition  first offset  last offset    records      bytes\n"
+        "  events          0             0      1234559  1,234,560  9,000,000\n"
+        "  events         11             7           13          7        100\n"
+    ) == text
+
+
+def test_the_table_of_several_topics():
+    """Several topics give their totals before the partitions."""
+    text = report(
+        message(3, {("a", 0): acks(0, 1), ("a", 1): acks(0, 1), ("b", 0): acks(4, 1)})
+    ).to_text()
+    assert (
+        "Kafka: wrote 3 rows (300 bytes) to 2 topics from 1 task\n"
+        "  topic  partitions  records  bytes\n"
+        "  a               2        2    200\n"
+        "  b               1        1    100\n"
+        "  topic  partition  first offset  last offset  records  bytes\n"
+        "  a              0             0            0        1    100\n"
+        "  a              1             0            0        1    100\n"
+        "  b              0             4            4        1    100\n"
+    ) == text
+
+
+def test_a_long_table_is_cut():
+    """Beyond the maximum the table says how many more lines there are."""
+    text = report(
+        message(6, {(topic, part): acks(0, 1) for topic in "abc" for part in range(2)})
+    ).to_text(max_lines=2)
+    lines = text.splitlines()
+    assert "  ... and 1 more topic" == lines[4]
+    assert "  ... and 4 more partitions" == lines[8]
+    assert 9 == len(lines)
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["  ... and 1 more partition"])])
+def test_a_table_has_twenty_lines_of_partitions(count, more):
+    """The default maximum is 20 partitions."""
+    written = {("t", number): acks(0, 1) for number in range(count)}
+    assert more == report(message(count, written)).to_text().splitlines()[22:]
+
+
+def test_the_table_says_where_offsets_are_unknown():
+    """With acks=0 the table marks offsets as unknown and says why."""
+    text = report(message(2, {("t", 0): acks(UNKNOWN_OFFSET, 2)})).to_text()
+    assert [
+        "  t              0       unknown      unknown        2    100",
+        "  acks=0: brokers confirmed nothing and told no offsets",
+    ] == text.splitlines()[2:]
+
+
+def test_the_table_says_whose_timestamps_were_replaced():
+    """A topic that replaced the timestamps has a line that says so."""
+    text = report(
+        message(2, {("t", 0): acks(0, 1, log_append_time=True), ("u", 0): acks(0, 1)})
+    ).to_text()
+    assert (
+        "  t: the broker replaced all timestamps (message.timestamp.type=LogAppendTime)"
+        == text.splitlines()[-1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([message(0, {})], "Kafka: there were no rows to write (1 task)\n"),
+        ([message(0, {})] * 2, "Kafka: there were no rows to write (2 tasks)\n"),
+    ],
+)
+def test_the_table_of_nothing(messages, expected):
+    """A write without rows is reported in one line."""
+    assert expected == report(*messages).to_text()
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (1_239, "1.2 kB"),
+        (1_500_000, "1.5 MB"),
+        (2 * 10**15, "2,000.0 TB"),
+    ],
+)
+def test_sizes_are_written_in_the_unit_that_suits_them(count, expected):
+    """Sizes are formatted with powers of 1000."""
+    text = report(message(1, {("t", 0): acks(0, 1, count)})).to_text()
+    assert f"({expected})" in text.splitlines()[0]
+
+
+def test_the_json_has_everything():
+    """The JSON has every partition, and null for unknown offsets."""
+    written = {("t", 0): acks(3, 2, log_append_time=True), ("u", 1): acks(UNKNOWN_OFFSET, 1)}
+    assert {
+        "tasks": 1,
+        "rows": 3,
+        "bytes": 200,
+        "offsets_known": False,
+        "topics": {
+            "t": [
+                {
+                    "partition": 0,
+                    "first_offset": 3,
+                    "last_offset": 4,
+                    "records": 2,
+                    "bytes": 100,
+                    "log_append_time": True,
+                }
+            ],
+            "u": [
+                {
+                    "partition": 1,
+                    "first_offset": None,
+                    "last_offset": None,
+                    "records": 1,
+                    "bytes": 100,
+                    "log_append_time": False,
+                }
+            ],
+        },
+        "metrics": MetricsSnapshot().as_dict(),
+    } == json.loads(report(message(3, written)).to_json())
+
+
+def test_the_json_is_indented_by_two_spaces():
+    """The JSON is meant to be readable without a tool."""
+    assert report().to_json().startswith('{\n  "tasks": 0,\n  "rows": 0,\n')
+
+
+def test_the_json_is_written_whole(tmp_path):
+    """The file replaces an older one, is private, and leaves no temporary file behind."""
+    target = tmp_path / "report.json"
+    target.write_text("old")
+    done = report(message(1, {("t", 0): acks(0, 1)}))
+    done.write_json(str(target))
+    assert done.to_json() == target.read_text()
+    assert 0o600 == stat.S_IMODE(target.stat().st_mode)
+    assert [target] == list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path):
+    """If the file cannot be replaced, the temporary one is removed and the error raised."""
+    target = tmp_path / "report.json"
+    target.mkdir()
+    with pytest.raises(OSError, match=r"report\.json"):
+        report(message(0, {})).write_json(str(target))
+    assert [target] == list(tmp_path.iterdir())
+
+
+def test_a_report_path_becomes_absolute(tmp_path, monkeypatch):
+    """A relative path is resolved against the current directory."""
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "r.json") == resolve_report_path("r.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("s3://bucket/r.json", "must be a local file of the driver, not a URI"),
+        (".", "is a directory; name a file in it"),
+        ("missing/r.json", "there is no directory '"),
+    ],
+)
+def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkeypatch):
+    """A path that cannot be written is rejected before any row is written."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        resolve_report_path(path)
+    assert f"reportPath {path!r}" in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
+    """A report is written only to the allowed paths, if they are restricted."""
+    monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_PATHS", str(tmp_path / "reports"))
+    (tmp_path / "reports").mkdir()
+    listed = str(tmp_path / "reports" / "r.json")
+    assert listed == resolve_report_path(listed)
+    (tmp_path / "reports" / "link").symlink_to(tmp_path)
+    for other in (tmp_path / "r.json", tmp_path / "reports" / "link" / "r.json"):
+        with pytest.raises(ConfigError, match="ALLOWED_PATHS does not allow it in this process"):
+            resolve_report_path(str(other))
+
+
+def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypatch):
+    """A directory without write permission is rejected (simulated, since root may always write)."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="no right to write to"):
+        resolve_report_path(str(tmp_path / "r.json"))
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.sampled_from("abc"), st.integers(0, 3)),
+            st.builds(acks, st.integers(0, 9), st.integers(1, 9), st.integers(1, 999)),
+        ).map(lambda written: message(sum(a.records for a in written.values()), written)),
+        max_size=5,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_folding_loses_nothing_in_any_order(messages, random):
+    """Records and bytes add up, in whatever order tasks finish."""
+    shuffled = list(messages)
+    random.shuffle(shuffled)
+    folded = report(*messages)
+    assert folded == report(*shuffled)
+    assert folded.rows == sum(written.records for _, written in folded.partitions)
+    assert folded.bytes == sum(a.bytes for m in messages for _, a in m.acks)
+
+
+def test_what_tasks_measured_is_summed_up():
+    """Totals are summed over the tasks, and appear below the table and in the JSON."""
+    measured = MetricsSnapshot(
+        records_per_request=Summary(2, 6.0, 4.0),
+        request_latency_ms=Summary(2, 30.0, 20.0),
+        record_retry_total=3,
+    )
+    messages = [
+        dataclasses.replace(message(3, {("t", 0): acks(3 * task, 3)}), metrics=measured)
+        for task in range(2)
+    ]
+    told = report(*messages)
+    assert measured.merged(measured) == told.metrics
+    assert "  6 records sent again" in told.to_text()
+    assert 6 == json.loads(told.to_json())["metrics"]["record-retry-total"]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.spark.sink.write_schema import WriteSchema, write_schema
+
+
+def header_type(key=StringType(), value=BinaryType(), names=("key", "value")):  # noqa: B008 -- immutable
+    fields = [StructField(names[0], key), StructField(names[1], value)]
+    return ArrayType(StructType(fields))
+
+
+def schema(**columns):
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def refusal(given, topic="t"):
+    with pytest.raises(SchemaError) as caught:
+        write_schema(given, topic)
+    return str(caught.value)
+
+
+def test_a_value_is_enough():
+    """With a topic option only a value column is needed."""
+    assert WriteSchema("t", ("value",), ()) == write_schema(schema(value=BinaryType()), "t")
+
+
+@pytest.mark.parametrize("kind", [StringType(), BinaryType(), VarcharType(5), CharType(5)])
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_keys_and_values_are_text_or_bytes(column, kind):
+    """Keys and values may have any string type or binary."""
+    given = schema(**{"value": StringType(), column: kind})
+    assert column in write_schema(given, "t").used
+
+
+def test_all_columns_of_a_record_are_used():
+    """All columns of a record are used, in any order."""
+    given = schema(
+        timestamp=TimestampType(),
+        headers=header_type(),
+        partition=IntegerType(),
+        topic=StringType(),
+        value=StringType(),
+        key=BinaryType(),
+    )
+    expected = ("timestamp", "headers", "partition", "topic", "value", "key")
+    assert WriteSchema(None, expected, ()) == write_schema(given, None)
+
+
+def test_a_timestamp_without_time_zone_is_used():
+    """A TIMESTAMP_NTZ column sets the record's timestamp too."""
+    given = schema(value=StringType(), timestamp=TimestampNTZType())
+    assert ("value", "timestamp") == write_schema(given, "t").used
+
+
+def test_other_columns_are_ignored():
+    """Unknown columns are ignored, as in Spark's sink."""
+    given = schema(value=StringType(), offset=LongType(), timestampType=IntegerType())
+    assert ("offset", "timestampType") == write_schema(given, "t").ignored
+
+
+def test_the_topic_option_goes_before_the_column():
+    """With a topic option a topic column is ignored, whatever its type."""
+    given = schema(topic=LongType(), value=StringType())
+    assert WriteSchema("t", ("value",), ("topic",)) == write_schema(given, "t")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "expected"),
+    [
+        ("value", LongType(), "column 'value' is bigint, and must be string or binary: cast it"),
+        ("value", NullType(), "column 'value' is void, and must be string or binary: cast it"),
+        ("value", StructType([]), "column 'value' is struct<>, and must be string or binary: cast"),
+        ("key", DoubleType(), "column 'key' is double, and must be string or binary: cast it"),
+        ("partition", LongType(), "column 'partition' is bigint, and must be int: cast it, or"),
+        ("partition", StringType(), "column 'partition' is string, and must be int: cast it, or"),
+        ("timestamp", LongType(), "column 'timestamp' is bigint, and must be timestamp or"),
+        ("timestamp", DateType(), "column 'timestamp' is date, and must be timestamp or"),
+        ("headers", MapType(StringType(), BinaryType()), "column 'headers' is map<string,binary>"),
+        ("headers", ArrayType(StringType()), "column 'headers' is array<string>, and must be arr"),
+        ("headers", header_type(value=StringType()), "<struct<key:string,value:string>>, and must"),
+        ("headers", header_type(key=BinaryType()), "<struct<key:binary,value:binary>>, and must"),
+        ("headers", header_type(names=("k", "v")), "<struct<k:string,v:binary>>, and must be"),
+    ],
+)
+def test_a_mistyped_column_is_refused(column, kind, expected):
+    """The error names the column's type, the required one, and what to do."""
+    assert expected in refusal(schema(**{"value": StringType(), column: kind}))
+
+
+def test_a_mistyped_topic_column_is_refused():
+    """Without a topic option the topic column must be a string."""
+    assert "column 'topic' is int, and must be string: cast it, or set the option 'topic'" == (
+        refusal(schema(value=StringType(), topic=IntegerType()), topic=None)
+    )
+
+
+def test_a_missing_value_is_refused():
+    """A DataFrame needs a value column."""
+    assert "there is no column 'value'" == refusal(schema(key=StringType()))
+
+
+def test_a_missing_topic_is_refused():
+    """A write needs a topic option or a topic column."""
+    assert "there is no topic: set the option 'topic' or add a column" == refusal(
+        schema(value=StringType()), topic=None
+    )
+
+
+def test_the_first_column_of_another_case_is_pointed_at():
+    """The error names only the first column whose name differs in case."""
+    assert (
+        "there is no column 'value' (there is 'Value', but names are compared with their case)"
+        == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
+    )
+
+
+def test_names_are_compared_with_their_case():
+    """The error names a column whose name differs only in case, since it is not used."""
+    assert (
+        "there is no topic: set the option 'topic' or add a column (there is 'Topic', but names "
+        "are compared with their case); there is no column 'value' (there is 'VALUE', but names "
+        "are compared with their case)"
+        == "; ".join(
+            sorted(
+                refusal(schema(Topic=StringType(), VALUE=StringType()), topic=None).split("; "),
+                reverse=True,
+            )
+        )
+    )
+
+
+def test_two_columns_of_one_name_are_refused():
+    """Two value columns are an error, since either could be meant."""
+    doubled = StructType([StructField("value", StringType()), StructField("value", BinaryType())])
+    assert "2 columns are named 'value': keep one of them" == refusal(doubled)
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    """One error lists all problems, so that they can be fixed together."""
+    given = schema(key=LongType(), partition=LongType())
+    assert [
+        "column 'key' is bigint",
+        "there is no column 'value'",
+        "there is no topic: set the option 'topic' or add a column",
+        "column 'partition' is bigint",
+    ] == [problem.split(",")[0] for problem in refusal(given, topic=None).split("; ")]

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import sys
+import time
+
+import pytest
+
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.plan import Plan
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
+
+OPTIONS = SinkOptions.from_mapping(
+    {"kafka.bootstrap.servers": "localhost:9092", "kafka.client.id": "name"}
+)
+MESSAGE = KafkaCommitMessage(
+    partition_id=0,
+    task_attempt_id=1,
+    rows=2,
+    acks=(
+        (
+            TopicPartition("t", 0),
+            PartitionAcks(first_offset=5, last_offset=6, records=2, bytes=80),
+        ),
+    ),
+)
+
+
+def writer(report_path=None):
+    return KafkaBatchWriter(OPTIONS, topic="t", report_path=report_path)
+
+
+def test_a_commit_prints_the_report(capsys):
+    """The table is printed to the driver's standard output."""
+    writer().commit([MESSAGE])
+    assert (
+        "Kafka: wrote 2 rows (80 bytes) to topic t from 1 task\n"
+        "  topic  partition  first offset  last offset  records  bytes\n"
+        "  t              0             5            6        2     80\n"
+    ) == capsys.readouterr().out
+
+
+def test_a_commit_writes_the_report(tmp_path, capsys):
+    """The report is written to reportPath as JSON."""
+    path = tmp_path / "report.json"
+    writer(str(path)).commit([MESSAGE, MESSAGE])
+    report = json.loads(path.read_text())
+    assert (2, 4) == (report["tasks"], report["rows"])
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsys, caplog):
+    """A report that cannot be written is a warning: the rows must not be written again."""
+    with caplog.at_level(logging.WARNING):
+        writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
+    assert 1 == len(caplog.messages)
+    assert "the write succeeded, but its report could not be given: " in caplog.messages[0]
+    assert "Kafka: wrote 2 rows" in capsys.readouterr().out
+
+
+def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
+    """A closed standard output is a warning: the rows must not be written again."""
+
+    class _Closed:
+        def write(self, text):
+            raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    with caplog.at_level(logging.WARNING):
+        writer().commit([MESSAGE])
+    assert ["the write succeeded, but its report could not be given: nobody reads"] == (
+        caplog.messages
+    )
+
+
+def test_a_commit_of_nothing(capsys):
+    """A DataFrame without partitions is committed without messages."""
+    writer().commit([])
+    assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("write_id", "expires_at_ms"),
+    [({}, 7_000_500), ({"writeId": "nightly"}, 7_000_500 + 3_600_000)],
+)
+def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
+    monkeypatch, capsys, write_id, expires_at_ms
+):
+    """Without a write id the record may be dropped at once: the same job cannot run again."""
+    committed = []
+    monkeypatch.setattr(ExactlyOnceWrite, "plan", lambda *_: Plan("orders", 3, 1, {}))
+    monkeypatch.setattr(
+        ExactlyOnceWrite,
+        "commit",
+        lambda _, plan, write_id, batch_id, *_others, expires_at_ms: committed.append(
+            (plan.generation, batch_id, expires_at_ms)
+        ),
+    )
+    monkeypatch.setattr(time, "time", lambda: 7_000.5)
+    options = SinkOptions.from_mapping(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "deliveryGuarantee": "exactly_once",
+            "transactionalIdPrefix": "orders",
+            **write_id,
+            **({"writeIdRetentionMs": "3600000"} if write_id else {}),
+        }
+    )
+    made = KafkaBatchWriter(options, topic="t", report_path=None)
+    pickle.dumps(made)
+    made.commit([MESSAGE])
+    assert [(3, 0, expires_at_ms)] == committed
+
+
+def test_an_abort_says_what_stays(caplog, capsys):
+    """An abort logs how many rows are in Kafka; None messages are ignored."""
+    with caplog.at_level(logging.WARNING):
+        writer().abort([None, MESSAGE, None])
+    assert 1 == len(caplog.messages)
+    assert "2 rows of finished tasks are in Kafka and stay there" in caplog.messages[0]
+    assert "" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("messages", [[], [None], [None, None]])
+def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
+    """If no task has finished, nothing is logged."""
+    with caplog.at_level(logging.DEBUG):
+        writer().abort(messages)
+    assert [] == caplog.messages
+    assert "" == capsys.readouterr().out
+
+
+def test_an_abort_leaves_no_report(tmp_path):
+    """A failed write has no report."""
+    writer(str(tmp_path / "report.json")).abort([MESSAGE])
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_writer_shows_no_setting():
+    """The repr of a writer, which Spark may log, contains no settings."""
+    assert "name" not in repr(writer()).replace("__name__", "")
+
+
+def test_writing_outside_a_task_is_refused():
+    """A write outside of a Spark task raises KafkaError."""
+    with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
+        writer().write(iter([]))
