@@ -99,7 +99,7 @@ def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> d
 def paired_ratios(
     first: Callable[[], Trial], second: Callable[[], Trial], *, pairs: int
 ) -> list[float]:
-    """Time pairs of trials; return the ratio of first to second for each pair.
+    """Measure pairs of trials; return the ratio of first to second for each pair.
 
     The order alternates from pair to pair. Both are warmed up first.
     """

@@ -1,4 +1,4 @@
-"""Every test says in one sentence what behaviour it proves."""
+"""Every test states its behaviour in one sentence; functions begin with an agreed verb."""
 
 from __future__ import annotations
 
@@ -55,3 +55,63 @@ def test_each_test_has_one_sentence(path):
 def test_a_fault_is_found(source, expected):
     """A missing, unfinished or longer docstring is reported with the test's name."""
     assert [f"test_it {expected}"] == faults_in(source)
+
+
+#: Verbs with which the docstring of a function may begin. A new one is fine if the documentation of
+#: Kafka or Python would use it in the same way; those that readers would have to translate, such as
+#: "Give" for "Return" or "Tell" for "Report", are not.
+VERBS = """
+Abort Accept Acquire Adapt Add Advance Announce Append Apply Assign Audit Authenticate Begin Build
+Call Cancel Change Check Choose Clean Clear Close Commit Compact Compare Compile Complete Compress
+Compute Configure Connect Continue Convert Copy Count Create Decide Declare Decode Delegate Delete
+Derive Describe Discard Dispatch Divide Do Drop Elect Encode Encrypt End Escape Evaluate Extend
+Fail Fence Fetch Find Flush Forget Format Group Handle Hash Hide Hold Implement Import Index
+Initialize Inject Inline Install Iterate Join Keep Kill Leave List Listen Load Lock Log Look Make
+Manage Mark Measure Merge Move Notify Observe Open Parse Partition Pass Perform Pickle Place Plan
+Prefix Prepare Print Process Protect Put Raise Read Rebuild Record Refresh Register Release Remove
+Rename Replace Report Request Require Reserve Reset Resolve Respond Restart Resume Retrieve Retry
+Return Round Run Schedule Send Serialize Set Show Skip Split Spread Start Stop Store Subtract
+Summarize Take Treat Truncate Try Undo Uninstall Update Use Validate Verify Wait Wake Weight Wrap
+Write Yield
+"""
+SOURCES = sorted(
+    path.relative_to(TESTS.parent).as_posix()
+    for folder in ("spark_kafka_sink", "benchmarks", "scripts")
+    for path in (TESTS.parent / folder).rglob("*.py")
+)
+
+
+def other_verbs_in(source: str) -> list[str]:
+    """Return the functions in a module's text whose docstrings begin with another word."""
+    return [
+        f"{node.name}: {docstring.split()[0]}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if (docstring := ast.get_docstring(node))
+        if docstring.split()[0].rstrip(".,:;") not in VERBS.split()
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_docstrings_of_functions_begin_with_an_agreed_verb(path):
+    """The first word says what the function does, in the words of the field."""
+    assert [] == other_verbs_in((TESTS.parent / path).read_text())
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        ("Give the next frame.", ["f: Give"]),
+        ("Tell whether it is closed.", ["f: Tell"]),
+        ("Whether it is closed.", ["f: Whether"]),
+        ("Return whether it is closed.", []),
+        ("Close.", []),
+    ],
+)
+def test_a_verb_that_is_not_agreed_is_found(docstring, expected):
+    """Any other first word of a function's docstring is reported with the function's name."""
+    assert expected == other_verbs_in(f'def f():\n    """{docstring}"""')
+    assert [] == other_verbs_in(
+        f'class F:\n    @property\n    def f(self):\n        """{docstring}"""'
+    )

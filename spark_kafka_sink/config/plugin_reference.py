@@ -45,7 +45,7 @@ class PluginReference:
     target: object = None
 
     def __str__(self) -> str:
-        """Name the plug-in; an object is shown by its type only, since it may hold secrets."""
+        """Return the plug-in's name, or an object's type, since an object may hold secrets."""
         named = self.built_in or self.import_path
         if named is not None:
             return repr(named)

@@ -34,7 +34,7 @@ class KafkaMetric:
         measure: Callable[[float], float],
         clock: Callable[[], float],
     ) -> None:
-        """`measure` returns the value at a given time; `clock`, the current time for `value`."""
+        """Create a metric; `measure` returns its value at a given time, and `clock` the time."""
         self.metric_name = metric_name
         self._measure = measure
         self._clock = clock

@@ -37,7 +37,7 @@ class Metrics:
         clock: Callable[[], float],
         reporters: Iterable[MetricsReporter] = (),
     ) -> None:
-        """`clock` returns monotonic seconds, for reading a value without passing a time."""
+        """Create an empty registry; `clock` returns monotonic seconds, for values read now."""
         self.config = config
         self.clock = clock
         self._lock = threading.RLock()

@@ -385,7 +385,7 @@ class NetworkClient:
         return self._metadata_updater.rebootstrap_due_at() if known else NEVER
 
     def _maybe_rebootstrap(self) -> bool:
-        """Rebootstrap if the settings allow it, and return whether this was done (KIP-899)."""
+        """Rebuild the client from bootstrap.servers if allowed; return whether it was (KIP-899)."""
         if self.metadata.snapshot.nodes and self._metadata_updater.may_rebootstrap:
             self.rebootstrap()
             return True

@@ -60,7 +60,7 @@ def check_gssapi() -> None:
 
 
 async def begin_gssapi(login: KerberosLogin, host: str) -> GssapiClient:
-    """Get a ticket for a broker and begin an exchange.
+    """Acquire a ticket for a broker and begin an exchange.
 
     Raises AuthenticationError, or NetworkError if it may succeed later; both name the principal,
     the service and the cause. Raises ConfigError if the package gssapi cannot be loaded.

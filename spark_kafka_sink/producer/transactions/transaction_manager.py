@@ -265,7 +265,7 @@ class TransactionManager(TransactionRequests):
         return self._transactional_id
 
     def _fail_if_in_error(self) -> None:
-        """If the transaction or producer has failed, raise a new error caused by that failure."""
+        """Raise a new error if the transaction or producer has failed, caused by that failure."""
         error = self._last_error
         if error is None:
             return

@@ -1,8 +1,8 @@
 """The producer of one task attempt in an exactly-once write, with an open transaction of its own.
 
 - The transaction begins with the first row. Its transactional id belongs to this process, and no
-  other attempt of the plan uses it (`exactly_once.ledger.transactional_ids`). InitProducerId precedes each
-  transaction, so that a late EndTxn for the previous one cannot end this one.
+  other attempt of the plan uses it (`exactly_once.ledger.transactional_ids`). InitProducerId
+  precedes each transaction, so that a late EndTxn for the previous one cannot end this one.
 - Once every record is acknowledged, the transaction is left open for the driver. After a failure it
   is left open too: the driver aborts every transaction that no task has reported.
 - Only a later plan reuses a slot, and with it the slot's producer, through the worker's cache. A

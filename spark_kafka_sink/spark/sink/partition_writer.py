@@ -84,7 +84,7 @@ def start_producer(config: ProducerConfig) -> Producer:
 
 @cache
 def _spare_the_garbage_collector() -> None:
-    """Exempt the imported objects from garbage collection, once per worker.
+    """Hide the imported objects from the garbage collector, once per worker.
 
     PySpark's daemon runs a full collection after every task. numba and its compiler consist of
     hundreds of thousands of permanent objects: walking them took a seventh of a warm worker's time.
