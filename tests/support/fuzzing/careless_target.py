@@ -1,4 +1,4 @@
-"""A target with a mistake that random bytes do not find: it needs several right ones in a row."""
+"""A target with a bug that random bytes do not find: it needs several correct bytes in a row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MAGIC = b"KAFKA"
 
 
 class CarelessTarget:
-    """Fails for what begins with one word, which it reads byte by byte."""
+    """A parser that compares its input with one word byte by byte, and fails if it matches."""
 
     name = "careless"
 
     def make(self, random_: random.Random) -> bytes:
-        """Make bytes that do no harm."""
+        """Return bytes that do no harm."""
         return random_.randbytes(8)
 
     def take(self, data: bytes) -> None:

@@ -1,9 +1,9 @@
-"""Fuzzing led by coverage: inputs that reach new code are kept, and changed further (atheris).
+"""Coverage-guided fuzzing with atheris: inputs that reach new code are kept and mutated further.
 
-libFuzzer takes over the process that it runs in, so it gets one of its own; what it stops at is
-tried again here, where it becomes a `Finding`. The first byte of an input chooses the target, and
-all targets share what was learned. Only Linux on x86-64 has wheels of atheris: elsewhere, and with
-a Python too new for it, there is `fuzz`.
+libFuzzer takes over its process, so it runs in a child process. An input on which it stops is tried
+again in this process, where it becomes a `Finding`. The first byte of an input selects the target,
+so that all targets share one corpus. atheris has wheels only for Linux on x86-64; on other
+platforms, and with Python versions that it does not support yet, only `fuzz` is available.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from tests.support.fuzzing.fuzz import Finding
 
 ROOT = Path(__file__).parents[3]
-#: Where a module has targets as `TARGETS`: classes by their names.
+#: The module with the targets: its `TARGETS` maps names to classes.
 TARGETS_MODULE = "tests.support.fuzzing.fuzz"
-#: What reads from the network; not the kernels, which numba compiles from their bytecode.
+#: The code that reads from the network, without the kernels, which numba compiles from their
+#: bytecode.
 _INSTRUMENTED = (
     "spark_kafka_sink.protocol",
     "spark_kafka_sink.security",
@@ -41,39 +42,40 @@ _INSTRUMENTED = (
 )
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096
-#: Seconds for one input. libFuzzer's own limit of memory is off: it looks at the peak that
-#: `getrusage` has, and there a program begins with the peak of the process that started it.
+#: The timeout for one input, in seconds. libFuzzer's own memory limit is disabled: it checks the
+#: peak that `getrusage` reports, which a child process inherits from its parent.
 _LIMITS = ("-timeout=20", "-rss_limit_mb=0")
 _DATA_BYTES = 3000 << 20
-#: Beyond the run itself: the start, and an input that takes all its time.
+#: Time for the child process to start and for a last input that takes its full timeout.
 _GRACE_SECONDS = 120
 
 
 @dataclass
 class CoverageReport:
-    """What came of a run."""
+    """The outcome of a run."""
 
-    #: Inputs that were tried, and edges of the code that they reached.
+    #: Number of inputs tried, and of edges of the code that they covered.
     inputs: int
     edges: int
     findings: list[Finding] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Sum up in a line."""
+        """Return a summary in one line."""
         return f"{self.inputs} inputs, {self.edges} edges; {len(self.findings)} findings"
 
 
 def is_available() -> bool:
-    """Tell whether atheris is installed."""
+    """Return whether atheris is installed."""
     return find_spec("atheris") is not None
 
 
 def coverage_fuzz(
     *, seed: int, seconds: int, directory: Path, module: str = TARGETS_MODULE
 ) -> CoverageReport:
-    """Fuzz a module's targets for so long; stops at the first finding.
+    """Fuzz a module's targets for a number of seconds; stop at the first finding.
 
-    `directory` takes what is learned. Raises RuntimeError where the fuzzer itself fails.
+    The corpus and the finding are written to `directory`. Raises RuntimeError if the fuzzer itself
+    fails.
     """
     command = [sys.executable, "-m", __spec__.name, str(directory), str(seconds), str(seed), module]
     done = subprocess.run(  # noqa: S603 - our own command
@@ -95,8 +97,8 @@ def coverage_fuzz(
 
 
 def _finding(path: Path, module: str) -> Finding:
-    """Try again what the fuzzer has stopped at; its file's name says whether it was time."""
-    # In here, so that the fuzzer's process imports it with its instruments in place.
+    """Try an input on which the fuzzer stopped; its file name says whether it timed out."""
+    # Imported here, so that the fuzzer's process imports it after instrumentation is set up.
     from tests.support.fuzzing.fuzz import Finding, try_input  # noqa: PLC0415
 
     targets = list(import_module(module).TARGETS.values())
@@ -121,9 +123,9 @@ def _write_seeds(directory: Path, targets: Sequence[Any], seed: int) -> None:
 
 
 def _run(directory: Path, seconds: str, seed: str, module: str) -> None:
-    """Be the fuzzer; does not return."""
+    """Run the fuzzer in this process; does not return."""
     resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
-    import atheris  # noqa: PLC0415 - not everywhere
+    import atheris  # noqa: PLC0415 - not available everywhere
 
     with atheris.instrument_imports(include=[*_INSTRUMENTED, module]):
         targets = [make() for make in import_module(module).TARGETS.values()]

@@ -1,9 +1,9 @@
-"""Random and changed bytes for whoever reads from the network; what they do wrong is a finding.
+"""Fuzz the code that reads from the network with random and mutated bytes.
 
-Six targets: a broker without sockets, its SASL authenticator; the client's cutter of frames, its
-response decoders, its side of SASL; and the reader of records. Each takes bytes and may refuse them
-with the errors that it says it raises; any other exception, an error in the log, or bytes that a
-target never lets go, is a finding. All follows from a seed.
+There are six targets: a broker without sockets; its SASL authenticator; the client's frame decoder,
+its response decoders, and its SASL exchange; and the record decoder. A target may reject its input
+with the errors that it documents. Any other exception, an error in the log, an input that takes too
+long, or memory that is never freed is a finding. A seed determines all inputs.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: A new broker comes after so many inputs: what one keeps for its clients is no leak.
+#: The number of inputs after which the broker is replaced, so that the state which a broker keeps
+#: for its clients is not mistaken for a leak.
 _INPUTS_PER_BROKER = 1000
-#: Nothing that is read from the network takes longer than this for one frame.
+#: The longest time that one frame from the network may take.
 _LONGEST_SECONDS = 5.0
 
 
 @dataclass
 class Finding:
-    """A target did what it never should."""
+    """An input for which a target misbehaved."""
 
     target: str
     data: bytes
@@ -57,11 +58,11 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """Name the file that it is kept in."""
+        """The name of the file in which the finding is stored."""
         return f"{self.target}-{hashlib.sha256(self.data).hexdigest()[:16]}.hex"
 
     def __str__(self) -> str:
-        """Say what is wrong, and with which bytes."""
+        """Return the target, the reason, and the beginning of the input."""
         return f"{self.target}: {self.reason}: {self.data[:60].hex()} ({len(self.data)} bytes)"
 
 
@@ -82,12 +83,12 @@ def _a_message(random_: random.Random, side: int) -> tuple[Any, int]:
 
 
 class BrokerTarget:
-    """Requests at a broker that has no socket."""
+    """Requests to a broker that has no socket."""
 
     name = "broker"
 
     def __init__(self) -> None:
-        """Begin with a new broker."""
+        """Create the first broker."""
         self._inputs = 0
         self._renew()
 
@@ -95,7 +96,7 @@ class BrokerTarget:
         self._broker = broker_with({"t": 2}, validate_records=self._inputs % 2 == 1)
 
     def make(self, random_: random.Random) -> bytes:
-        """Make a request, and change it."""
+        """Return a mutated request."""
         request_class, version = _a_message(random_, 0)
         return changed(random_, _request_frame(random_, request_class, version))
 
@@ -116,18 +117,18 @@ class BrokerTarget:
 
 
 class SaslTarget:
-    """What a stranger sends to a listener with SASL, several frames of it."""
+    """Several frames from an unauthenticated client to a listener with SASL."""
 
     name = "sasl"
 
     def __init__(self) -> None:
-        """Know one user."""
+        """Create the credentials of one user."""
         self._settings = SaslSettings(users={"alice": "secret"}, mechanisms=SERVED_MECHANISMS)
         self._credentials = Credentials(self._settings.users, iterations=4096)
         self._broker = broker_with()
 
     def make(self, random_: random.Random) -> bytes:
-        """Make a conversation: frames, each behind its size."""
+        """Return a SASL exchange: frames, each preceded by its size."""
         frames = []
         classes = {cls.api_key.name: cls for cls, _ in MESSAGES}
         for name in ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE", "SASL_AUTHENTICATE"):
@@ -138,7 +139,7 @@ class SaslTarget:
         return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
     def take(self, data: bytes) -> None:
-        """Listen until the client is sent away, or is let in."""
+        """Handle frames until the client is rejected or authenticated."""
         authenticator = SaslAuthenticator(
             self._settings, self._credentials, self._broker, name="fuzz"
         )
@@ -160,19 +161,19 @@ def _frames(data: bytes) -> Iterator[bytearray]:
 
 
 class ResponseTarget:
-    """Answers at the client's decoders; the first two bytes are API key and version."""
+    """Responses to the client's decoders; the first two bytes are the API key and the version."""
 
     name = "response"
 
     def make(self, random_: random.Random) -> bytes:
-        """Make an answer, and change it."""
+        """Return a mutated response."""
         response_class, version = _a_message(random_, 1)
         response = random_message(random_, response_class, version)
         frame = b"".join(encode_answer(7, response, version))[4:]
         return bytes((response_class.api_key, version)) + changed(random_, frame)
 
     def take(self, data: bytes) -> None:
-        """Decode an answer."""
+        """Decode a response."""
         by_key = {response.api_key: response for _, response in MESSAGES}
         if len(data) < 2 or data[0] not in by_key:
             return
@@ -183,12 +184,12 @@ class ResponseTarget:
 
 
 class RecordsTarget:
-    """Record batches at the reader."""
+    """Record batches to the record decoder."""
 
     name = "records"
 
     def make(self, random_: random.Random) -> bytes:
-        """Make a batch, and change it; mostly its checksum is right all the same."""
+        """Return a mutated batch; in most cases its checksum is correct nevertheless."""
         codec = random_.choice(list(CompressionType))
         whole = plain_batch(random_.choice((1, 3, 50)), compression=codec)
         if random_.random() < 0.3:
@@ -219,27 +220,27 @@ TARGETS: dict[str, Callable[[], Any]] = {
 
 
 class _Errors(logging.Handler):
-    """Keeps what is logged as an error."""
+    """A log handler that stores the messages of errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, with the exception's."""
+        """Store the message and its exception."""
         cause = record.exc_info[1] if record.exc_info else None
         self.messages.append(f"{record.getMessage()}: {cause!r}")
 
 
 def try_input(target: Any, data: bytes) -> Finding | None:
-    """Let a target take bytes; give what is wrong with that."""
+    """Run a target with an input; return a finding if it misbehaved."""
     errors = _Errors()
     logger = logging.getLogger("spark_kafka_sink")
     logger.addHandler(errors)
     started = time.perf_counter()
     try:
         target.take(data)
-    except Exception as error:  # noqa: BLE001 - any exception is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         return Finding(target.name, data, repr(error))
     finally:
         logger.removeHandler(errors)
@@ -252,22 +253,22 @@ def try_input(target: Any, data: bytes) -> Finding | None:
 
 @dataclass
 class FuzzReport:
-    """What came of a run."""
+    """The outcome of a run."""
 
     inputs: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    #: How much larger the process became after the first tenth of the run.
+    #: Growth of the process after the first tenth of the run.
     grown_bytes: int = 0
 
     def __str__(self) -> str:
-        """Sum up in a line."""
+        """Return a summary in one line."""
         counts = ", ".join(f"{name} {count}" for name, count in sorted(self.inputs.items()))
         grown = f"{self.grown_bytes / 2**20:.1f} MiB grown"
         return f"{counts}; {grown}; {len(self.findings)} findings"
 
 
 def fuzz(*, seed: int, seconds: float, most_inputs: int | None = None) -> FuzzReport:
-    """Fuzz all targets in turn for so long, or with so many inputs; stops at ten findings."""
+    """Fuzz all targets in turn, for a time or a number of inputs; stop at ten findings."""
     random_ = random.Random(seed)
     targets = [make() for make in TARGETS.values()]
     report = FuzzReport(inputs=dict.fromkeys(TARGETS, 0))
@@ -290,13 +291,13 @@ def fuzz(*, seed: int, seconds: float, most_inputs: int | None = None) -> FuzzRe
 
 
 def resident_bytes() -> int:
-    """Give this process's resident memory."""
-    with open("/proc/self/statm") as statm:  # noqa: PTH123 - no file of a file system
+    """Return this process's resident memory in bytes."""
+    with open("/proc/self/statm") as statm:  # noqa: PTH123 - not a file on disk
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def keep(finding: Finding, directory: Path) -> Path:
-    """Keep a finding's bytes where the tests try them again."""
+    """Store a finding's bytes in a file; the tests try these files again."""
     directory.mkdir(exist_ok=True)
     path = directory / finding.name
     path.write_text(f"{finding.data.hex()}\n")
@@ -304,5 +305,5 @@ def keep(finding: Finding, directory: Path) -> Path:
 
 
 def read_kept(path: Path) -> tuple[Any, bytes]:
-    """Give the target and the bytes of a finding that was kept."""
+    """Return the target and the bytes of a stored finding."""
     return TARGETS[path.name.partition("-")[0]](), bytes.fromhex(path.read_text())

@@ -1,4 +1,4 @@
-"""What a broker may send to a client before anything else: frames, and its side of SASL."""
+"""Fuzz targets for what a client reads first from a broker: frames, and the SASL exchange."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.security.sasl import SaslClient
 
-SECRET = "planted-secret"  # noqa: S105 - of nobody
+SECRET = "planted-secret"  # noqa: S105 - not a real secret
 NODE = Node(1, "broker", 9092)
 MECHANISMS = tuple(SaslMechanism)
-#: A message longer than this was the broker's to choose.
+#: An error message longer than this must contain text whose length the broker chose.
 LONGEST_MESSAGE = 10_000
 _CREDENTIALS = {
     mechanism: scram_credential(mechanism, SECRET, salt=b"salt", iterations=4096)
@@ -47,18 +47,18 @@ _MOST_FRAME_BYTES = 1_000
 
 
 class FrameTarget:
-    """Bytes from a connection, in pieces of the size that the first byte says."""
+    """Bytes from a connection, received in pieces; the first byte determines their size."""
 
     name = "frame"
 
     def make(self, random_: random.Random) -> bytes:
-        """Make some frames, and change them."""
+        """Return a stream of mutated frames."""
         sizes = [random_.choice((0, 1, 5, 300, _MOST_FRAME_BYTES)) for _ in range(3)]
         frames = b"".join(struct.pack(">i", size) + random_.randbytes(size) for size in sizes)
         return random_.randbytes(1) + changed(random_, frames)
 
     def take(self, data: bytes) -> None:
-        """Cut the bytes in two ways: what comes of it is the same."""
+        """Decode the stream whole and in pieces, and check that the results are the same."""
         stream = data[1:]
         whole = _cut([stream])
         size = 1 + (data[0] if data else 0)
@@ -81,30 +81,30 @@ def _cut(pieces: list[bytes]) -> tuple[list[bytes], str]:
 
 
 class EveryContext:
-    """A GSSAPI context that takes all: what is left is the exchange's own."""
+    """A GSSAPI context that accepts any token, so that only the SASL exchange is tested."""
 
     is_mutual = True
 
     def __init__(self) -> None:
-        """Be established by the first token of the broker's."""
+        """Create a context that is not established yet."""
         self.is_established = False
 
     def step(self, token: bytes) -> bytes | None:
-        """Echo tokens that begin with a dot, and be established by any other."""
+        """Return the rest of the token; one that does not begin with a dot establishes the context."""
         self.is_established = not token.startswith(b".")
         return token[1:]
 
     def unwrap(self, message: bytes) -> bytes:
-        """Take no protection off."""
+        """Return the message unchanged."""
         return message
 
     def wrap(self, message: bytes) -> bytes:
-        """Put none on."""
+        """Return the message unchanged."""
         return message
 
 
 def sasl_client(mechanism: SaslMechanism) -> SaslClient:
-    """Make a client that says the same each time."""
+    """Create a client whose messages are always the same."""
     match mechanism:
         case SaslMechanism.PLAIN:
             return PlainClient("alice", SECRET)
@@ -118,7 +118,7 @@ def sasl_client(mechanism: SaslMechanism) -> SaslClient:
 
 @cache
 def whole_exchange(mechanism: SaslMechanism) -> tuple[Any, ...]:
-    """Give the answers of a broker that lets the client in."""
+    """Return the responses of a broker that authenticates the client."""
     return tuple(_answers(mechanism))
 
 
@@ -141,12 +141,12 @@ def _answers(mechanism: SaslMechanism) -> Iterator[Any]:
 
 
 class ClientSaslTarget:
-    """A broker's side of an authentication: a mechanism, then answers, each behind its size."""
+    """A broker's side of a SASL exchange: a mechanism, then responses with their sizes."""
 
     name = "client_sasl"
 
     def make(self, random_: random.Random) -> bytes:
-        """Make an exchange that succeeds or is refused, and change it."""
+        """Return an exchange that succeeds or fails, with some of its frames mutated."""
         index = random_.randrange(len(MECHANISMS))
         answers = list(whole_exchange(MECHANISMS[index]))
         if random_.random() < 0.3:
@@ -156,7 +156,7 @@ class ClientSaslTarget:
         return bytes((index,)) + b"".join(_framed(random_, answer) for answer in answers)
 
     def take(self, data: bytes) -> None:
-        """Authenticate, and see that nothing secret or endless is said about it."""
+        """Run the exchange; check that errors contain no secret and have a bounded length."""
         client = sasl_client(MECHANISMS[(data[0] if data else 0) % len(MECHANISMS)])
         authenticator = SaslAuthenticator(client, NODE)
         authenticator.begin()

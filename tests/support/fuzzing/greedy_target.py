@@ -1,4 +1,4 @@
-"""A target that makes room for as much as anybody announces."""
+"""A fuzz target that allocates as much memory as its input's length demands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class GreedyTarget:
-    """Takes memory by the length of what it gets."""
+    """A target that allocates memory by the length of its input."""
 
     name = "greedy"
 
@@ -18,7 +18,7 @@ class GreedyTarget:
         return random_.randbytes(1)
 
     def take(self, data: bytes) -> None:
-        """Make room for 4 GiB per byte."""
+        """Allocate 4 GiB per byte."""
         bytearray(len(data) << 32)
 
 

@@ -1,4 +1,4 @@
-"""Messages of random values, and bytes that are changed: what fuzzers begin with, by a seed."""
+"""Messages with random values, and mutated bytes, all determined by a seed: the fuzzers' inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAYLOAD = b"\0\0alice\0alice\0secret n,,n=alice,r=abc c=biws,r=abc,p=AAAA"
 
 
 def random_message(random_: random.Random, cls: type, version: int, depth: int = 0) -> Any:
-    """Make a message with a value in each field of its version."""
+    """Create a message with a random value in each field of the version."""
     values: dict[str, Any] = {}
     for declared in declared_fields(cls):
         spec = declared.spec
@@ -76,7 +76,7 @@ def _scalar(random_: random.Random, field_type: Any) -> Any:
 
 
 def random_batch(random_: random.Random) -> bytes:
-    """Make record batches, whole ones mostly, of any codec."""
+    """Create record batches of any codec, most of them intact."""
     return b"".join(
         plain_batch(
             random_.choice((0, 1, 3)),
