@@ -1,4 +1,4 @@
-"""Requests of administrators, in few words, for brokers in this process or elsewhere."""
+"""Short builders of administrators' requests, for embedded and for other brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def delete_topics(*topics: str | uuid.UUID | tuple[str | None, uuid.UUID]) -> DeleteTopicsRequest:
-    """Delete topics, each by name, by id, or by both; in the form of version 6."""
+    """Create a request, in the form of version 6, to delete topics by name, by id, or by both."""
     states = []
     for topic in topics:
         match topic:
@@ -61,7 +61,7 @@ def delete_topics(*topics: str | uuid.UUID | tuple[str | None, uuid.UUID]) -> De
 def create_partitions(
     *topics: tuple[str, int] | tuple[str, int, Sequence[Sequence[int]]], validate_only: bool = False
 ) -> CreatePartitionsRequest:
-    """Let topics have so many partitions, the new ones on these brokers."""
+    """Create a request to increase the partition counts of topics, optionally with assignments."""
     return CreatePartitionsRequest(
         topics=tuple(
             CreatePartitionsTopic(
@@ -81,7 +81,7 @@ def create_partitions(
 
 
 def delete_records(*partitions: tuple[str, int, int]) -> DeleteRecordsRequest:
-    """Delete records up to an offset: (topic, partition, offset)."""
+    """Create a request to delete records before an offset: (topic, partition, offset)."""
     return DeleteRecordsRequest(
         topics=tuple(
             DeleteRecordsTopic(
@@ -97,7 +97,7 @@ def delete_records(*partitions: tuple[str, int, int]) -> DeleteRecordsRequest:
 def describe_configs(
     *resources: tuple[int, str], keys: Sequence[str] | None = None, synonyms: bool = False
 ) -> DescribeConfigsRequest:
-    """Ask for settings: (resource type, name)."""
+    """Create a request for configs: (resource type, name)."""
     return DescribeConfigsRequest(
         resources=tuple(
             DescribeConfigsResource(
@@ -114,7 +114,7 @@ def describe_configs(
 def alter_configs(
     *resources: tuple[int, str, Sequence[tuple[str, int, str | None]]], validate_only: bool = False
 ) -> IncrementalAlterConfigsRequest:
-    """Change settings: (resource type, name, [(setting, operation, value)])."""
+    """Create a request to alter configs: (resource type, name, [(config, operation, value)])."""
     return IncrementalAlterConfigsRequest(
         resources=tuple(
             AlterConfigsResource(
@@ -132,7 +132,7 @@ def alter_configs(
 
 
 def describe_producers(topic: str, *partitions: int) -> DescribeProducersRequest:
-    """Ask for the producers of partitions."""
+    """Create a request for the active producers of partitions."""
     return DescribeProducersRequest(
         topics=(TopicRequest(name=topic, partition_indexes=partitions),)
     )
@@ -145,7 +145,7 @@ def list_transactions(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> ListTransactionsRequest:
-    """List transactional ids."""
+    """Create a request to list transactional ids."""
     return ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
@@ -157,7 +157,7 @@ def list_transactions(
 def offset_for_epoch(
     topic: str, partition: int, leader_epoch: int, *, current_leader_epoch: int = -1
 ) -> OffsetForLeaderEpochRequest:
-    """Ask where an epoch ends, as a consumer does."""
+    """Create a consumer's request for the end offset of a leader epoch."""
     return OffsetForLeaderEpochRequest(
         replica_id=-1,
         topics=(

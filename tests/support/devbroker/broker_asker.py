@@ -1,7 +1,8 @@
-"""One broker, asked through one socket, byte for byte as it is told: for Kafka's and for ours.
+"""A client of one broker and one connection, for Kafka and for the embedded broker.
 
-What is given of an answer is what matters of it: error codes, offsets, what is visible. Sentences
-are left out, they are each broker's own.
+It sends exactly the bytes that it is given. Its methods return the parts of a response that should
+be equal for both brokers: error codes, offsets, visible records. Error messages are left out, since
+each broker has its own.
 """
 
 from __future__ import annotations
@@ -39,38 +40,38 @@ from spark_kafka_sink.record.record_batch import decode_header, split_record_bat
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
-#: The newest versions that 3.9 has as well.
+#: The newest versions that Kafka 3.9 supports.
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 11, 17, 9, 12, 7
 
 
 class Asker:
-    """One broker, asked through one connection that is made again where it was closed."""
+    """A client of one broker, with one connection that is reopened if it was closed."""
 
     def __init__(self, port):
         self.port = port
         self.client = RawClient(port)
 
     def close(self):
-        """Disconnect."""
+        """Close the connection."""
         self.client.close()
 
     def ask(self, request, version):
-        """Send a request and read its answer."""
+        """Send a request and return its response."""
         return self.client.ask(request, version)
 
     def is_closed_by(self, data):
-        """Send bytes on a connection of their own; tell whether the broker closes it."""
+        """Send bytes on a separate connection; return whether the broker closes it."""
         with RawClient(self.port) as client:
             client.send_bytes(data)
             return client.is_closed()
 
     def create(self, *topics, validate_only=False):
-        """Ask for topics; give the results."""
+        """Create topics; return the results."""
         request = CreateTopicsRequest(topics=topics, timeout_ms=20_000, validate_only=validate_only)
         return self.ask(request, CREATE_TOPICS).topics
 
     def topic(self, partitions=1, **configs):
-        """Create a topic and wait until it can be written to."""
+        """Create a topic, wait until it is writable, and return its name."""
         name = f"conformance-{uuid.uuid4().hex}"
         (result,) = self.create(
             creatable(name, partitions, **{key.replace("_", "."): v for key, v in configs.items()})
@@ -89,7 +90,7 @@ class Asker:
         return self.ask(request, METADATA).topics[0].topic_id
 
     def produce(self, topic, *records, acks=-1, transactional_id=None, version=PRODUCE):
-        """Append to partitions 0, 1, ... of a topic; note each answer."""
+        """Append to partitions 0, 1, ... of a topic; return each partition's result."""
         answer = self.ask(
             produce_request(topic, *records, acks=acks, transactional_id=transactional_id), version
         )
@@ -107,7 +108,7 @@ class Asker:
         )
 
     def wait_for_coordinators(self):
-        """Let a Kafka that has just been started get ready for transactions and producer ids."""
+        """Wait until a Kafka that has just started can serve transactions and producer ids."""
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=("anyone",))
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         deadline = time.monotonic() + 30
@@ -119,7 +120,7 @@ class Asker:
             time.sleep(0.1)
 
     def offsets(self, *partitions, version=LIST_OFFSETS):
-        """Ask for (topic, partition, timestamp[, leader epoch])."""
+        """List offsets of (topic, partition, timestamp[, leader epoch])."""
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=tuple(
@@ -153,7 +154,7 @@ class Asker:
         last_fetched_epoch=-1,
         **fields,
     ):
-        """Read partitions 0, 1, ... of a topic from these offsets on; note each answer."""
+        """Fetch partitions 0, 1, ... of a topic from these offsets; return each one's result."""
         (known,) = self.ask(
             MetadataRequest(
                 topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
@@ -208,7 +209,7 @@ def creatable(
     assignments: Any = (),
     **configs: str | None,
 ) -> CreatableTopic:
-    """Describe a topic to create; assignments are pairs of partition and brokers."""
+    """Describe a topic to create; assignments are pairs of a partition and its brokers."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -224,7 +225,7 @@ def creatable(
 def produce_request(
     topic: str, *records: bytes, acks: int = -1, transactional_id: str | None = None
 ) -> ProduceRequest:
-    """Ask to append to partitions 0, 1, ... of a topic."""
+    """Create a request to append to partitions 0, 1, ... of a topic."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -244,7 +245,7 @@ def produce_request(
 def sequenced(
     sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 4_000_000, **fields: Any
 ) -> bytes:
-    """Make a batch of an idempotent producer."""
+    """Create a batch of an idempotent producer."""
     return plain_batch(
         [PlainRecord(timestamp=1000)] * count,
         producer_id=producer_id,

@@ -1,4 +1,4 @@
-"""Requests to a broker that has no socket, by way of the bytes that a socket would carry."""
+"""Requests to a broker that has no socket, encoded to the bytes that a socket would carry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_kafka_sink.protocol.registry import decode_response, encode_request
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import ApiMessage
 
-#: When requests are made, in seconds since 1970.
+#: The time of requests, in seconds since 1970.
 NOW = 1_700_000_000.0
 
 
@@ -25,7 +25,7 @@ def broker_with(
     configs: dict[str, str] | None = None,
     **settings: Any,
 ) -> Broker:
-    """Make a broker with these topics; `configs` are for all of them, by Kafka's names."""
+    """Create a broker with these topics; `configs` apply to all of them and have Kafka's names."""
     broker = Broker(settings=BrokerSettings(**settings))
     broker.advertise("127.0.0.1", 9092)
     for name, partitions in (topics or {}).items():
@@ -44,9 +44,9 @@ def ask(
     arrived: float | None = None,
     kept: object = None,
 ) -> Any:
-    """Send a request in a version (by default the broker's latest) and give the answer.
+    """Send a request, by default in the broker's latest version, and return the response.
 
-    None where there is none, Delayed where the broker waits.
+    Returns None if the request has no response, and Delayed if the broker defers it.
     """
     if version is None:
         version = latest_version(broker, request)
@@ -72,6 +72,6 @@ def ask(
 
 
 def latest_version(broker: Broker, request: ApiMessage) -> int:
-    """Tell the latest version that the broker has and that can say what the request says."""
+    """Return the latest version that both the broker and the request's content support."""
     latest = broker.supported_versions[request.api_key].max
     return min(latest, getattr(request, "highest_version", latest))

@@ -1,8 +1,7 @@
-"""What clients do to a broker whose disk may fail, and what must be true of it whatever happens.
+"""A workload against a broker whose disk may fail, and the checks that must hold after any failure.
 
-A story is a list of steps. Each asks the broker for something and asks again when it is refused
-with an error upon which clients ask again; what was answered is noted in `Told`, and compared with
-what the broker has.
+A story is a list of steps. Each step sends a request to the broker and retries it upon retriable
+errors. `Told` stores what the broker acknowledged, which is then compared with the broker's state.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ if TYPE_CHECKING:
 
     from tests.support.devbroker.faulty_disk import FaultyDisk
 
-#: Upon these a client asks again.
+#: The errors upon which a client retries.
 ASKED_AGAIN = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_ENOUGH_REPLICAS,  # The coordinator did not answer.
+        ErrorCode.NOT_ENOUGH_REPLICAS,  # The coordinator did not respond.
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.UNKNOWN_MEMBER_ID,
     }
 )
-#: Logs roll their segments, and index their batches, after a few of them.
+#: With these sizes, logs roll a segment and add an index entry after a few batches.
 SMALL = TopicConfig(segment_bytes=400, index_interval_bytes=0)
 SMALL_COORDINATOR = TopicConfig(cleanup_policy="compact", segment_bytes=600)
 _TOPICS = {
@@ -76,21 +75,21 @@ _TRANSACTION_TIMEOUT_MS = 900_000
 
 @dataclass
 class Told:
-    """What the broker has answered, and so must keep."""
+    """What the broker has acknowledged, and must therefore retain."""
 
-    #: Visible records by topic and partition.
+    #: Visible records by partition.
     records: dict[TopicPartition, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
-    #: Committed offsets of the group.
+    #: The group's committed offsets by partition.
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    #: Where partitions start at least.
+    #: The minimal log start offset by partition.
     starts: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class Story:
-    """A broker, its clients, and what they were told."""
+    """A broker, its clients, and what was acknowledged to them."""
 
     def __init__(self, path: Path, disk: FaultyDisk, *, kills: bool) -> None:
-        """Begin with an empty directory; `kills` kills the broker when it has refused something."""
+        """Start with an empty directory; `kills` says to kill the broker after a failure."""
         self.disk = disk
         self.kills = kills
         self.cluster = DurableCluster(path, topic_defaults=SMALL)
@@ -101,7 +100,7 @@ class Story:
         self._identity = (-1, -1)
 
     def tell(self) -> None:
-        """Do everything that a broker with a data directory can be asked for."""
+        """Run every kind of change that a broker with a data directory supports."""
         for name, configs in _TOPICS.items():
             self.create(name, configs)
         self._until_done(self._init_producer)
@@ -142,16 +141,16 @@ class Story:
         self.pass_time(16)
         self.transaction(b"gone", committed=False, offset=98)
 
-    # What clients do.
+    # The clients' requests.
 
     def ask(
         self, request: Any, results: Callable[[Any], Iterable[Any]], version: int | None = None
     ) -> None:
-        """Ask for something, until each of the answer's results is good."""
+        """Send a request until none of its results is an error."""
 
         def attempt() -> ErrorCode:
             answer = self.client.ask(request, version)
-            if isinstance(answer, Delayed):  # For the transaction before it, which is being ended.
+            if isinstance(answer, Delayed):  # The previous transaction is still ending.
                 return ErrorCode.CONCURRENT_TRANSACTIONS
             return ErrorCode(max(result.error_code for result in results(answer)))
 
@@ -169,7 +168,7 @@ class Story:
             told.pop(TopicPartition(topic, 0), None)
 
     def produce(self, topic: str, value: bytes, key: bytes | None = None) -> None:
-        """Write a record, with the sequence number that is next."""
+        """Append a record with the next sequence number."""
         partition = TopicPartition(topic, 0)
         sequence = self._sequences.setdefault(partition, 0)
         batch = plain_batch(
@@ -193,7 +192,7 @@ class Story:
         self.told.records.setdefault(partition, []).append((key, value))
 
     def transaction(self, value: bytes, *, committed: bool, offset: int) -> None:
-        """Write records and offsets in a transaction, and end it."""
+        """Append records and offsets in a transaction, and end it."""
         partition = TopicPartition("t", 0)
         for sequence in range(2):
             request = self.client.produce_request(self._identity, sequence, value=value)
@@ -215,14 +214,14 @@ class Story:
             self.told.offsets[partition] = offset
 
     def commit(self, group: str, topic: str, offset: int) -> None:
-        """Commit an offset of a group."""
+        """Commit a group's offset."""
         request = commit_request(group, {(topic, 0): offset})
         self.ask(request, lambda answer: answer.topics[0].partitions, COMMIT)
         if group == "g":
             self.told.offsets[TopicPartition(topic, 0)] = offset
 
     def join_and_leave(self) -> None:
-        """Be the one member of a group for a while."""
+        """Join a group as its only member, and leave it."""
         group = GroupClient(self.client.broker, "members")
         member_id = ""
 
@@ -242,7 +241,7 @@ class Story:
         self._until_done(join_and_sync)
 
     def delete_records(self, topic: str, offset: int) -> None:
-        """Move the start of a partition."""
+        """Delete the records of a partition before an offset."""
         self.ask(delete_records((topic, 0, offset)), lambda answer: answer.topics[0].partitions)
         self.told.starts[TopicPartition(topic, 0)] = offset
 
@@ -259,12 +258,12 @@ class Story:
     # What happens to the broker.
 
     def pass_time(self, seconds: float) -> None:
-        """Make the broker do what is due."""
+        """Advance the clock and make the broker do what is due."""
         self.client.now += seconds
         self.client.broker.tick(self.client.now)
 
     def restart(self) -> None:
-        """Close the broker in order, if the disk allows it, and open the next."""
+        """Close the broker cleanly, if the disk permits, and open the next one."""
         self.cluster.now = self.client.now
         try:
             self.cluster.close()
@@ -293,7 +292,7 @@ class Story:
             if code not in ASKED_AGAIN:
                 raise AssertionError(f"{code.name} is the end")
             if self.disk.is_failing and number == 1:
-                # Long enough for checkpoints, retention and compaction to fail as well.
+                # This is long enough for checkpoints, retention and compaction to fail as well.
                 self.pass_time(400)
             if number == 2:
                 self.disk.free()
@@ -302,10 +301,10 @@ class Story:
             self.pass_time(1)
         raise AssertionError(f"{code.name} for ever")
 
-    # What must be true.
+    # Checks.
 
     def check(self) -> None:
-        """Compare what the broker has with what was told."""
+        """Compare the broker's state with what it acknowledged."""
         self.pass_time(1)
         for topic_partition in self.told.records:
             self._check_partition(topic_partition)
@@ -335,6 +334,6 @@ class Story:
 
 
 def _expect(expected: object, found: object) -> None:
-    """Raise AssertionError, with what was found, unless it is what was expected."""
+    """Raise AssertionError with both values unless they are equal."""
     if expected != found:
         raise AssertionError(f"{found!r} instead of {expected!r}")

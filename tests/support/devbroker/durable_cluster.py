@@ -1,4 +1,4 @@
-"""A broker of this process with a data directory, which can be closed, or killed, and reopened."""
+"""An embedded broker with a data directory, which can be closed or killed, and reopened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DurableCluster:
-    """What lies in a directory, and the broker that has it open."""
+    """A data directory, and the broker that has it open."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.path = path
@@ -23,7 +23,7 @@ class DurableCluster:
         self.broker = self.open()
 
     def open(self) -> Broker:
-        """Open the directory, which nobody else may have open."""
+        """Open the directory, which no other broker may have open."""
         cluster = ClusterState(settings=self.settings, data_dir=self.path)
         cluster.open(self.now)
         broker = Broker(cluster=cluster)
@@ -34,21 +34,21 @@ class DurableCluster:
         return broker
 
     def restart(self) -> Broker:
-        """Close the broker in order and open the next one."""
+        """Close the broker cleanly and open the next one."""
         self.close()
         return self.open()
 
     def kill(self) -> Broker:
-        """Leave everything as it lies, as SIGKILL does, and open the next broker."""
+        """Abandon the broker without closing it, as SIGKILL does, and open the next one."""
         self.end()
         return self.open()
 
     def end(self) -> None:
-        """Leave everything as it lies, as SIGKILL does."""
+        """Abandon the broker without closing it, as SIGKILL does."""
         data = self.broker.cluster.logs.data
         if data is not None:
             data.close()
 
     def close(self) -> None:
-        """Close the broker in order."""
+        """Close the broker cleanly."""
         self.broker.cluster.close(self.now)

@@ -1,4 +1,4 @@
-"""A disk that fails when a test says so: everything the broker changes on disk comes by here."""
+"""A disk that fails on demand, patched below all of the broker's writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-#: Every function of the `disk` module.
+#: All functions of the `disk` module.
 OPERATIONS = (
     "open_file",
     "write",
@@ -28,36 +28,36 @@ OPERATIONS = (
     "remove_directory",
 )
 
-#: So many lines make a way.
+#: The number of lines of a call stack by which operations are distinguished.
 _DEPTH = 5
 _BROKER = f"spark_kafka_sink{os.sep}devbroker"
 
 
 class Failure(StrEnum):
-    """How the disk fails."""
+    """The ways in which the disk fails."""
 
-    #: One operation fails, and then all is well.
+    #: One operation fails; the following ones succeed.
     ONCE = "once"
-    #: The disk is full until it is freed: what takes room fails, everything else works.
+    #: The disk is full until it is freed: only operations that need space fail.
     FULL = "full"
-    #: Nothing can be changed until the disk is "freed", as on a file system gone read-only.
+    #: No change succeeds until the disk is "freed", as on a file system remounted read-only.
     READ_ONLY = "read-only"
 
 
 class FaultyDisk:
-    """Counts the operations, and makes them fail from one of them on.
+    """A wrapper of the disk functions that counts operations and can make them fail.
 
-    A write that fails has first written half of what it was given. Nothing is really flushed, which
-    nobody in this process can tell.
+    A write that fails first writes half of its data. Syncs are skipped, which no code in this
+    process can observe.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        """Stand in for the disk until `patch` is undone."""
-        #: Operations so far.
+        """Replace the disk functions until `patch` is undone."""
+        #: The number of operations so far.
         self.count = 0
-        #: The number of the first operation that came by a way through the broker.
+        #: For each call stack in the broker, the number of its first operation.
         self.first_by_way: dict[tuple[object, ...], int] = {}
-        #: Operations that have failed.
+        #: The names of the operations that failed.
         self.failed: list[str] = []
         self._fail_at: int | None = None
         self._failure = Failure.ONCE
@@ -71,18 +71,18 @@ class FaultyDisk:
         return self._fail_at is not None and self.count >= self._fail_at
 
     def forget(self) -> None:
-        """Count from 0."""
+        """Reset all counts."""
         self.count = 0
         self.first_by_way.clear()
         self.failed.clear()
 
     def fail_after(self, number: int, failure: Failure) -> None:
-        """Fail when so many more operations have come by."""
+        """Fail after this many more operations."""
         self._fail_at = self.count + number
         self._failure = failure
 
     def free(self) -> None:
-        """Make everything succeed from now on."""
+        """Make all operations succeed from now on."""
         self._fail_at = None
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ class FaultyDisk:
 
 
 def _way() -> list[tuple[str, int]]:
-    """List the last lines of the broker that have led to an operation."""
+    """Return the innermost lines of the broker's call stack that led to an operation."""
     way = []
     frame = sys._getframe(2)
     while frame is not None and len(way) < _DEPTH and _BROKER in frame.f_code.co_filename:

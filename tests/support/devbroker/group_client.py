@@ -1,4 +1,4 @@
-"""A member of consumer groups with no rules of its own, for brokers in this process or not."""
+"""A client of consumer groups that enforces no rules, for embedded and for other brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.broker import Broker
 
-#: The newest versions that 3.9 has as well.
+#: The newest versions that Kafka 3.9 supports.
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH_OFFSETS = 9, 5, 4, 5, 9, 9
 
 
@@ -52,7 +52,7 @@ def join_request(
     rebalance_timeout_ms: int = 30_000,
     instance_id: str | None = None,
 ) -> JoinGroupRequest:
-    """Ask to join."""
+    """Create a request to join a group."""
     return JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=session_timeout_ms,
@@ -73,7 +73,7 @@ def sync_request(
     protocol: tuple[str | None, str | None] = ("consumer", "range"),
     instance_id: str | None = None,
 ) -> SyncGroupRequest:
-    """Ask for the assignment, or bring it."""
+    """Create a request for the member's assignment, or, with assignments, the leader's request."""
     return SyncGroupRequest(
         group_id=group_id,
         generation_id=generation_id,
@@ -91,7 +91,7 @@ def sync_request(
 def heartbeat_request(
     group_id: str, member_id: str, generation_id: int, *, instance_id: str | None = None
 ) -> HeartbeatRequest:
-    """Say that a member is alive."""
+    """Create a heartbeat of a member."""
     return HeartbeatRequest(
         group_id=group_id,
         generation_id=generation_id,
@@ -101,7 +101,7 @@ def heartbeat_request(
 
 
 def leave_request(group_id: str, *members: tuple[str, str | None]) -> LeaveGroupRequest:
-    """Let members leave, each by id and static name."""
+    """Create a request to remove members, each given by member id and group instance id."""
     return LeaveGroupRequest(
         group_id=group_id,
         members=tuple(
@@ -120,7 +120,7 @@ def commit_request(
     metadata: str | None = "",
     instance_id: str | None = None,
 ) -> OffsetCommitRequest:
-    """Commit offsets, by topic and partition."""
+    """Create a request to commit offsets by topic and partition."""
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation_id,
@@ -151,7 +151,7 @@ def txn_commit_request(
     member_id: str = "",
     generation_id: int = -1,
 ) -> TxnOffsetCommitRequest:
-    """Commit offsets with a transaction."""
+    """Create a request to commit offsets in a transaction."""
     return TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group_id,
@@ -176,7 +176,7 @@ def txn_commit_request(
 def fetch_offsets_request(
     group_id: str, topic: str | None, *partitions: int, require_stable: bool = False
 ) -> OffsetFetchRequest:
-    """Ask for offsets; topic None: all there are."""
+    """Create a request for committed offsets; without a topic, for all of the group's."""
     topics = None
     if topic is not None:
         topics = (OffsetFetchRequestTopics(name=topic, partition_indexes=partitions),)
@@ -187,7 +187,7 @@ def fetch_offsets_request(
 
 
 def fetched_offsets(answer: Any) -> dict[tuple[str, int], tuple[int, int]]:
-    """Give error code and offset of each partition of the one group of an answer."""
+    """Return error code and offset of each partition in a response about one group."""
     (group,) = answer.groups
     return {
         (topic.name, partition.partition_index): (partition.error_code, partition.committed_offset)
@@ -197,70 +197,70 @@ def fetched_offsets(answer: Any) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 class GroupClient:
-    """Asks a broker of this process; requests that wait are kept and looked at again."""
+    """A client of an embedded broker; a deferred request is returned as `Waiting`."""
 
     def __init__(self, broker: Broker, group_id: str = "g") -> None:
-        """Speak about one group."""
+        """Create a client of one group."""
         self.broker = broker
         self.group_id = group_id
         self.now = NOW
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """Send a request; give its answer, or a `Waiting`."""
+        """Send a request; return its response, or a `Waiting`."""
         outcome = ask(self.broker, request, version, now=self.now)
         if isinstance(outcome, Delayed):
             return Waiting(self, request, version, outcome.kept)
         return outcome
 
     def join(self, member_id: str = "", *, version: int | None = JOIN, **fields: Any) -> Any:
-        """Ask to join, with the id that the broker gives if there is none."""
+        """Join the group; without a member id, join again with the id that the broker returns."""
         answer = self.ask(join_request(self.group_id, member_id, **fields), version)
         if not isinstance(answer, Waiting) and not member_id and answer.error_code == 79:
             return self.join(answer.member_id, version=version, **fields)
         return answer
 
     def sync(self, member_id: str, generation_id: int, *args: Any, **fields: Any) -> Any:
-        """Ask for the assignment, or bring it."""
+        """Request the member's assignment, or send the group's as its leader."""
         return self.ask(sync_request(self.group_id, member_id, generation_id, *args, **fields))
 
     def heartbeat(self, member_id: str, generation_id: int, **fields: Any) -> int:
-        """Say that a member is alive; give the error code."""
+        """Send a heartbeat; return the error code."""
         request = heartbeat_request(self.group_id, member_id, generation_id, **fields)
         return int(self.ask(request).error_code)
 
     def leave(self, *members: tuple[str, str | None]) -> list[int]:
-        """Let members leave; give their error codes."""
+        """Remove members from the group; return their error codes."""
         answer = self.ask(leave_request(self.group_id, *members))
         return [member.error_code for member in answer.members]
 
     def commit(self, offsets: dict[tuple[str, int], int], **fields: Any) -> list[int]:
-        """Commit offsets; give the error codes."""
+        """Commit offsets; return the error codes."""
         answer = self.ask(commit_request(self.group_id, offsets, **fields), COMMIT)
         return [p.error_code for topic in answer.topics for p in topic.partitions]
 
     def offsets(self, topic: str | None, *partitions: int, **fields: Any) -> Any:
-        """Ask for offsets; give error code and offset by partition."""
+        """Fetch committed offsets; return error code and offset by partition."""
         request = fetch_offsets_request(self.group_id, topic, *partitions, **fields)
         return fetched_offsets(self.ask(request, FETCH_OFFSETS))
 
     def state(self) -> str | None:
-        """Tell the state of the group."""
+        """Return the state of the group, or None if there is no such group."""
         group = self.broker.cluster.groups.find(self.group_id)
         return None if group is None else str(group.state)
 
 
 class Waiting:
-    """A request that has not been answered."""
+    """A request without a response so far."""
 
     def __init__(self, client: GroupClient, request: Any, version: int | None, kept: Any) -> None:
-        """Remember what was asked."""
+        """Store the request and the state that the broker keeps for it."""
         self.client = client
         self.request = request
         self.version = version
         self.kept = kept
 
     def answer(self) -> Any:
-        """Look again; None if there is still no answer."""
+        """Check for the response again; return None if there is still none."""
         outcome = ask(
             self.client.broker, self.request, self.version, now=self.client.now, kept=self.kept
         )

@@ -1,4 +1,4 @@
-"""What tests of groups in the embedded broker share."""
+"""Helpers shared by the tests of groups in the embedded broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def client_of(**settings):
 
 
 def alone(client, **fields):
-    """Make a group of one; give the member's id."""
+    """Create a stable group with one member; return the member's id."""
     answer = client.join(**fields)
     assert (OK, 1) == (answer.error_code, answer.generation_id)
     member_id = answer.member_id

@@ -1,4 +1,4 @@
-"""What may be done to a partition's log, as data, so that the same can be done to several logs."""
+"""Operations on a partition's log, as data, so that they can be applied to several logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TRANSACTIONAL = 0x10
-#: A log that rolls its segments and indexes its batches after a few of them.
+#: With these sizes, a log rolls a segment and adds an index entry after a few batches.
 SMALL = TopicConfig(segment_bytes=700, index_interval_bytes=100)
 
 
@@ -31,7 +31,7 @@ DAY_MS = 24 * 3_600_000
 class Step(NamedTuple):
     """One batch, or the end of a transaction."""
 
-    #: 0 is nobody; even numbers write outside of transactions, odd ones within.
+    #: 0 means no producer id; even ids write outside of transactions, odd ids in transactions.
     producer_id: int
     #: 0 ends the producer's transaction.
     count: int
@@ -52,14 +52,14 @@ STEPS = st.lists(
 
 
 class LogWriter:
-    """Does steps to a log, with the sequence numbers that the producers are at."""
+    """Applies steps to a log and tracks the producers' sequence numbers."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.sequences: dict[int, int] = {}
 
     def do(self, steps: list[Step]) -> None:
-        """Do steps one after the other."""
+        """Apply the steps in order."""
         for step in steps:
             if step.producer_id == 0:
                 self.append(plain_batch(self._records(step)))
@@ -69,7 +69,7 @@ class LogWriter:
                 self._append_of_producer(step)
 
     def append(self, batch: bytes) -> None:
-        """Append a batch as it is."""
+        """Append a batch unchanged."""
         memory = memoryview(bytearray(batch))
         self.log.append(memory, decode_header(memory))
 
@@ -112,7 +112,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
 ) -> PartitionLog:
-    """Open the log in a directory, or begin one."""
+    """Open the log in a directory, or create it."""
     directory = FileLogDirectory(path, OpenFiles())
     loaded = load_log(
         directory,
@@ -127,7 +127,7 @@ def open_log(
 
 
 def records_of(log: PartitionLog) -> list[tuple[int, int, bytes | None]]:
-    """Read a log from its start, fetch by fetch, as a consumer would."""
+    """Read a log from its start, fetch by fetch, as a consumer does."""
     found = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -143,7 +143,7 @@ def records_of(log: PartitionLog) -> list[tuple[int, int, bytes | None]]:
 
 
 def picture(log: PartitionLog) -> dict[str, object]:
-    """Give all that can be asked of a log, so that two logs can be compared."""
+    """Return everything that can be queried from a log, so that two logs can be compared."""
     end = log.log_end_offset
     return {
         "offsets": (log.log_start_offset, end, log.last_stable_offset, log.size_in_bytes),
@@ -163,7 +163,7 @@ def picture(log: PartitionLog) -> dict[str, object]:
 
 
 def producers_of(log: PartitionLog) -> list[tuple[object, ...]]:
-    """Give what a snapshot keeps of a log's producers."""
+    """Return what a snapshot stores about a log's producers."""
     return sorted(
         (
             entry.producer_id,

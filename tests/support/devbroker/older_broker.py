@@ -1,4 +1,4 @@
-"""An embedded broker that seems older than it is: it does not advertise some of its APIs."""
+"""An embedded broker that looks like an older one: it does not advertise some of its APIs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIZE_BYTES = 4
 
 
 def hide_apis(broker: DevBroker, *hidden: ApiKey, node_id: int | None = None) -> FaultHook:
-    """Leave APIs out of every answer to ApiVersions, of all brokers or of one."""
+    """Remove APIs from every ApiVersions response, of all brokers or of one."""
 
     def decide(_: Any, context: FaultContext) -> Corrupt | None:
         if node_id not in {None, context.node_id}:

@@ -1,7 +1,7 @@
-"""A transactional producer and consumer with no rules of its own.
+"""A transactional client that enforces no rules, for an embedded broker or through a socket.
 
-It asks exactly what a test tells it to, and gives the answer's codes: in this process, or through a
-socket.
+It produces and consumes, sends exactly the requests that a test calls for, and returns the error
+codes of the responses.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class TransactionalRequests:
     """The requests of one transactional id about one topic."""
 
     def __init__(self, transactional_id: str, topic: str) -> None:
-        """Speak for an id."""
+        """Store the transactional id and the topic."""
         self.transactional_id = transactional_id
         self.topic = topic
-        #: Of the records that are written, in milliseconds.
+        #: The timestamp of the appended records, in milliseconds.
         self.timestamp = int(NOW * 1000)
 
     def ask(self, request: Any, version: int, **fields: Any) -> Any:
-        """Send a request and give the answer."""
+        """Send a request and return the response."""
         raise NotImplementedError
 
     def init(
         self, expected: tuple[int, int] = (-1, -1), *, timeout_ms: int = 60_000, version: int = 5
     ) -> tuple[int, tuple[int, int]]:
-        """Ask for an identity; give error code and identity."""
+        """Request a producer id; return the error code, and producer id and epoch."""
         answer = self.ask(
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
@@ -72,7 +72,7 @@ class TransactionalRequests:
         return answer.error_code, (answer.producer_id, answer.producer_epoch)
 
     def add(self, identity: tuple[int, int], *partitions: int, version: int = 3) -> list[int]:
-        """Add partitions of the topic to the transaction; give their error codes by partition."""
+        """Add partitions of the topic to the transaction; return their error codes by partition."""
         answer = self.ask(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
@@ -89,7 +89,7 @@ class TransactionalRequests:
         return [result.partition_error_code for result in results]
 
     def add_offsets(self, identity: tuple[int, int], group_id: str, *, version: int = 4) -> int:
-        """Add a group to the transaction; give the error code."""
+        """Add a group to the transaction; return the error code."""
         answer = self.ask(
             AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -110,7 +110,7 @@ class TransactionalRequests:
         attributes: int = TRANSACTIONAL,
         value: bytes = b"v",
     ) -> ProduceRequest:
-        """Make a request to write a batch to each partition."""
+        """Create a request to append a batch to each partition."""
         batch = plain_batch(
             [PlainRecord(value, timestamp=self.timestamp)] * count,
             producer_id=identity[0],
@@ -141,7 +141,7 @@ class TransactionalRequests:
         version: int = PRODUCE_TV2,
         **fields: Any,
     ) -> list[tuple[int, int]]:
-        """Write a batch to each partition; give error codes and offsets."""
+        """Append a batch to each partition; return error codes and base offsets."""
         request = self.produce_request(identity, sequence, *partitions, **fields)
         (topic,) = self.ask(request, version).responses
         return [(p.error_code, p.base_offset) for p in topic.partition_responses]
@@ -149,7 +149,7 @@ class TransactionalRequests:
     def end(
         self, identity: tuple[int, int], *, committed: bool, version: int = END_TV2
     ) -> tuple[int, tuple[int, int]]:
-        """End the transaction; give error code and the next identity."""
+        """End the transaction; return the error code, and the next producer id and epoch."""
         answer = self.ask(
             EndTxnRequest(
                 transactional_id=self.transactional_id,
@@ -162,7 +162,7 @@ class TransactionalRequests:
         return answer.error_code, (answer.producer_id, answer.producer_epoch)
 
     def fetch(self, offset: int = 0, *, partition: int = 0, isolation_level: int = 1) -> Any:
-        """Read a partition; give its part of the answer."""
+        """Fetch a partition; return its part of the response."""
         answer = self.ask(
             FetchRequest(
                 max_wait_ms=0,
@@ -184,7 +184,7 @@ class TransactionalRequests:
         return answer.responses[0].partitions[0]
 
     def read_committed(self, partition: int = 0) -> list[bytes | None]:
-        """Read the values of a partition as a read_committed consumer does: to the LSO."""
+        """Read the values of a partition up to the LSO, as a read_committed consumer does."""
         answer = self.fetch(partition=partition)
         aborted = sorted(answer.aborted_transactions, key=lambda txn: txn.first_offset)
         aborting: set[int] = set()
@@ -199,7 +199,7 @@ class TransactionalRequests:
         return values
 
     def latest(self, *, partition: int = 0, isolation_level: int = READ_COMMITTED) -> int:
-        """Look up the latest offset of a partition."""
+        """Return the latest offset of a partition."""
         answer = self.ask(
             ListOffsetsRequest(
                 replica_id=-1,
@@ -217,10 +217,10 @@ class TransactionalRequests:
 
 
 class TransactionalClient(TransactionalRequests):
-    """Asks a broker of this process; `now` is the time of all that is asked next, in seconds."""
+    """A client of an embedded broker; `now` is the time of the following requests, in seconds."""
 
     def __init__(self, broker: Broker, transactional_id: str = "x", topic: str = "t") -> None:
-        """Speak for one transactional id."""
+        """Create a client of one transactional id."""
         super().__init__(transactional_id, topic)
         self.broker = broker
         self.now = NOW
@@ -230,14 +230,14 @@ class TransactionalClient(TransactionalRequests):
         return ask(self.broker, request, version, now=self.now, **fields)
 
     def state(self) -> str | None:
-        """Tell the state of the transactional id."""
+        """Return the state of the transactional id, or None if it is unknown."""
         metadata = self.broker.cluster.transactions.find(
             self.transactional_id, int(self.now * 1000)
         )
         return None if metadata is None else str(metadata.state)
 
     def identity(self) -> ProducerIdAndEpoch:
-        """Tell what the producer is known by; KeyError for an id that is not known."""
+        """Return the producer id and epoch; raise KeyError if the transactional id is unknown."""
         metadata = self.broker.cluster.transactions.find(
             self.transactional_id, int(self.now * 1000)
         )
@@ -246,5 +246,5 @@ class TransactionalClient(TransactionalRequests):
         return metadata.identity
 
     def log(self, partition: int = 0) -> Any:
-        """Give the log of a partition."""
+        """Return the log of a partition."""
         return self.broker.cluster.partition(TopicPartition(self.topic, partition)).log

@@ -1,4 +1,4 @@
-"""What tests of transactions in the embedded broker share."""
+"""Helpers shared by the tests of transactions in the embedded broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def client_of(transaction_version=2, *, partitions=3, **settings):
 
 
 def began(client, *, version=2, sequence=0):
-    """Begin a transaction with one record in partition 0; give the producer's identity."""
+    """Begin a transaction with one record in partition 0; return producer id and epoch."""
     code, identity = client.init()
     assert OK == code
     if version < 2:
