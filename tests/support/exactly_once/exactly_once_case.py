@@ -1,4 +1,4 @@
-"""A prefix of a test's own on a real Kafka, and what must be so in the end."""
+"""A test's own transactional id prefix on a real Kafka, with checks of the final state."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class ExactlyOnceCase:
-    """See the module."""
+    """A transactional id prefix, its ledger, and the topics that are written with it."""
 
     def __init__(self, kafka: KafkaCluster, topics: Sequence[str]) -> None:
-        """Write nothing."""
+        """Choose the prefix; nothing is written."""
         self.prefix = f"orders-{uuid.uuid4().hex[:8]}"
         self.topics = topics
         self._site = KafkaSite(kafka)
         self._ledger = f"ledger-{self.prefix}"
-        #: Those of the sink that every write needs, but for the topic.
+        #: The sink's options that every write needs, except for the topic.
         self.options = {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "deliveryGuarantee": "exactly_once",
@@ -33,7 +33,7 @@ class ExactlyOnceCase:
         }
 
     def check(self, numbers: Sequence[str]) -> None:
-        """See that every number is visible once, to a consumer not ours, and nothing left open."""
+        """Check that librdkafka reads every value exactly once, and that no transaction is open."""
         visible = [value for topic in self.topics for value in self._site.read_committed(topic)]
         assert list(numbers) == sorted(visible)
         world = World(self._site)
@@ -43,5 +43,5 @@ class ExactlyOnceCase:
             world.close()
 
     def close(self) -> None:
-        """Delete the ledger."""
+        """Delete the ledger's topic."""
         self._site.delete_topic(self._ledger)

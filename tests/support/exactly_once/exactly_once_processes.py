@@ -1,9 +1,9 @@
-"""Drivers and workers as processes of their own, to be killed at a named point.
+"""Drivers and workers as child processes that can be killed at a named point.
 
-A child is forked from a server that has imported everything, as Spark's daemon forks its workers.
-It does what it is told over a pipe, one command at a time; a driver stops at each named point of
-the protocol, a worker at each step of a task, says so, and goes on when it is told to. It never
-ends by itself while its parent lives.
+A child is forked from a server that has imported all modules, as Spark's daemon forks its workers.
+It receives one command at a time over a pipe. At each named point of the protocol (in a driver) or
+step of a task (in a worker) it stops, reports the point, and waits for the parent's go-ahead. It
+never exits by itself while its parent lives.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.exactly_once.points import Point
 
-#: A step may be held up by the restart of a broker on a busy machine.
+#: The restart of a broker on a busy machine may delay a step.
 _SECONDS = 180.0
 _ANSWER_SECONDS = 240.0
 _GO = "go"
-#: The steps of a task; drivers have their points.
+#: The steps of a task; drivers have points instead.
 BEGUN, FLUSHED = "begun", "flushed"
 _MANY_ROWS = 500
 
 
 class At(NamedTuple):
-    """A child has stopped here."""
+    """The report of a child that has stopped at a point."""
 
     point: Point | str
 
 
 class Done(NamedTuple):
-    """A command has ended."""
+    """The result of a command."""
 
     result: Any
 
 
 class Failed(NamedTuple):
-    """A command has ended with an error."""
+    """The error of a command that failed."""
 
     error: str
 
 
 class Child:
-    """The parent's side; a context manager that kills what it has started."""
+    """The parent's handle of a child process; a context manager that kills the process on exit."""
 
     def __init__(self, role: str, *settings: str) -> None:
         """Fork a `driver(bootstrap, ledger, prefix)`, or a `worker(bootstrap, topic, prefix)`."""
@@ -74,48 +74,48 @@ class Child:
         theirs.close()
 
     def __enter__(self) -> Self:
-        """Give the child itself."""
+        """Return the child itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill it, if that has not been done."""
+        """Kill the process if it has not been killed."""
         self.kill()
 
     def kill(self) -> None:
-        """Send SIGKILL, and see that it has worked."""
+        """Send SIGKILL, and check that it ended the process."""
         self._process.kill()
         self._process.join(_SECONDS)
         assert self._process.exitcode == -signal.SIGKILL
         self._connection.close()
 
     def begin(self, command: str, *arguments: Any) -> None:
-        """Have a command begun."""
+        """Start a command without waiting for it."""
         self._connection.send((command, arguments))
 
     def run_to(self, point: Point | str) -> None:
-        """Let it go on until it has got to a point, and stops there."""
+        """Run the command until the child stops at a point."""
         while (told := self.next()) != At(point):
             assert isinstance(told, At), told
             self.go()
 
     def go(self) -> None:
-        """Let it go on from where it stopped."""
+        """Resume the child from where it stopped."""
         self._connection.send(_GO)
 
     def finish(self) -> Any:
-        """Let it go on until its command has ended; give the result."""
+        """Run the command to its end; return its result."""
         while isinstance(told := self.next(), At):
             self.go()
         assert isinstance(told, Done), told
         return told.result
 
     def call(self, command: str, *arguments: Any) -> Any:
-        """Run a command from its beginning to its end."""
+        """Run a command from its beginning to its end; return its result."""
         self.begin(command, *arguments)
         return self.finish()
 
     def next(self) -> At | Done | Failed:
-        """Wait until it stops somewhere, or its command has ended."""
+        """Wait for the child's next report."""
         assert self._connection.poll(_ANSWER_SECONDS), "the child says nothing"
         told = self._connection.recv()
         assert isinstance(told, At | Done | Failed)
@@ -130,15 +130,15 @@ def _context() -> Any:
 
 
 class Workers:
-    """Stands in for `exactly_once_world.Worker`: the tasks run in a process of their own."""
+    """A stand-in for `exactly_once_world.Worker` that runs the tasks in a child process."""
 
     def __init__(self, child: Child, rows_of: Callable[[int, str], list[list[str]]]) -> None:
-        """Write `rows_of` a batch."""
+        """Write the rows that `rows_of` returns for a batch."""
         self._child = child
         self._rows_of = rows_of
 
     def run(self, plan: Plan, batch_id: int = 0, name: str = "") -> list[Prepared]:
-        """Write the rows of a batch, a task for each partition."""
+        """Write the rows of a batch, with one task for each partition."""
         return [
             self._child.call("write", plan, partition, values)
             for partition, values in enumerate(self._rows_of(batch_id, name))
@@ -149,7 +149,7 @@ class Workers:
 
 
 def _serve(connection: Connection, role: str, settings: tuple[str, ...]) -> None:
-    """Do what is told, until the parent is gone."""
+    """Run the parent's commands until the parent has exited."""
 
     def stop_at(point: Point | str) -> None:
         connection.send(At(point))
@@ -163,17 +163,17 @@ def _serve(connection: Connection, role: str, settings: tuple[str, ...]) -> None
                 answer: Done | Failed = Done(getattr(child, command)(*arguments))
             except (EOFError, OSError):
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever it is, the parent must hear of it
+            except Exception as error:  # noqa: BLE001  # the parent needs every error
                 answer = Failed(f"{type(error).__name__}: {error}")
             connection.send(answer)
     except (EOFError, OSError):
-        # An open transaction must stay open: nothing is closed.
+        # Close nothing, since an open transaction must remain open.
         sys.stderr.flush()
         os._exit(1)
 
 
 class _Driver:
-    """What a driver process has."""
+    """The commands of a driver process."""
 
     def __init__(self, stop_at: Any, bootstrap_servers: str, ledger: str, prefix: str) -> None:
         admin = AdminClient(
@@ -200,7 +200,7 @@ class _Driver:
 
 
 class _Worker:
-    """What a Python worker has: producers, each with a transaction that it leaves open."""
+    """The commands of a Python worker: it opens transactions and leaves them open."""
 
     def __init__(self, stop_at: Any, bootstrap_servers: str, topic: str, prefix: str) -> None:
         self._stop_at = stop_at
@@ -227,7 +227,7 @@ class _Worker:
         return Prepared(plan.generation, winner)
 
     def write_on(self, plan: Plan, partition: int) -> None:
-        """Write without an end."""
+        """Append rows in an endless loop."""
         _, producer = self._begin(plan)
         while True:
             self._append(producer, partition, ["a row too much"] * _MANY_ROWS)

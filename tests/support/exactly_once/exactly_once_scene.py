@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tests.support.exactly_once.exactly_once_world import World
     from tests.support.kafka.proxied_kafka import ProxiedKafka
 
-#: Of a task: enough for some batches.
+#: Rows per task, enough for several batches.
 ROWS = 200
 
 
 @dataclass
 class Scene:
-    """A world of its own on a cluster behind a proxy, and what tests do in it."""
+    """A world on a cluster behind a proxy, with the steps that tests share."""
 
     kafka: ProxiedKafka
     trace: BrokerTrace
@@ -31,12 +31,12 @@ class Scene:
     worker: Child
 
     def driver(self) -> Child:
-        """Start a driver behind the proxy; what it does is traced from now on."""
+        """Start a driver behind the proxy; clear the trace, which records it from now on."""
         self.trace.forget()
         return Child("driver", self.kafka.bootstrap_servers, self.world.ledger, self.world.prefix)
 
     def new_worker(self) -> Child:
-        """Start a worker, likewise."""
+        """Start a worker behind the proxy; clear the trace, which records it from now on."""
         self.trace.forget()
         return Child("worker", self.kafka.bootstrap_servers, self.world.data, self.world.prefix)
 
@@ -48,7 +48,10 @@ class Scene:
         self.kafka.cluster.wait_until_ready()
 
     def check(self, *batches: int) -> None:
-        """Let the query replay its last batch and go on; each row must be there once, none open."""
+        """Replay the query's last batch and write one more; check that each row is visible once.
+
+        No transaction may be left open.
+        """
         for batch_id in (batches[-1], len(batches)):
             self.world.finish(batch_id)
         seen = self.world.site.read_committed(self.world.data)
@@ -58,7 +61,7 @@ class Scene:
 
 @contextmanager
 def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
-    """Set a scene."""
+    """Create a scene."""
     with world_at(KafkaSite(kafka.cluster)) as world:
         world.rows_per_task = ROWS
         child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)

@@ -1,4 +1,4 @@
-"""Where the worlds of exactly-once tests are: in the embedded broker, or on a real Kafka."""
+"""The clusters on which exactly-once tests run: the embedded broker, or a real Kafka."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ _SECONDS = 60
 
 
 class Site(Protocol):
-    """What a world needs of its cluster, besides Kafka's protocol."""
+    """What a world needs from its cluster besides Kafka's protocol."""
 
     bootstrap_servers: str
-    #: The embedded broker, if it is one.
+    #: The embedded broker, or None on a real Kafka.
     embedded: DevBroker | None
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """Create a topic; configs by Kafka's names with underscores for dots."""
+        """Create a topic; configs have Kafka's names, with underscores for dots."""
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, if there is one, and wait until it is gone."""
+        """Delete a topic, if it exists, and wait until it is deleted."""
 
     def drop_topics(self, *names: str) -> None:
-        """Delete topics whose names nobody needs again."""
+        """Delete topics whose names are not used again."""
 
     def delete_records(self, place: TopicPartition, before: int) -> None:
-        """Have the log of a partition begin later, once it reaches there."""
+        """Advance the log start offset of a partition once the log reaches that offset."""
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, where that can be done without waiting."""
+        """Advance the time, on clusters where that needs no waiting."""
 
     def set_transaction_version(self, level: int) -> None:
-        """Finalize another level of transaction.version; who is connected learns of it later."""
+        """Finalize another level of transaction.version; connected clients learn of it later."""
 
     def read_committed(self, topic: str) -> list[str]:
-        """Read what a consumer that is not ours sees, sorted."""
+        """Return the values that a read_committed librdkafka consumer reads, sorted."""
 
 
 class EmbeddedSite:
-    """A DevBroker."""
+    """A site in a DevBroker."""
 
     def __init__(self, broker: DevBroker) -> None:
         self.embedded = broker
         self.bootstrap_servers = broker.bootstrap_servers
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """See Site."""
+        """Create a topic, see Site."""
         self.embedded.create_topic(name, partitions=partitions, configs=_by_kafkas_names(configs))
 
     def delete_topic(self, name: str) -> None:
-        """See Site."""
+        """Delete a topic, see Site."""
 
         def delete(broker: Any) -> None:
             topic = broker.cluster.topic(name)
@@ -77,23 +77,23 @@ class EmbeddedSite:
         self.embedded.call(delete)
 
     def drop_topics(self, *names: str) -> None:
-        """See Site."""
+        """Delete topics, see Site."""
         for name in names:
             self.delete_topic(name)
 
     def delete_records(self, place: TopicPartition, before: int) -> None:
-        """See Site."""
+        """Advance the log start offset, see Site."""
         self.embedded.call(
             lambda broker: broker.cluster.partition(place).log.delete_records(before)
         )
 
     def pass_time(self, seconds: float) -> None:
-        """See Site."""
+        """Make the broker do what is due by then, see Site."""
         later = time.time() + seconds
         self.embedded.call(lambda broker: broker.tick(later))
 
     def set_transaction_version(self, level: int) -> None:
-        """See Site."""
+        """Finalize a level of transaction.version, see Site."""
 
         def finalize(broker: Any) -> None:
             settings = replace(broker.settings, transaction_version=level)
@@ -104,7 +104,7 @@ class EmbeddedSite:
         self.embedded.call(finalize)
 
     def delay_markers(self, milliseconds: int) -> None:
-        """Have markers written so long after EndTxn was answered."""
+        """Delay markers by this many milliseconds after the EndTxn response."""
 
         def delay(broker: Any) -> None:
             coordinator = broker.cluster.transactions
@@ -115,9 +115,10 @@ class EmbeddedSite:
         self.embedded.call(delay)
 
     def lose_markers(self, topic: str, count: int, *, after: int = 0) -> Callable[[], int]:
-        """Leave markers out of a topic, and take them for written; give how many that were.
+        """Drop markers to a topic but treat them as written; return a function that counts them.
 
-        As a coordinator of Kafka 4.3 does that finds a partition without a leader (KAFKA-20734).
+        A coordinator of Kafka 4.3 does the same if it finds a partition without a leader
+        (KAFKA-20734).
         """
         passed: list[bool] = []
 
@@ -138,12 +139,12 @@ class EmbeddedSite:
         return lambda: passed.count(False)
 
     def read_committed(self, topic: str) -> list[str]:
-        """See Site."""
+        """Return the committed values, see Site."""
         return _read_committed(self.bootstrap_servers, topic)
 
 
 class KafkaSite:
-    """A real Kafka of one node."""
+    """A site on a real Kafka with one node."""
 
     embedded = None
 
@@ -152,11 +153,11 @@ class KafkaSite:
         self.bootstrap_servers = cluster.bootstrap_servers
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """See Site."""
+        """Create a topic, see Site."""
         self._cluster.create_topic(partitions, name=name, config=_by_kafkas_names(configs))
 
     def delete_topic(self, name: str) -> None:
-        """See Site."""
+        """Delete a topic, see Site."""
         self._cluster.delete_topics([name])
         wait_until(
             lambda: name not in self._cluster.admin.list_topics(timeout=_SECONDS).topics,
@@ -165,11 +166,11 @@ class KafkaSite:
         )
 
     def drop_topics(self, *names: str) -> None:
-        """See Site."""
+        """Delete topics, see Site."""
         self._cluster.delete_topics(names)
 
     def delete_records(self, place: TopicPartition, before: int) -> None:
-        """See Site."""
+        """Advance the log start offset, see Site."""
         topic, partition = place
         wait_until(
             lambda: self._cluster.end_offsets(topic)[partition] >= before,
@@ -181,10 +182,10 @@ class KafkaSite:
             deleted.result()
 
     def pass_time(self, seconds: float) -> None:
-        """See Site: here it has to be waited for."""
+        """Do nothing: the tests have to wait, see Site."""
 
     def set_transaction_version(self, level: int) -> None:
-        """See Site: by the tool that an operator would use."""
+        """Finalize a level of transaction.version with the operator's tool, see Site."""
         feature = f"transaction.version={level}"
         verb = "upgrade" if level > 1 else "downgrade"
         run_java_tool(
@@ -193,7 +194,7 @@ class KafkaSite:
         )
 
     def read_committed(self, topic: str) -> list[str]:
-        """See Site."""
+        """Return the committed values, see Site."""
         return _read_committed(self.bootstrap_servers, topic)
 
 
@@ -239,7 +240,7 @@ def _read_committed(bootstrap_servers: str, topic: str) -> list[str]:
 
 @contextmanager
 def embedded_world(**settings: Any) -> Iterator[World]:
-    """Give a world in an embedded broker of its own."""
+    """Yield a world in an embedded broker of its own."""
     with (
         DevBroker(auto_create_topics=False, **settings) as broker,
         world_at(EmbeddedSite(broker)) as made,

@@ -1,7 +1,8 @@
-"""A soak of exactly-once writes: batch after batch, while processes are killed at random moments.
+"""A soak test of exactly-once writes during which processes are killed at random moments.
 
-What is killed when is decided by the seed, but for how far a process gets in some milliseconds. In
-the end a consumer that is not ours must see every row of every batch once, and nothing may be open.
+The seed determines which process is killed and when, except for how far a process gets within some
+milliseconds. In the end, a librdkafka consumer must read every row of every batch once, and no
+transaction may be open.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.exactly_once.exactly_once_processes import Child
     from tests.support.exactly_once.exactly_once_scene import Scene
 
-#: More points than a plan and a commit have together: some drivers get through.
+#: More points than a plan and a commit have together, so that some drivers finish.
 _MOST_POINTS = 11
 _MOST_VICTIMS = 3
 _LONGEST_PAUSE = 0.03
@@ -33,13 +34,13 @@ _SAY_EVERY = 25
 _AFTERWARDS_SECONDS = 900
 
 
-class _Killed(Exception):  # noqa: N818  it is no error
-    """The driver's time has come."""
+class _Killed(Exception):  # noqa: N818  it is not an error
+    """The driver is to be killed now."""
 
 
 @dataclass(slots=True)
 class KillReport:
-    """What happened, and what went wrong."""
+    """What happened in a run, and what went wrong."""
 
     seed: int
     seconds: float
@@ -48,7 +49,7 @@ class KillReport:
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Say it on a few lines, the seed first."""
+        """Return a summary of a few lines, beginning with the seed."""
         kills = ", ".join(f"{count} x {what}" for what, count in sorted(self.kills.items()))
         return "\n".join(
             [
@@ -63,9 +64,9 @@ class KillReport:
 def run_kill_soak(
     *, seed: int, seconds: float, version: str, say: Callable[[str], None] = print
 ) -> KillReport:
-    """Write and kill for so many seconds, at least once, and check.
+    """Write batches and kill processes for some seconds; return a checked report.
 
-    Raises KafkaUnavailableError.
+    At least one process is killed. Raises KafkaUnavailableError.
     """
     report = KillReport(seed, seconds)
     lifetime = seconds + _AFTERWARDS_SECONDS
@@ -86,7 +87,7 @@ class _KillSoak:
         self._chance = chance
 
     def run(self, say: Callable[[str], None]) -> None:
-        """Write batch after batch, then look at all of them."""
+        """Write batch after batch, then check all of them."""
         world, report = self._scene.world, self._report
         ends_at = time.monotonic() + report.seconds
         while time.monotonic() < ends_at or not report.kills:
@@ -108,7 +109,7 @@ class _KillSoak:
             report.problems.append(f"left open: {still_open}")
 
     def _try(self, batch_id: int) -> bool:
-        """Have a driver write a batch, and kill it on its way; tell whether it got through."""
+        """Write a batch with a driver that may be killed on its way; return whether it finished."""
         world = self._scene.world
         points = self._chance.randint(0, _MOST_POINTS)
         with self._scene.driver() as driver:
@@ -125,7 +126,7 @@ class _KillSoak:
         return True
 
     def _go_on(self, driver: Child, points: int) -> tuple[int, object]:
-        """Let it pass so many points; raises _Killed some moments after the last of them."""
+        """Pass this many points; raise _Killed some milliseconds after the next one."""
         while isinstance(told := driver.next(), At):
             if self._chance.random() < _BROKER_KILLS:
                 self._scene.restart_broker()
@@ -139,7 +140,7 @@ class _KillSoak:
         return points, told.result
 
     def _kill_a_worker(self) -> None:
-        """Leave a task's transaction behind, with rows in it or without."""
+        """Leave a task's transaction behind, with or without records in it."""
         plan = self._scene.world.driver().plan()
         with self._scene.new_worker() as victim:
             victim.begin("write_on", plan, 0)

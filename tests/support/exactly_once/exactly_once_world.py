@@ -1,10 +1,10 @@
-"""A small world for the exactly-once protocol: a cluster, workers, drivers that die where told.
+"""A small world for the exactly-once protocol: a cluster, workers, and drivers that can crash.
 
-A driver is what one process would have: an admin client, a ledger, the protocol. To crash, it
-raises `CrashError` at a named point and is never used again.
+A driver stands for one process: an admin client, a ledger, the protocol. To crash, it raises
+`CrashError` at a named point, and is not used again.
 
-The cluster is the embedded broker or a real Kafka (`exactly_once_sites`); what the tests do and see
-is the same on both. Every world has topics and a prefix of its own.
+The cluster is the embedded broker or a real Kafka (`exactly_once_sites`); tests run and check the
+same on both. Every world has its own topics and its own prefix.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ TRANSACTION_TIMEOUT_MS = 600_000
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """The simulated end of a process."""
 
 
 class Clock:
-    """Seconds since 1970, as the world's processes see them; may be put forward."""
+    """The clock of the world's processes, in seconds since 1970; tests can advance it."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return time.time() + self.ahead
 
 
@@ -106,7 +106,7 @@ class Driver:
 
 
 class Attempt:
-    """A task attempt: its transaction is open from `begin` on."""
+    """A task attempt, whose transaction is open from `begin` on."""
 
     def __init__(self, worker: Worker, plan: Plan, partition: int) -> None:
         self._worker = worker
@@ -120,7 +120,7 @@ class Attempt:
         )
 
     def write(self, *values: str) -> Prepared:
-        """Write all rows of the attempt, flushed, and leave the transaction open."""
+        """Write and flush all rows of the attempt, and leave the transaction open."""
         world = self._worker.world
         begin = world.admin.end_offset(self._place, timeout=TIMEOUT)
         rules = world.admin.write_to_transaction(
@@ -132,7 +132,7 @@ class Attempt:
             timeout=TIMEOUT,
         )
         self._worker.slots.release(self.worker_id)
-        # Another transaction's marker may have come in before them.
+        # Another transaction's marker may have been appended before the rows.
         first = min(
             event.record.offset
             for event in world.events(self._place, begin)
@@ -146,18 +146,18 @@ class Attempt:
 
 
 class Worker:
-    """One Python worker, which lives on over many tasks."""
+    """One Python worker, which runs many tasks."""
 
     def __init__(self, world: World, prefix: str) -> None:
         self.world = world
         self.slots = Slots(prefix)
 
     def begin(self, plan: Plan, partition: int) -> Attempt:
-        """Begin a task attempt: nothing is written yet."""
+        """Begin a task attempt, which has written nothing yet."""
         return Attempt(self, plan, partition)
 
     def run(self, plan: Plan, batch_id: int = 0, name: str = "") -> list[Prepared]:
-        """Write the rows of a batch: the same ones whenever it is written."""
+        """Write the rows of a batch, which are the same on every attempt."""
         return [
             self.begin(plan, partition).write(
                 *rows(batch_id, name, self.world.rows_per_task)[partition]
@@ -167,12 +167,12 @@ class Worker:
 
 
 def rows(batch_id: int, name: str = "", count: int = ROWS_PER_TASK) -> list[list[str]]:
-    """Give the rows of a batch, by partition."""
+    """Return the rows of a batch by partition."""
     return [[f"{name}b{batch_id}.p{place}.{row}" for row in range(count)] for place in range(TASKS)]
 
 
 class World:
-    """Everything; see the module."""
+    """The site, the topics, and the processes of one test."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -189,12 +189,12 @@ class World:
 
     @property
     def broker(self) -> DevBroker:
-        """The embedded broker, for tests that play with it."""
+        """The embedded broker, for tests that manipulate it."""
         assert self.site.embedded is not None
         return self.site.embedded
 
     def new_admin(self) -> AdminClient:
-        """Give the connections of one more process."""
+        """Create the admin client of one more process."""
         admin = AdminClient(
             ProducerConfig.from_mapping(
                 {"bootstrap.servers": self.site.bootstrap_servers, "retry.backoff.ms": 5}
@@ -214,7 +214,7 @@ class World:
         return Driver(self, name, prefix or self.prefix, observe)
 
     def dying(self, point: Point) -> Driver:
-        """Make a driver that is gone as soon as it has got to a point."""
+        """Create a driver that crashes when it reaches a point."""
 
         def die(reached: Point) -> None:
             if reached is point:
@@ -223,14 +223,14 @@ class World:
         return self.driver(f"dies at {point.value}", observe=die)
 
     def finish(self, batch_id: int = 0, *, driver: Driver | None = None) -> None:
-        """Do what Spark does after a restart: plan, write what has to be, commit."""
+        """Do what Spark does after a restart: plan, write if necessary, commit."""
         driver = driver or self.driver("restarted")
         plan = driver.plan()
         if plan.must_write(QUERY, batch_id):
             driver.commit(plan, self.worker.run(plan, batch_id), batch_id)
 
     def decide_and_die(self, batch_id: int = 0) -> list[Winner]:
-        """Leave a decision behind of which no winner is committed."""
+        """Crash a driver after its decision is durable, before any winner is committed."""
         driver = self.dying(Point.DECIDED)
         plan = driver.plan()
         prepared = self.worker.run(plan, batch_id)
@@ -240,12 +240,12 @@ class World:
         return [one.transaction for one in prepared]
 
     def abort_by_hand(self, transaction: Winner) -> None:
-        """End a transaction as an operator would, who knows nothing of the protocol."""
+        """End a transaction as an operator would who does not know the protocol."""
         end = TransactionEnd(transaction.transactional_id, transaction.producer, committed=False)
         self.admin.end_transaction(end, timeout=TIMEOUT)
 
     def mix(self) -> list[Winner]:
-        """Have an operator abort one of two winners after the decision."""
+        """Abort one of two winners after the decision, as an operator might."""
         winners = self.decide_and_die()
         self.abort_by_hand(winners[1])
         return winners
@@ -256,16 +256,17 @@ class World:
             self.driver().ledger, write_id, skip=skip, now_ms=0, budget=self.budget()
         )
 
-    # --- what can be seen
+    # --- what can be observed
 
     def state(self, write_id: str = QUERY) -> WriteState:
-        """Tell what the ledger says of a write."""
+        """Return the state of a write according to the ledger."""
         return self.ledger_state().writes[write_id].write.state
 
     def visible(self, *, stable: bool = False) -> list[str]:
-        """Give what is committed, sorted; with `stable` only what a read_committed consumer has.
+        """Return the committed values, sorted; with `stable` only those below the LSO.
 
-        Such a consumer waits for whatever is open.
+        A read_committed consumer reads only up to the LSO, the beginning of the first open
+        transaction.
         """
         self._settle()
         seen: list[str] = []
@@ -284,13 +285,13 @@ class World:
 
     @property
     def places(self) -> list[TopicPartition]:
-        """The partitions of the data."""
+        """The data topic's partitions."""
         return [TopicPartition(self.data, partition) for partition in range(TASKS)]
 
     def events(
         self, place: TopicPartition, offset: int, end: int | None = None
     ) -> Iterator[PartitionEvent]:
-        """Read a partition from an offset on, to its end unless another is given."""
+        """Read a partition from an offset to `end`, by default the end of the log."""
         if end is None:
             end = self.admin.end_offset(place, timeout=TIMEOUT)
         while offset < end:
@@ -302,7 +303,7 @@ class World:
             offset = chunk.next_offset
 
     def _settle(self) -> None:
-        """Wait for the markers of what was ended: Kafka answers before it has written them."""
+        """Wait for the markers of ended transactions: Kafka responds before it has written them."""
         wait_until(
             lambda: (
                 not self.admin.list_transactions(
@@ -316,9 +317,9 @@ class World:
         )
 
     def forge(self, *records: tuple[bytes, bytes | None]) -> int:
-        """Write into the ledger as somebody with rights on its topic may; return at which offset.
+        """Write into the ledger as any client with rights on its topic can; return the offset.
 
-        All records are in one batch, of a transaction that has nothing to do with a prefix.
+        All records are in one batch, in a transaction that does not belong to any prefix.
         """
         name, place = f"{self.prefix}-stranger", TopicPartition(self.ledger, 0)
         offset = self.admin.end_offset(place, timeout=TIMEOUT)
@@ -334,19 +335,19 @@ class World:
             timeout=TIMEOUT,
         )
         self.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
-        # Answered once the marker is written.
+        # The response comes only after the marker is written.
         self.admin.init_producer_id(
             name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
         )
         return offset
 
     def left_open(self, prefix: str | None = None) -> list[str]:
-        """Name the transactions of the prefix's tasks that are open."""
+        """Return the transactional ids of the prefix's tasks whose transactions are open."""
         listed = recovery.list_open(self.admin, prefix or self.prefix, self.budget())
         return [one.transactional_id for one in listed]
 
     def ledger_state(self, prefix: str | None = None) -> LedgerState:
-        """Read the ledger without fencing anybody."""
+        """Read the ledger without fencing other drivers."""
         self._settle()
         ledger = Ledger(
             self.admin, topic=self.ledger, prefix=prefix or self.prefix, clock=self.clock
@@ -354,16 +355,16 @@ class World:
         return ledger.read(self.budget())
 
     def budget(self) -> Budget:
-        """Give enough time for anything."""
+        """Return a budget that is long enough for any step."""
         return Budget.of(self.clock, TIMEOUT)
 
     def time_out_everything(self) -> None:
-        """Have the brokers abort what is open, by its time-out: on Kafka that is waited for."""
+        """Make the brokers abort all open transactions by timeout; on Kafka, wait for it."""
         self.site.pass_time(self.transaction_timeout_ms / 1000 + 60)
         wait_until(lambda: not self.left_open(), seconds=60, what="time-outs of transactions")
 
     def wait_for_time_out(self, transactional_id: str, timeout_ms: int) -> None:
-        """Have the brokers end a transaction by its time-out."""
+        """Make the brokers abort a transaction by timeout, and wait for it."""
         self.site.pass_time(timeout_ms / 1000 + 60)
 
         def has_ended() -> bool:
@@ -373,16 +374,16 @@ class World:
         wait_until(has_ended, seconds=60, what=f"the time-out of {transactional_id}")
 
     def recreate_ledger(self) -> None:
-        """Delete the ledger's topic, and make it again."""
+        """Delete the ledger's topic, and create it again."""
         self.site.delete_topic(self.ledger)
         self.create_ledger()
 
     def create_ledger(self) -> None:
-        """Make the ledger's topic, as a driver does."""
+        """Create the ledger's topic, as a driver does."""
         ensure_ledger_topic(self.admin, self.ledger, replication_factor=1, timeout=TIMEOUT)
 
     def close(self) -> None:
-        """End all processes, and remove the topics."""
+        """Close all processes' clients, and delete the topics."""
         for admin in self._admins:
             admin.close()
         self.site.drop_topics(self.data, self.ledger)
@@ -390,9 +391,9 @@ class World:
 
 @contextmanager
 def world_at(site: Site) -> Iterator[World]:
-    """Begin with two partitions of data, and an empty ledger.
+    """Yield a world with an empty ledger and a data topic of two partitions.
 
-    In the end a consumer that is not ours must have seen what we say is visible.
+    In the end, a librdkafka consumer must read the same values as `World.visible` returns.
     """
     made = World(site)
     try:
@@ -405,10 +406,10 @@ def world_at(site: Site) -> Iterator[World]:
 
 
 def each_once(*batches: int, name: str = "", count: int = ROWS_PER_TASK) -> list[str]:
-    """Give what is visible when these batches are in once each."""
+    """Return the values that are visible if these batches were written exactly once."""
     return sorted(value for batch in batches for part in rows(batch, name, count) for value in part)
 
 
 def duplicates(values: list[str]) -> dict[str, int]:
-    """Count what is there more than once."""
+    """Count the values that occur more than once."""
     return {value: count for value, count in Counter(values).items() if count > 1}

@@ -1,7 +1,7 @@
-"""Where processes are to die or to stall, and proof that they did: a directory that outlives them.
+"""Planned deaths and stalls of processes, and the proof that they happened, in a directory.
 
-Each plan is a file named by its place. Whoever gets to the place takes the file away, which only
-one process can, leaves in `done` what it saw, and meets its fate.
+Each plan is a file named after its place. The process that reaches the place renames the file,
+which only one process can do, stores in `done` what it observed, and meets its fate.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-#: Where a query's processes find their plan.
+#: The environment variable by which a query's processes find their plan.
 VARIABLE = "KILL_PLAN"
-#: Fates: this process is killed; so are all processes of its session (the JVM, and every Python);
-#: so is the executor's JVM that it works for.
+#: Fates: kill this process; kill all processes of its session (the JVM, and every Python); kill the
+#: JVM of the executor that it works for.
 PROCESS = "process"
 SESSION = "session"
 EXECUTOR = "executor"
-#: This process fails with an error; or does nothing more, until Spark kills it.
+#: Fail this process with an error; block it until Spark kills it.
 FAILURE = "failure"
 STALL = "stall"
-#: All processes of its session are stopped, until somebody sends them SIGCONT.
+#: Stop all processes of its session until they receive SIGCONT.
 FREEZE = "freeze"
 #: Longer than any test waits.
 _STALL_SECONDS = 600
 
 
 class KillPlan:
-    """See the module."""
+    """A directory of planned fates."""
 
     def __init__(self, directory: Path) -> None:
-        """Take a directory that may be empty."""
+        """Use a directory, which may be empty."""
         self._planned = directory / "planned"
         self._done = directory / "done"
         for each in (self._planned, self._done):
@@ -44,22 +44,22 @@ class KillPlan:
 
     @classmethod
     def of_environment(cls) -> KillPlan:
-        """Give the plan that the query was started with."""
+        """Return the plan with which the query was started."""
         return cls(Path(os.environ[VARIABLE]))
 
     def add(self, places: Iterable[str], fate: str = PROCESS) -> None:
-        """Have the next process that gets to each of these places meet its fate."""
+        """Plan a fate for the next process that reaches each of these places."""
         for place in places:
             (self._planned / place).write_text(fate)
 
     @property
     def left(self) -> list[str]:
-        """The places where nobody has got to yet."""
+        """The places that no process has reached yet."""
         return sorted(file.name for file in self._planned.iterdir())
 
     @property
     def seen(self) -> dict[str, Any]:
-        """What those who got there saw, by their places."""
+        """What the processes observed at the places they reached, by place."""
         return {
             file.name: json.loads(file.read_text())
             for file in self._done.iterdir()
@@ -67,7 +67,7 @@ class KillPlan:
         }
 
     def reached(self, place: str, look: Callable[[], Any] = lambda: None) -> None:
-        """Meet the fate planned for this place, if any; `look` tells what is seen right before."""
+        """Meet the fate planned for this place, if any; `look` returns what to store first."""
         planned = self._planned / place
         taken = self._done / f".{planned.name}.{os.getpid()}"
         try:
@@ -81,7 +81,7 @@ class KillPlan:
 
 
 def signal_session(session: int, number: int) -> None:
-    """Send a signal to all processes of a session, but for this one."""
+    """Send a signal to all processes of a session except this one."""
     for process in _processes():
         if process != os.getpid():
             try:
@@ -107,7 +107,7 @@ def _kill_session() -> None:
 
 
 def _kill_executor() -> None:
-    # A task's worker is a child of the daemon, and this one of the executor.
+    # This worker's parent is Spark's daemon, whose parent is the executor.
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     [parent] = [line.split()[1] for line in status.splitlines() if line.startswith("PPid:")]
     assert "java" == Path(f"/proc/{parent}/comm").read_text().strip()
