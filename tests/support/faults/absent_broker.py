@@ -1,4 +1,4 @@
-"""A broker that is away when a stream begins a micro-batch: the embedded one, or Kafka."""
+"""A broker that is down when a stream begins a micro-batch: the embedded one, or Kafka."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 WRITE_TASKS = 2
-#: Much less than the ten minutes that the tasks wait, and enough for Spark on a busy machine.
+#: Much less than the ten minutes for which the tasks wait, yet enough for Spark on a busy machine.
 STOP_SECONDS = 120
 
 
 class AbsentBroker:
-    """A stream that has written a micro-batch, and whose only broker is gone before the next."""
+    """A stream that has written one micro-batch, and whose only broker is stopped afterwards."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaCluster, directory: Path) -> None:
         """Write the first micro-batch, and stop the broker."""
@@ -50,7 +50,7 @@ class AbsentBroker:
             self.files.read(self._spark, partitions=WRITE_TASKS),
             self._checkpoint,
             topic=self.topic,
-            # Another client has to ask the cluster again.
+            # A producer with another client id has to fetch metadata again.
             **{
                 "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
                 "kafka.client.id": client_id,
@@ -60,7 +60,7 @@ class AbsentBroker:
         )
 
     def start_query(self) -> StreamingQuery:
-        """Start the stream again, and wait until the tasks that write run."""
+        """Restart the stream, and wait until its write tasks run."""
         query = self._writer("after").start()
 
         def has_tasks() -> bool:
@@ -69,14 +69,14 @@ class AbsentBroker:
                 raise error
             tracker = self._spark.sparkContext.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            # Of the stages before the write each has one task.
+            # The stages before the write have one task each.
             return any(stage and stage.numTasks == WRITE_TASKS for stage in stages)
 
         wait_until(has_tasks, seconds=120, what="tasks of the micro-batch")
         return query
 
     def goes_on_when_the_broker_is_back(self) -> None:
-        """Expect the stream to wait for its broker, and to write all that is there."""
+        """Check that the stream waits for its broker, and then writes all rows."""
         query = self.start_query()
         self.broker.start()
         wait_for_batch(query, 1)
@@ -87,7 +87,7 @@ class AbsentBroker:
         )
 
     def can_be_stopped_meanwhile(self) -> None:
-        """Expect a query whose tasks wait for a broker to stop long before they would give up."""
+        """Check that a query whose tasks wait for a broker stops long before they time out."""
         query = self.start_query()
         stopping = threading.Thread(target=query.stop, daemon=True)
         stopping.start()

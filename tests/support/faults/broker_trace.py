@@ -1,6 +1,6 @@
-"""What a broker was asked for and has answered, as the proxy before it saw it pass.
+"""The requests that a broker has answered with success, as observed by the proxy before it.
 
-It proves how far a process had got when it was killed.
+This shows how far a process had got when it was killed.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _TRACED = frozenset(
 
 
 class Received(NamedTuple):
-    """How often the broker has done something for the processes behind the proxy."""
+    """How often the broker completed each kind of request for the processes behind the proxy."""
 
     ledger_inits: int = 0
-    #: Entries that are durable: transactions of the ledger that are committed.
+    #: Durable entries: the ledger's committed transactions.
     ledger_commits: int = 0
     task_inits: int = 0
     task_batches: int = 0
     task_commits: int = 0
     task_aborts: int = 0
-    #: 1 for any number of times: such questions may be asked again.
+    #: 1 if there was any such request, since these may be retried.
     described: int = 0
     listed: int = 0
 
 
 class BrokerTrace:
-    """Counts the requests that the broker has answered with success."""
+    """Counts the requests to which the broker has responded with success."""
 
     def __init__(self, proxy: FaultProxy) -> None:
-        """Watch a proxy from now on."""
+        """Observe a proxy from now on."""
         self._lock = threading.Lock()
         self._asked: dict[tuple[int, int], tuple[ApiKey, int, str]] = {}
         self._counts = dict.fromkeys(Received._fields, 0)
@@ -60,17 +60,17 @@ class BrokerTrace:
 
     @property
     def received(self) -> Received:
-        """Give the counts."""
+        """The counts."""
         with self._lock:
             return Received(**self._counts)
 
     def forget(self) -> None:
-        """Count from nothing again."""
+        """Reset all counts to 0."""
         with self._lock:
             self._counts = dict.fromkeys(Received._fields, 0)
 
     def wait_for(self, **least: int) -> None:
-        """Wait until each of these has been counted so often, at least."""
+        """Wait until each of these counts has reached the given minimum."""
         wait_until(
             lambda: all(getattr(self.received, name) >= count for name, count in least.items()),
             seconds=60,
@@ -104,7 +104,7 @@ class BrokerTrace:
 
 
 def _name(api_key: ApiKey, request: Any) -> str:
-    """Name what is asked for as `Received` does, if it does."""
+    """Return the field of `Received` that counts a request, or another name if none does."""
     if api_key is ApiKey.LIST_TRANSACTIONS:
         return "listed"
     if api_key is ApiKey.DESCRIBE_TRANSACTIONS:

@@ -1,4 +1,4 @@
-"""A write that something happens to half-way."""
+"""A write during which something happens."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def write_disturbed(
     disturbances: Sequence[Callable[[], None]],
     **settings: object,
 ) -> RowCheck:
-    """Write numbered rows, with the disturbances in their middle; say what became of the rows.
+    """Write numbered rows with disturbances in between; return the check of the written rows.
 
-    When one of n disturbances begins, another nth part of the rows has just been appended; the
-    writing goes on meanwhile, as far as the producer's memory lets it.
+    With n disturbances, each one begins when another fraction 1/(n+1) of the rows has been
+    appended. The write continues meanwhile, as far as the producer's buffer memory permits.
     """
     reached = [threading.Event() for _ in disturbances]
 

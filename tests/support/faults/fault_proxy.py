@@ -1,11 +1,12 @@
-"""A TCP proxy before a broker that does to the frames passing through what its rules say.
+"""A TCP proxy before a broker that applies fault rules to the frames that pass through.
 
-It stands between a client and a real Kafka. Frames are read whole, so that a fault hits a certain
-request or answer, and a certain place in it. The client stays behind the proxy because the broker
-tells it the proxy's address (see `proxied_kafka`); everybody else reaches the broker directly.
+It stands between a client and a real Kafka. It reads whole frames, so that a fault hits a certain
+request or response, and a certain position in it. The client stays behind the proxy because the
+broker advertises the proxy's address to it (see `proxied_kafka`); all other clients reach the
+broker directly.
 
-It runs on an event loop and a thread of its own, ends with its `with` block, and ends by itself
-when its lifetime is over.
+The proxy runs an event loop on its own thread. It ends with its `with` block, and by itself when
+its lifetime is over.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ _READ_BYTES = 1 << 18
 _MAX_FRAME_BYTES = 1 << 28
 _JOIN_SECONDS = 10
 _SIZE_BYTES = 4
-#: How a TLS client begins; as a size it is more than any frame has.
+#: The first bytes from a TLS client; read as a frame size, they exceed the limit.
 _TLS_HANDSHAKE = b"\x16\x03"
 _CORRELATION_ID_IN_ANSWER = slice(4, 8)
 _CORRELATION_ID_IN_REQUEST = slice(8, 12)
-#: So many bytes at a frame's beginning come one by one when it is split.
+#: The number of bytes at the beginning of a split frame that are sent one by one.
 _SINGLE_BYTES = 512
 _PIECE_BYTES = 1000
-#: With this pause the receiver sees the first bytes, where size and header are, one by one.
+#: Pausing after each of these bytes makes the receiver read size and header byte by byte.
 _PAUSED_BYTES = 24
 _PAUSE_SECONDS = 0.001
-#: What an answer is to that no request asked for, as after a wrong correlation id.
+#: The API key of a response that belongs to no request, as after a wrong correlation id.
 _UNKNOWN_API = -1
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class FaultProxy:
-    """Listens on loopback from the start; a context manager that serves while it is entered."""
+    """The proxy; it listens on loopback when created, and serves as a context manager."""
 
     def __init__(
         self,
@@ -56,11 +57,11 @@ class FaultProxy:
         lifetime_seconds: float = 1800,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Take a port.
+        """Bind a port.
 
-        The seed is that of the garbage; `pause` passes the seconds of a fault (DELAY, STALL).
+        `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL).
         """
-        #: Who is shown each frame that goes on unharmed: its side, connection, and bytes with size.
+        #: Called with each frame that passes unharmed: its side, connection, and bytes with size.
         self.observer: Callable[[Side, int, bytes], None] = lambda *_: None
         self.rules = FaultRules()
         self.rules.arm(*faults)
@@ -81,18 +82,18 @@ class FaultProxy:
         self._started = threading.Event()
 
     def connect_to(self, address: str) -> None:
-        """Name the broker's address; until then every connection is refused."""
+        """Set the broker's address; until then every connection is refused."""
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
 
     def __enter__(self) -> Self:
-        """Serve."""
+        """Start serving."""
         self._thread.start()
         self._started.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close everything; raise what went wrong in the proxy itself."""
+        """Close everything; raise the proxy's own errors."""
         assert self._serving is not None
         with suppress(RuntimeError):  # its lifetime is over
             self._loop.call_soon_threadsafe(self._serving.cancel)
@@ -106,17 +107,17 @@ class FaultProxy:
     # --- faults
 
     def arm(self, *faults: Fault) -> None:
-        """Add rules; each counts frames from now on."""
+        """Add rules, which count frames from now on."""
         self.rules.arm(*faults)
 
     def disarm(self) -> None:
-        """Drop all rules, forget all strikes, and refuse nobody any more."""
+        """Remove all rules, forget all strikes, and accept connections again."""
         self.rules.disarm()
         self._is_refusing = False
 
     @property
     def strikes(self) -> list[Strike]:
-        """What has been struck, in order."""
+        """The strikes so far, in order."""
         return self.rules.strikes
 
     def strikes_of(self, fault: Fault) -> int:
@@ -129,11 +130,11 @@ class FaultProxy:
         self.reset_connections()
 
     def accept(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._is_refusing = False
 
     def reset_connections(self) -> None:
-        """Reset all connections that there are."""
+        """Reset all current connections."""
         done = threading.Event()
 
         def reset() -> None:
@@ -147,7 +148,7 @@ class FaultProxy:
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open, or still have something to hand on."""
+        """The number of connections that are open or still have bytes to forward."""
         return len(self._relays)
 
     # --- the proxy's thread
@@ -159,7 +160,7 @@ class FaultProxy:
                 suppress(asyncio.CancelledError),
             ):
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  # raised where the proxy is left
+        except BaseException as error:  # noqa: BLE001  # raised by __exit__
             self._errors.append(error)
         finally:
             self._started.set()
@@ -184,7 +185,7 @@ class FaultProxy:
             relay.add_done_callback(self._relay_ended)
 
     def _relay_ended(self, relay: asyncio.Task[None]) -> None:
-        # Also when it was cancelled before it began.
+        # This also runs for a task that was cancelled before it began.
         self._relays.pop(relay).close()
         if not relay.cancelled() and (error := relay.exception()) is not None:
             self._errors.append(error)
@@ -216,7 +217,7 @@ class FaultProxy:
 
 
 class _Relay:
-    """One connection of a client, and the one to the broker that belongs to it."""
+    """A client's connection, and the corresponding connection to the broker."""
 
     def __init__(
         self,
@@ -237,11 +238,11 @@ class _Relay:
         self._rng = rng
         self._connection = connection
         self._loop = asyncio.get_running_loop()
-        #: APIs of the requests that have not been answered, by correlation id.
+        #: The API keys of requests without a response so far, by correlation id.
         self._asked: dict[bytes, int] = {}
 
     async def run(self) -> None:
-        """Relay until one side hangs up or a fault ends the connection."""
+        """Relay frames until one side disconnects or a fault ends the connection."""
         pumps = [
             self._loop.create_task(self._pump(Side.REQUEST, self._client, self._broker)),
             self._loop.create_task(self._pump(Side.ANSWER, self._broker, self._client)),
@@ -253,7 +254,7 @@ class _Relay:
                 pump.cancel()
             results = await asyncio.gather(*pumps, return_exceptions=True)
         for result in results:
-            # A connection that is lost is no fault of the proxy's.
+            # A lost connection is not an error of the proxy.
             if isinstance(result, Exception) and not isinstance(result, OSError):
                 raise result
 
@@ -265,7 +266,7 @@ class _Relay:
             reading = self._loop.create_task(frames.next_frame())
             try:
                 if held:
-                    # Not `wait_for`: a read that is given up might take bytes with it.
+                    # Not `wait_for`: it would cancel the read on a timeout, which might lose bytes.
                     await asyncio.wait({reading}, timeout=hold_seconds)
                     if not reading.done():
                         await self._loop.sock_sendall(sink, held)
@@ -306,7 +307,7 @@ class _Relay:
         return int(api_key)
 
     async def _strike(self, fault: Fault, frame: bytes, sink: socket.socket) -> bool:
-        """Do to a frame what a fault says; False when the connection ends with it."""
+        """Apply a fault to a frame; return False if that ends the connection."""
         middle = min(max(int(len(frame) * fault.at), 1), len(frame) - 1)
         match fault.action:
             case Action.SWALLOW:
@@ -344,20 +345,20 @@ class _Relay:
 
 
 class _FrameReader:
-    """Cuts a stream into frames, the size still before each."""
+    """Splits a stream into frames, each with its size prefix."""
 
     def __init__(self, source: socket.socket) -> None:
         self._source = source
         self._received = bytearray()
 
     async def next_frame(self) -> bytes | None:
-        """Give the next whole frame; None when the stream has ended, half a frame or not."""
+        """Return the next whole frame, or None at the end of the stream, even within a frame."""
         loop = asyncio.get_running_loop()
         while True:
             if len(self._received) >= _SIZE_BYTES:
                 (size,) = struct.unpack_from(">i", self._received)
                 if self._received.startswith(_TLS_HANDSHAKE):
-                    # Nobody speaks TLS here but a client of somebody else, who had the port before.
+                    # Only a client of a previous owner of this port can speak TLS here.
                     raise ConnectionRefusedError("a stranger's handshake")
                 if not 0 <= size <= _MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {size} bytes")

@@ -1,8 +1,8 @@
-"""What a fault proxy does to which frame: rules as data, and the counting that aims them.
+"""The rules of a fault proxy as data, and the counters by which they select frames.
 
-A fault names a kind of frame (the request or the answer of an API) and strikes the nth of that
-kind that passes after it was armed, over all connections together. Every strike is written down:
-a test that proves something by a fault must prove first that the fault struck.
+A fault names a kind of frame (the request or the response of an API) and strikes the nth one that
+passes after the fault was armed, counted over all connections. Every strike is recorded: a test
+that relies on a fault must first check that the fault struck.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Side(Enum):
-    """Which way a frame goes."""
+    """The direction of a frame."""
 
     REQUEST = "request"
     ANSWER = "answer"
@@ -29,30 +29,30 @@ class Side(Enum):
 class Action(Enum):
     """What happens to the frame that is struck, and to its connection."""
 
-    #: It goes nowhere; the connection is closed in an orderly way.
+    #: The frame is dropped; the connection is closed cleanly.
     SWALLOW = "swallow"
-    #: It goes nowhere; the connection is reset.
+    #: The frame is dropped; the connection is reset.
     RESET = "reset"
-    #: It goes nowhere, nor does anything after it in that direction; the connection stays open.
+    #: The frame and all later ones in that direction are dropped; the connection stays open.
     HANG = "hang"
-    #: A part of it (`at`) goes on; the connection is closed in an orderly way.
+    #: A part of the frame (`at`) is forwarded; the connection is closed cleanly.
     CUT = "cut"
-    #: It goes on after `seconds`.
+    #: The frame is forwarded after `seconds`.
     DELAY = "delay"
-    #: A part of it (`at`) goes on, the rest after `seconds`.
+    #: A part of the frame (`at`) is forwarded, the rest after `seconds`.
     STALL = "stall"
-    #: It goes on byte by byte.
+    #: The frame is forwarded byte by byte.
     SPLIT = "split"
-    #: It waits for the next frame, `seconds` at most, and goes on in one piece with it.
+    #: The frame is held for at most `seconds`, and forwarded in one piece with the next one.
     MERGE = "merge"
-    #: An answer: all behind the correlation id is replaced by random bytes.
-    #: A request: the bit at `at` of its length is turned over.
+    #: A response: everything after the correlation id is replaced by random bytes.
+    #: A request: the bit at `at` of its length is flipped.
     GARBLE = "garble"
-    #: The correlation id is another one.
+    #: The correlation id is replaced by another one.
     WRONG_CORRELATION_ID = "wrong correlation id"
-    #: It goes on twice.
+    #: The frame is forwarded twice.
     REPEAT = "repeat"
-    #: The size before it is `size`.
+    #: The size prefix is replaced by `size`.
     WRONG_SIZE = "wrong size"
 
 
@@ -63,17 +63,17 @@ class Fault:
     side: Side
     action: Action
     api_key: ApiKey = ApiKey.PRODUCE
-    #: The first frame that is struck, counted from 1 since the rule was armed.
+    #: The first frame to strike, counted from 1 since the rule was armed.
     nth: int = 1
-    #: How many frames in a row are struck.
+    #: How many consecutive frames are struck.
     times: int = 1
     seconds: float = 0.2
-    #: Where a frame is cut, stalled or garbled, as a part of its length.
+    #: The position at which a frame is cut, stalled or garbled, as a fraction of its length.
     at: float = 0.5
     size: int = 2**31 - 1
 
     def __str__(self) -> str:
-        """Say it in the words of a log."""
+        """Return a description for logs."""
         frames = f"{self.api_key.name} {self.side.value} {self.nth}"
         if self.times > 1:
             frames += f" to {self.nth + self.times - 1}"
@@ -82,7 +82,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """That a fault struck a frame of `frame_bytes` bytes, size included."""
+    """The record that a fault struck a frame of `frame_bytes` bytes, including its size prefix."""
 
     fault: Fault
     connection: int
@@ -90,14 +90,14 @@ class Strike:
 
 
 class _Armed:
-    """A rule, and how many frames of its kind it has seen."""
+    """A rule, and how many frames of its kind have passed."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.seen = 0
 
     def strikes(self) -> bool:
-        """Count one more frame; tell whether it is one to strike."""
+        """Count one more frame; return whether to strike it."""
         self.seen += 1
         return self.fault.nth <= self.seen < self.fault.nth + self.fault.times
 
@@ -107,43 +107,43 @@ class _Armed:
 
 
 class FaultRules:
-    """The rules that are armed, and what has been struck. May be used from several threads."""
+    """The armed rules and their strikes; safe to use from several threads."""
 
     def __init__(self) -> None:
-        """Arm nothing."""
+        """Create an empty set of rules."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._armed: list[_Armed] = []
         self._strikes: list[Strike] = []
-        #: Frames seen, struck or not.
+        #: All frames that have passed, struck or not.
         self.frames: Counter[tuple[Side, int]] = Counter()
 
     def arm(self, *faults: Fault) -> None:
-        """Add rules; each counts frames from now on."""
+        """Add rules, which count frames from now on."""
         with self._lock:
             self._armed += map(_Armed, faults)
 
     def disarm(self) -> None:
-        """Drop all rules, and forget what they struck."""
+        """Remove all rules, and forget their strikes."""
         with self._lock:
             self._armed.clear()
             self._strikes.clear()
 
     @property
     def strikes(self) -> list[Strike]:
-        """What has been struck, in order."""
+        """The strikes so far, in order."""
         with self._lock:
             return list(self._strikes)
 
     def wait_for(self, condition: Callable[[list[Strike]], bool], seconds: float) -> bool:
-        """Wait until the strikes fulfil a condition; False when they did not in time."""
+        """Wait until the strikes fulfil a condition; return False on a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._strikes), seconds)
 
     def strike(
         self, side: Side, api_key: int, *, connection: int, frame_bytes: int
     ) -> Fault | None:
-        """Count a frame for all rules, and give the first of them that strikes it."""
+        """Count a frame for all rules, and return the first one that strikes it, or None."""
         with self._changed:
             self.frames[side, api_key] += 1
             hits = [

@@ -1,10 +1,10 @@
-"""What a network does to single requests and answers, between the producer and a broker.
+"""Tests of network faults that hit single requests and responses between producer and broker.
 
-In each case every row is there once and in order, and the producer has counted each of them; or
-the writer is told which rows are not.
+In each case every row is written once and in order, and the producer has counted each of them; or
+the caller gets an error for the rows that are missing.
 
-The tests are collected where this is imported: with a fixture `kafka_behind_proxy` of a real Kafka
-in `tests/kafka`, and of the embedded broker, which takes a fraction of the time, in `tests/unit`.
+Modules that import these tests collect them: `tests/kafka` with a fixture `kafka_behind_proxy` of a
+real Kafka, and `tests/unit` with one of the embedded broker, which takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.support.record.text_rows import numbered_batches
 
 ROWS = 30_000
 NEVER_ANSWERED = {"acks": "0", "enable.idempotence": False, "linger.ms": 0}
-#: Several times what sockets and memory take together.
+#: Several times what the sockets and buffer.memory hold together.
 STALLED_RECORDS = 2_000
 STALLED_PADDING = bytes(4_000)
 STALLED_MEMORY = 1_000_000
 PARTITIONS = 3
-#: Small batches make many requests; times are short, but for that of `settings_for`.
+#: Small batches make many requests; all times are short except those of `settings_for`.
 SETTINGS = {
     "batch.size": 16_384,
     "compression.type": "none",
@@ -48,23 +48,23 @@ def topic(kafka_behind_proxy):
 
 
 def settings_for(kafka, **settings):
-    """Let a silent peer be noticed within a test, but no busy one be taken for silent."""
+    """Return settings that detect a silent peer within a test, but tolerate a busy one."""
     return {**SETTINGS, "request.timeout.ms": kafka.request_timeout_ms, **settings}
 
 
 def write(kafka, topic, *, rows=ROWS, **settings):
-    """Write numbered rows through the proxy; count those that the producer says it wrote."""
+    """Write numbered rows through the proxy; return the number of acknowledged rows."""
     with producer_for(kafka, **settings_for(kafka, **settings)) as producer:
         append_all(producer, numbered_batches(rows, batch_rows=1000), topic=topic)
         producer.flush()
         written = sum(acks.records for acks in producer.acks().values())
-    # What was held back may reach the broker after its retry, even after the producer's end.
+    # A delayed packet may reach the broker after its retry, even after the producer has closed.
     wait_until(lambda: not kafka.proxy.connection_count, seconds=30, what="the last packet")
     return written
 
 
 def assert_nothing_lost(kafka, topic, fault, *, rows=ROWS, **settings):
-    """Write beneath a fault; all rows are there once, in order, and the fault struck."""
+    """Write under a fault; check that it struck, and that all rows are there once and in order."""
     kafka.proxy.arm(fault)
     assert rows == write(kafka, topic, rows=rows, **settings)
     numbers = read_numbers(kafka.cluster.bootstrap_servers, topic)
@@ -87,26 +87,26 @@ ANSWER_LOST = [
 @pytest.mark.both_versions
 @pytest.mark.parametrize("fault", ANSWER_LOST, ids=fault_id)
 def test_a_lost_answer_doubles_no_row(kafka_behind_proxy, topic, fault):
-    """Batches that the broker appended, and whose answer never came, are not appended again."""
+    """Batches that were appended and whose response was lost are not appended again."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.parametrize("at", [0.01, 0.3, 0.99])
 def test_an_answer_cut_anywhere_doubles_no_row(kafka_behind_proxy, topic, at):
-    """It does not matter where in its frame an answer ends."""
+    """It does not matter where in its frame a response ends."""
     fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=4, at=at)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 def test_the_first_answer_of_all_may_be_lost(kafka_behind_proxy, topic):
-    """A broker that knows a producer by one batch alone recognizes that batch as well."""
+    """A broker recognizes a retry even of the only batch that it has from a producer."""
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.both_versions
 def test_answers_lost_one_after_another_double_no_row(kafka_behind_proxy, topic):
-    """Retries whose answers are lost as well are recognized like the first of them."""
+    """Retries whose responses are lost as well are recognized like the first ones."""
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW, nth=5, times=6)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
@@ -132,7 +132,7 @@ REQUEST_LOST = [
 @pytest.mark.both_versions
 @pytest.mark.parametrize("fault", REQUEST_LOST, ids=lambda fault: f"{fault_id(fault)}-{fault.at}")
 def test_a_lost_request_loses_no_row(kafka_behind_proxy, topic, fault):
-    """A request of which the broker has nothing, or a part, is sent again; later ones wait."""
+    """A request that is lost in whole or in part is resent, and later ones wait for it."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
@@ -150,7 +150,7 @@ LATE = [
 
 @pytest.mark.parametrize("fault", LATE, ids=fault_id)
 def test_slow_split_and_merged_packets_are_no_fault_at_all(kafka_behind_proxy, topic, fault):
-    """What comes late, in pieces, or in one piece with what follows is taken as it is meant."""
+    """Data that is late, in pieces, or merged with the next frame is read correctly."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault, **{"request.timeout.ms": 15_000})
     connections = {strike.connection for strike in kafka_behind_proxy.proxy.strikes}
     assert 1 == len(connections)
@@ -162,7 +162,7 @@ def test_slow_split_and_merged_packets_are_no_fault_at_all(kafka_behind_proxy, t
 def test_what_comes_later_than_the_request_timeout_doubles_no_row(
     kafka_behind_proxy, topic, side, action, times_timeout
 ):
-    """A request given up after request.timeout.ms still arrives, and its retry as well."""
+    """A request that timed out after request.timeout.ms may still arrive, as its retry does."""
     seconds = times_timeout * kafka_behind_proxy.request_timeout_ms / 1000
     fault = Fault(side=side, action=action, nth=3, seconds=seconds)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
@@ -182,15 +182,15 @@ NONSENSE = [
 
 @pytest.mark.parametrize("fault", NONSENSE, ids=lambda fault: f"{fault_id(fault)}-{fault.size}")
 def test_an_answer_that_makes_no_sense_doubles_no_row(kafka_behind_proxy, topic, fault):
-    """Whatever cannot be an answer ends the connection, and its batches go again on the next."""
+    """An invalid response ends the connection, and its batches are resent on the next one."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.both_versions
 def test_a_batch_corrupted_on_its_way_is_sent_again(kafka_behind_proxy):
-    """A bit turned over in the records is found by their CRC, and the batch goes again."""
+    """The CRC detects a flipped bit in the records, and the batch is resent."""
     kafka = kafka_behind_proxy
-    # With one partition the middle of a request lies in the records, which the CRC covers.
+    # With one partition, the middle of a request lies within the records, which the CRC covers.
     topic = kafka.cluster.create_topic(1)
     fault = Fault(side=Side.REQUEST, action=Action.GARBLE, nth=3, times=2)
     assert_nothing_lost(kafka, topic, fault)
@@ -204,7 +204,7 @@ ENDS = [Action.SWALLOW, Action.RESET, Action.HANG, Action.CUT, Action.GARBLE]
 @pytest.mark.parametrize("api_key", BEFORE_WRITING, ids=lambda api_key: api_key.name)
 @pytest.mark.parametrize("action", ENDS, ids=lambda action: action.value)
 def test_what_is_asked_before_writing_is_asked_again(kafka_behind_proxy, topic, api_key, action):
-    """Versions, metadata and the producer id are asked for until they have come."""
+    """ApiVersions, Metadata and InitProducerId requests are retried until they are answered."""
     fault = Fault(side=Side.ANSWER, action=action, api_key=api_key, times=2)
     settings = {"socket.connection.setup.timeout.ms": 1000}
     if action is Action.HANG:
@@ -214,7 +214,7 @@ def test_what_is_asked_before_writing_is_asked_again(kafka_behind_proxy, topic, 
 
 @pytest.mark.both_versions
 def test_an_outage_costs_no_row_and_doubles_none(kafka_behind_proxy, topic):
-    """While nobody can be reached the rows wait, and go on in order when somebody can."""
+    """While no broker is reachable the rows wait, and are then sent in order."""
     kafka = kafka_behind_proxy
 
     def outage():
@@ -245,11 +245,11 @@ def test_an_outage_costs_no_row_and_doubles_none(kafka_behind_proxy, topic):
 @pytest.mark.both_versions
 @pytest.mark.parametrize("action", [Action.HANG, Action.SWALLOW], ids=lambda action: action.value)
 def test_answers_that_never_come_are_an_error_in_time(kafka_behind_proxy, topic, action):
-    """After delivery.timeout.ms the writer is told, and no row is there twice or out of order."""
+    """After delivery.timeout.ms the caller gets an error, and no row is duplicated or reordered."""
     kafka = kafka_behind_proxy
     kafka.proxy.arm(Fault(side=Side.ANSWER, action=action, nth=4, times=1_000_000))
     started = time.monotonic()
-    # Enough for three requests.
+    # This is enough for three requests.
     settings = settings_for(kafka, **{"delivery.timeout.ms": 3 * kafka.request_timeout_ms})
     producer = producer_for(kafka, **settings)
 
@@ -268,7 +268,7 @@ def test_answers_that_never_come_are_an_error_in_time(kafka_behind_proxy, topic,
 
 
 def _unsent_bytes(producer):
-    """Count the bytes that connections have been given, and that no socket has taken."""
+    """Count the bytes that were passed to connections and that no socket has accepted yet."""
     return sum(
         memoryview(buffer).nbytes
         for connection in list(producer._core._client._connections.values())
@@ -278,7 +278,7 @@ def _unsent_bytes(producer):
 
 
 def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_proxy, topic):
-    """Even with acks=0; and of the records reported as failed none arrives afterwards."""
+    """This holds even with acks=0, and no record that was reported as failed arrives later."""
     kafka = kafka_behind_proxy
     seconds = 3 * kafka.request_timeout_ms / 1000
     kafka.proxy.arm(Fault(side=Side.REQUEST, action=Action.STALL, times=1_000, seconds=seconds))
@@ -305,7 +305,7 @@ def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_pr
 
 
 def test_without_idempotence_a_lost_answer_loses_no_row(kafka_behind_proxy, topic):
-    """With enable.idempotence=false a retry may double rows, and still loses none."""
+    """With enable.idempotence=false a retry may duplicate rows, and still loses none."""
     kafka = kafka_behind_proxy
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW, nth=3)
     kafka.proxy.arm(fault)
@@ -318,9 +318,9 @@ def test_without_idempotence_a_lost_answer_loses_no_row(kafka_behind_proxy, topi
 
 @pytest.mark.both_versions
 def test_a_broker_that_forgot_batches_gets_none_of_them_twice(kafka_behind_proxy):
-    """What a restarted broker no longer recognizes is there once, or the writer has an error."""
-    # Kafka keeps a producer's last five batches in mind, but only the last one across a restart
-    # (ProducerStateManager's snapshot): the others, sent again, are out of order to it.
+    """A batch that a restarted broker no longer recognizes is there once, or there is an error."""
+    # Kafka remembers a producer's last five batches, but only the last one across a restart
+    # (ProducerStateManager's snapshot): retries of the others look out of order to it.
     kafka = kafka_behind_proxy
     topic = kafka.cluster.create_topic(1)
     (broker,) = kafka.cluster.brokers
@@ -329,7 +329,7 @@ def test_a_broker_that_forgot_batches_gets_none_of_them_twice(kafka_behind_proxy
 
     def restart():
         assert kafka.proxy.rules.wait_for(bool, 30)
-        # All five requests in flight have reached the broker, and none is answered.
+        # By then all five requests in flight have reached the broker, and none is answered.
         time.sleep(0.5)
         kafka.proxy.refuse()
         broker.stop()
@@ -373,7 +373,7 @@ TRANSACTION_FAULTS = [
     "fault", TRANSACTION_FAULTS, ids=lambda fault: f"{fault.api_key.name}-{fault_id(fault)}"
 )
 def test_of_transactions_exactly_the_committed_ones_are_seen(kafka_behind_proxy, topic, fault):
-    """Whatever is lost on the way, a consumer sees the committed rows once and no aborted one."""
+    """Whatever is lost on the way, a consumer reads the committed rows once and no aborted row."""
     kafka = kafka_behind_proxy
     kafka.proxy.arm(fault)
     committed = 0
@@ -382,7 +382,7 @@ def test_of_transactions_exactly_the_committed_ones_are_seen(kafka_behind_proxy,
         producer.init_transactions()
         for number in range(10):
             producer.begin_transaction()
-            # What is aborted has numbers that no row of a commit has.
+            # Aborted rows have numbers that no committed row has.
             is_committed = number % 3 != 2
             first = committed if is_committed else ROWS
             batches = numbered_batches(first + 1000, first=first, batch_rows=250)

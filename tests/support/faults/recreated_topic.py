@@ -1,4 +1,4 @@
-"""A topic that comes back with fewer partitions, under a producer that lives on."""
+"""A topic that is recreated with fewer partitions while a producer is running."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ KEYS = 20
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Delete a topic, and create it again.
 
-    The cluster must not create topics by itself: the producer asks about this one in between.
+    The cluster must not create topics automatically, since the producer requests metadata in
+    between.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([topic])[topic].result(SECONDS)
@@ -36,7 +37,7 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         try:
             admin.create_topics([new])[topic].result(SECONDS)
         except KafkaException as error:
-            # A deletion is answered before all brokers know of it.
+            # The broker responds to a deletion before all brokers have applied it.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
             pause.wait(0.1)
@@ -46,14 +47,14 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 def _producer(cluster: Bootstrap, **settings: object) -> KafkaProducer:
-    """Make a producer whose questions about the topic do not create it once it is deleted."""
+    """Create a producer whose metadata requests do not recreate a deleted topic."""
     given = {"bootstrap.servers": cluster.bootstrap_servers, **settings}
     config = ProducerConfig.from_mapping(given)
     return KafkaProducer(replace(config, allow_auto_create_topics=False))
 
 
 def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> None:
-    """Wait until the producer's metadata says so."""
+    """Wait until the producer's metadata has this many partitions."""
     pause = threading.Event()
     assert any(
         len(producer.partitions_for(topic)) == count or pause.wait(0.1) for _ in range(10 * SECONDS)
@@ -61,15 +62,16 @@ def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> No
 
 
 def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
-    """Write keyed and keyless records to a topic of 6 partitions, and once it has 2 again.
+    """Write records, with and without keys, before and after a topic of 6 partitions shrinks to 2.
 
-    Gives the partitions that they went to: sent one by one, then as a table, before and after.
+    Returns the partitions of the records: sent one by one, then appended as a table, before and
+    after.
     """
     places = []
     with _producer(
         cluster,
         **{"metadata.max.age.ms": 200, "delivery.timeout.ms": 30_000, "request.timeout.ms": 10_000},
-        # Each keyless record goes where the sticky partition is just then.
+        # Without batching, each record without a key goes to the current sticky partition.
         **{"batch.size": 0},
     ) as producer:
         for count in (BEFORE, AFTER):
@@ -90,16 +92,16 @@ def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
 
 
 class Shrinking(NamedTuple):
-    """How records ended that were sent before their topic shrank, and written after."""
+    """The outcomes of records that were sent before their topic shrank, and written after."""
 
-    #: Of the record that names a partition which is gone.
+    #: The outcome of the record to the removed partition.
     gone: Exception | None
-    #: Of the records sent with it, to this topic and to another one.
+    #: The outcomes of the records sent with it, to this topic and to another one.
     others: list[Exception | None]
 
 
 def send_before_a_shrinking(cluster: Bootstrap, topic: str, other: str) -> Shrinking:
-    """Send records that linger until `topic` has 2 partitions in place of 6, then flush."""
+    """Send records that linger until `topic` has 2 partitions instead of 6, then flush."""
     with _producer(cluster, **{"metadata.max.age.ms": 200, "linger.ms": 300_000}) as producer:
         patiently(lambda: producer.partitions_for(topic))
         patiently(lambda: producer.partitions_for(other))
