@@ -1,4 +1,4 @@
-"""A script for `ScriptedBroker` that knows ApiVersions and Metadata, and describes topics."""
+"""A script for `ScriptedBroker` that answers ApiVersions and Metadata requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import Node
 
-#: Given what is asked, an answer; None to hang up.
+#: Returns the response to a request, or None to close the connection.
 Answer = "Callable[[MetadataRequest], MetadataResponse | None]"
 VERSIONS = ApiVersionsResponse(
     api_keys=(
@@ -31,10 +31,10 @@ VERSIONS = ApiVersionsResponse(
 
 
 class MetadataScript:
-    """Answers one request after another; keeps which topics were asked about."""
+    """A script that answers one request after another and records the requested topics."""
 
     def __init__(self, answer: Callable[[MetadataRequest], MetadataResponse | None]) -> None:
-        """`answer` is asked on the broker's thread."""
+        """Store `answer`, which is called on the broker's thread."""
         self._answer = answer
         self.asked: list[tuple[str | None, ...]] = []
         self.connections = 0
@@ -56,7 +56,7 @@ class MetadataScript:
 
 
 def described(node: Node, topics: dict[str, int], *, throttle_time_ms: int = 0) -> MetadataResponse:
-    """Describe topics that a node leads: by name, partitions (or below zero, an error code)."""
+    """Describe topics led by a node, by name: the number of partitions, or a negated error code."""
     return MetadataResponse(
         throttle_time_ms=throttle_time_ms,
         brokers=(MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port),),

@@ -1,4 +1,4 @@
-"""Network clients of the tests: over sockets, or in memory on a clock that waits for nothing."""
+"""Network clients for tests: over sockets, or in memory on a simulated clock."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FAST = {
     "linger.ms": 0,
 }
 NODE = Node(7, "h.example", 9092)
-#: Long enough for a machine that is busy with something else.
+#: Long enough for a busy machine, in seconds.
 PATIENCE = 20.0
 
 
 def address(node: Node) -> str:
-    """Write where a node listens, as bootstrap.servers has it."""
+    """Return a node's address in the form of bootstrap.servers."""
     return f"{node.host}:{node.port}"
 
 
@@ -44,7 +44,7 @@ def run_client(
     resolver: HostResolver | None = None,
     **settings: object,
 ) -> object:
-    """Do something with a client, and close it whatever happens."""
+    """Run an action with a client, and close the client whatever happens."""
 
     async def run() -> object:
         config = ProducerConfig.from_mapping({"bootstrap.servers": servers, **FAST, **settings})
@@ -64,7 +64,7 @@ def run_in_memory(
     listener: RecordingListener | None = None,
     **settings: object,
 ) -> object:
-    """Do the same with connections in memory, on a clock that waits for nothing."""
+    """Run an action with a client whose connections are in memory, on a simulated clock."""
 
     async def connect_at_once(node: Node, _timeout: float) -> Transport:
         return connect(node)
@@ -86,7 +86,7 @@ def run_in_memory(
 def answering(
     script: Callable[[bytes], bytes | None], *absent: Node
 ) -> Callable[[Node], Transport]:
-    """Connect to any node, but to those where nobody listens."""
+    """Return a function that connects to any node except the absent ones."""
 
     def connect(node: Node) -> Transport:
         if node in absent:
@@ -99,12 +99,12 @@ def answering(
 async def wait_for(
     client: NetworkClient, *topics: str, within: float = PATIENCE, **more: int
 ) -> None:
-    """Wait until a client knows topics, for `within` seconds at most."""
+    """Wait for at most `within` seconds until a client has the metadata of topics."""
     await client.wait_for_topics(topics, asyncio.get_running_loop().time() + within, **more)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop go on until something has happened that it does by itself."""
+    """Run the event loop until a condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110  any change at all may bring it about
+        while not condition():  # noqa: ASYNC110  any step of the loop may cause it
             await asyncio.sleep(0.001)

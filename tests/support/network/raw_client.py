@@ -1,4 +1,4 @@
-"""A client that is one blocking socket: it sends what it is told, in the pieces it is told."""
+"""A client with one blocking socket that sends exactly what a test passes, in the same pieces."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class RawClient:
         self._sent: dict[int, tuple[Any, int]] = {}
 
     def __enter__(self) -> Self:
-        """Give the connected client."""
+        """Return the connected client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect."""
+        """Close the connection."""
         self.close()
 
     def frame(self, request: ApiMessage, version: int) -> bytes:
-        """Give a request's bytes, size in front, and expect to read its answer."""
+        """Encode a request with its size, and register it as sent."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id += 1
         self._sent[correlation_id] = (request.api_key, version)
@@ -52,7 +52,7 @@ class RawClient:
         return b"".join(encode_request(header, request))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send these bytes and nothing else."""
+        """Send exactly these bytes."""
         self._socket.sendall(data)
 
     def send(self, request: ApiMessage, version: int) -> None:
@@ -60,38 +60,38 @@ class RawClient:
         self.send_bytes(self.frame(request, version))
 
     def receive(self) -> tuple[int, Any]:
-        """Read one answer; give its correlation id too. ConnectionError when there is none."""
+        """Read one response with its correlation id. Raises ConnectionError if there is none."""
         body = self.receive_frame()
         (correlation_id,) = struct.unpack_from(">i", body)
         api_key, version = self._sent.pop(correlation_id)
         return decode_response(api_key, version, body)
 
     def receive_frame(self) -> bytes:
-        """Read one answer's bytes, without its size. ConnectionError when there is none."""
+        """Read one response frame without its size. Raises ConnectionError if there is none."""
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
 
     def rest(self) -> bytes:
-        """Read all that comes until the broker closes the connection."""
+        """Read everything until the broker closes the connection."""
         received = bytearray()
         while piece := self._socket.recv(1 << 20):
             received += piece
         return bytes(received)
 
     def ask(self, request: ApiMessage, version: int) -> Any:
-        """Send a request and read its answer."""
+        """Send a request and return its response."""
         self.send(request, version)
         return self.receive()[1]
 
     def is_closed(self) -> bool:
-        """Wait until the broker says something; tell whether it said that it is gone."""
+        """Wait for data or the end of the stream; return whether the broker disconnected."""
         try:
             return b"" == self._socket.recv(1)
         except ConnectionError:
             return True
 
     def is_silent_for(self, seconds: float) -> bool:
-        """Tell whether the broker sends nothing for a while."""
+        """Return whether the broker sends nothing for a while."""
         self._socket.settimeout(seconds)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -102,11 +102,11 @@ class RawClient:
         return False
 
     def half_close(self) -> None:
-        """Tell the broker that nothing more will be sent."""
+        """Shut down the sending side of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
         self._socket.close()
 
     def _receive_exactly(self, count: int) -> bytes:

@@ -12,21 +12,21 @@ from spark_kafka_sink.model import Node
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Given a request's frame (without its size), what to send back: raw bytes, or None to hang up.
+#: Maps a request's frame (without its size) to the bytes to send, or None to close the connection.
 Script = "Callable[[bytes], bytes | None]"
 
 
-#: How often it looks whether it has been stopped.
+#: How often the server checks whether it has been stopped.
 _LOOK_SECONDS = 0.05
-#: How long a client may take to receive an answer, however large and however busy the machine is.
+#: How long a client may take to receive a response, however large it is and busy the machine.
 _SEND_SECONDS = 30.0
 
 
 class ScriptedBroker:
-    """Serves connections one after another until stopped."""
+    """A server that serves one connection after another until it is stopped."""
 
     def __init__(self, script: Callable[[bytes], bytes | None]) -> None:
-        """Listen; the script is asked on the server's thread."""
+        """Listen; the script is called on the server's thread."""
         self._script = script
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.settimeout(_LOOK_SECONDS)
@@ -36,16 +36,16 @@ class ScriptedBroker:
 
     @property
     def node(self) -> Node:
-        """Give the address as a client's metadata would."""
+        """The server's address as a client's metadata would contain it."""
         return Node(7, *self._server.getsockname())
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the server."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the server."""
         self._stopping.set()
         self._thread.join()
         self._server.close()
@@ -85,5 +85,5 @@ class ScriptedBroker:
                 try:
                     connection.sendall(answer)
                 except ConnectionError:
-                    return  # The client has closed the connection, as it may.
+                    return  # The client may close the connection.
                 connection.settimeout(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""A transport that takes and delivers bytes when a test says so, and a loop whose time is given."""
+"""A transport controlled by the test, and an event loop with simulated time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _PassingTime(selectors.SelectSelector):
-    """Waits for nothing: the time that a loop would wait is over at once."""
+    """A selector that returns at once and advances the clock by the timeout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,19 +37,19 @@ class _GivenTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run_without_waiting(main: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run a coroutine on a loop on which every wait is over at once, though its clock moves."""
+    """Run a coroutine on a loop with simulated time, on which every wait ends at once."""
     with asyncio.Runner(loop_factory=_GivenTimeLoop) as runner:
         return runner.run(main())
 
 
 class ScriptedTransport:
-    """A `Transport` whose peer takes no byte that it has not been told to take."""
+    """A `Transport` whose peer accepts only as many bytes as the test permits."""
 
     def __init__(self) -> None:
-        """Take nothing yet."""
+        """Accept no bytes yet."""
         self._loop = asyncio.get_running_loop()
         self.taken_at = self._loop.time()
-        #: Every byte taken.
+        #: All bytes that were accepted.
         self.taken = bytearray()
         self.is_closed = False
         self._room = 0
@@ -57,7 +57,7 @@ class ScriptedTransport:
         self._incoming: asyncio.Queue[bytes] = asyncio.Queue()
 
     def take(self, count: int) -> None:
-        """Take so many bytes more, as they come."""
+        """Accept this many more bytes."""
         self._room += count
         self._has_room.set()
 
@@ -66,7 +66,7 @@ class ScriptedTransport:
         self._incoming.put_nowait(data)
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """See `Transport.begin_write`."""
+        """Write as many bytes as are permitted, see `Transport.begin_write`."""
         data = b"".join(buffers)
         now_taken = data[: self._room]
         if now_taken:
@@ -77,31 +77,31 @@ class ScriptedTransport:
         return [rest] if rest else []
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """See `Transport.write`."""
+        """Write all bytes as they are permitted, see `Transport.write`."""
         while buffers := self.begin_write(buffers):
             self._has_room.clear()
             await self._has_room.wait()
 
     async def read(self) -> bytes:
-        """See `Transport.read`."""
+        """Read the next delivered bytes, see `Transport.read`."""
         return await self._incoming.get()
 
     def close(self) -> None:
-        """See `Transport.close`."""
+        """Record the close, see `Transport.close`."""
         self.is_closed = True
 
 
 class AnsweringTransport(ScriptedTransport):
-    """A `Transport` to a peer that takes every byte, and answers each request at once."""
+    """A `Transport` to a peer that accepts every byte and answers each request at once."""
 
     def __init__(self, script: Callable[[bytes], bytes | None]) -> None:
-        """`script` is given each request's frame; it returns the answer, or None to hang up."""
+        """Store `script`, which maps a request's frame to the response, or to None to close."""
         super().__init__()
         self._script = script
         self._requests = FrameDecoder(1 << 20)
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """See `Transport.begin_write`."""
+        """Accept all bytes, and deliver the responses to the requests that they complete."""
         self.take(sum(memoryview(buffer).nbytes for buffer in buffers))
         taken = len(self.taken)
         rest = super().begin_write(buffers)

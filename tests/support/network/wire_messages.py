@@ -28,7 +28,7 @@ from spark_kafka_sink.protocol.registry import MESSAGES
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import Message
 
-#: A strategy for a field's values by its name; None leaves it to the field's type.
+#: Maps a field's name to a strategy for its values, or None to use that of the field's type.
 Special = Callable[[str], st.SearchStrategy | None]
 
 API_MESSAGES = [message_class for pair in MESSAGES for message_class in pair]
@@ -46,7 +46,7 @@ MESSAGE_VERSIONS = API_MESSAGE_VERSIONS + [
 
 
 def case_id(value) -> str:
-    """Name a class or a version in a test's id."""
+    """Return the name of a class or a version for a test's id."""
     return value.__name__ if isinstance(value, type) else f"v{value}"
 
 
@@ -65,7 +65,7 @@ _BYTES = st.binary(max_size=8)
 def messages(
     message_class: type, version: int, special: Special = lambda _name: None
 ) -> st.SearchStrategy:
-    """Draw messages that have any value in each field of the version, and defaults elsewhere."""
+    """Return a strategy for messages with any value in each field of the version."""
     fields = {}
     for declared in declared_fields(message_class):
         spec = declared.spec
