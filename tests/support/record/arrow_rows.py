@@ -1,4 +1,4 @@
-"""Arrow batches of rows to be read, and what a consumer would see of them."""
+"""Arrow batches of rows, and the records that a consumer would read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.record.kernel_batches import write_records
 if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: Types of keys and values that are read.
+#: The supported types of keys and values.
 STRINGS_AND_BINARIES = [
     pa.string(),
     pa.large_string(),
@@ -27,9 +27,9 @@ STRINGS_AND_BINARIES = [
 ]
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = pa.list_(HEADER)
-#: When they are sent, for those without a timestamp.
+#: The time of sending, for rows without a timestamp.
 NOW_MS = 1_700_000_000_000
-#: Makers of lists of every layout, by name.
+#: Constructors of all list types, by name.
 LISTS = {
     "list": pa.list_,
     "large_list": pa.large_list,
@@ -39,23 +39,23 @@ LISTS = {
 
 
 def batch_of(**columns) -> pa.RecordBatch:
-    """Make a batch of lists or Arrow arrays; `value` is added if left out."""
+    """Create a batch of lists or Arrow arrays; `value` is added if left out."""
     rows = len(next(iter(columns.values()))) if columns else 1
     return pa.record_batch({"value": pa.array([b"v"] * rows), **columns})
 
 
 def read(columns: RecordColumns) -> list[Record]:
-    """Give what a consumer would see of the rows, sent as of `NOW_MS`."""
+    """Return the records that a consumer would read, if the rows were sent at `NOW_MS`."""
     if columns.num_rows == 0:
         return []
     return decode_record_batch(write_records(columns, now_ms=NOW_MS).batch()).records
 
 
 def read_batch(batch: pa.RecordBatch, **options) -> list[Record]:
-    """Give what a consumer would see of a batch that is written to topic `t`."""
+    """Return the records that a consumer would read if a batch was written to topic `t`."""
     return read(record_columns(batch, topic="t", **options))
 
 
 def expected_headers(rows) -> list[tuple[Header, ...]]:
-    """Give the headers of rows as records have them."""
+    """Return the headers of rows in the form that records have."""
     return [tuple(Header(h["key"], h["value"]) for h in row or ()) for row in rows]

@@ -1,4 +1,4 @@
-"""Budgets for decoding batches in tests that are about something else."""
+"""Budgets for decoding batches in tests that do not test budgets."""
 
 from __future__ import annotations
 

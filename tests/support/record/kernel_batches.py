@@ -1,4 +1,4 @@
-"""Batches written by the kernels from Python values, whole and ready to be read back."""
+"""Batches written by the kernels from Python values, complete and ready to be decoded."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from tests.support.record.plain_batches import PlainRecord
 
-#: What stands behind every slot's limit, to see whether anything is written there.
+#: The byte behind every slot's limit, which reveals writes beyond the limit.
 GUARD = 0xA5
 GUARD_BYTES = 64
 
 
 class Slots:
-    """Slots with buffers of `capacity` bytes each, open and empty, and a guard behind each."""
+    """Empty open slots with buffers of `capacity` bytes each, and a guard behind each buffer."""
 
     def __init__(self, count: int, *, capacity: int = 1 << 16) -> None:
         self.buffers = [np.full(capacity + GUARD_BYTES, GUARD, np.uint8) for _ in range(count)]
@@ -45,21 +45,21 @@ class Slots:
             slot["limit"] = capacity
 
     def payload(self, index: int = 0) -> bytes:
-        """Give the records in a slot; fail if anything was written behind its limit."""
+        """Return the records in a slot; fail if anything was written beyond its limit."""
         slot, buffer = self.table[index], self.buffers[index]
         assert (buffer[slot["limit"] :] == GUARD).all()
         return bytes(buffer[RECORD_BATCH_OVERHEAD : slot["position"]])
 
 
 def no_sticky(topics: int = 1) -> np.ndarray:
-    """Make a sticky table in which no partition is chosen."""
+    """Create a sticky table in which no partition is chosen."""
     sticky = np.zeros(topics, STICKY_DTYPE)
     sticky["slot"] = -1
     return sticky
 
 
 def header_columns(headers: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> HeaderColumns:
-    """Lay out each row's headers as Arrow does."""
+    """Convert each row's headers to Arrow's layout."""
     elements = [header for of_row in headers for header in of_row]
     return HeaderColumns(
         offsets=np.concatenate([[0], np.cumsum([len(of_row) for of_row in headers])]).astype(
@@ -71,7 +71,7 @@ def header_columns(headers: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> H
 
 
 def columns_of(records: Sequence[PlainRecord], *, with_headers: bool = True) -> RecordColumns:
-    """Make the columns of records for topic `t`; a timestamp of -1 means that of appending."""
+    """Create the columns of records for topic `t`; a timestamp of -1 means the append time."""
     rows = len(records)
     return RecordColumns(
         num_rows=rows,
@@ -88,7 +88,7 @@ def columns_of(records: Sequence[PlainRecord], *, with_headers: bool = True) -> 
 
 
 class Written(NamedTuple):
-    """Records as the kernel wrote them, all into one batch."""
+    """Records as the kernel wrote them, all in one batch."""
 
     payload: bytes
     record_count: int
@@ -105,7 +105,7 @@ class Written(NamedTuple):
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """Compress them and put the header in front."""
+        """Compress the records and prepend the header."""
         payload = bytes(Compressor(compression, level).compress(self.payload))
         target = bytearray(RECORD_BATCH_OVERHEAD) + payload
         write_header(
@@ -124,7 +124,7 @@ class Written(NamedTuple):
 
 
 def write_records(columns: RecordColumns, *, now_ms: int = 0, capacity: int = 1 << 20) -> Written:
-    """Let the kernel write all rows into one batch."""
+    """Write all rows into one batch with the kernel."""
     slots = Slots(1, capacity=capacity)
     result = append_rows(
         columns,

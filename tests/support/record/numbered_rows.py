@@ -1,8 +1,8 @@
-"""Millions of numbered rows: made, read back, and checked for loss, duplicates and order.
+"""Millions of numbered rows: created, read back, and checked for loss, duplicates and order.
 
-The value of row n starts with n, as ten digits. Writers (Spark tasks, or one producer) write
-consecutive runs of `rows_per_writer` rows; what one writer sends to one partition must stay in
-order, while writers may mix.
+The value of row n begins with n, as ten digits. Writers (Spark tasks, or one producer) write
+consecutive runs of `rows_per_writer` rows. The rows from one writer to one partition must remain in
+order; rows of different writers may be interleaved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RowNumbers = npt.NDArray[np.int64]
 
 
 class RowCheck(NamedTuple):
-    """What became of the rows; all zero is what a writer promises."""
+    """The result of a check; a correct writer yields only zeros."""
 
     lost: int = 0
     duplicated: int = 0
@@ -32,13 +32,13 @@ class RowCheck(NamedTuple):
 
 
 def parse_numbers(values: bytes) -> RowNumbers:
-    """Read the numbers from joined ten-digit texts."""
+    """Parse the numbers in concatenated ten-digit texts."""
     digits = np.frombuffer(values, dtype=np.uint8).reshape(-1, DIGITS).astype(np.int64)
     return (digits - ord("0")) @ POWERS
 
 
 def read_numbers(bootstrap_servers: str, topic: str) -> dict[int, RowNumbers]:
-    """Read a topic's row numbers with confluent-kafka: per partition, in the order of offsets."""
+    """Read a topic's row numbers with confluent-kafka, by partition, in the order of offsets."""
     parts: dict[int, list[RowNumbers]] = {}
     for messages in confluent_batches(bootstrap_servers, topic):
         if not messages:
@@ -68,7 +68,7 @@ def check_rows(
 
 
 def _out_of_order(numbers: RowNumbers, rows_per_writer: int) -> int:
-    """Count the rows that are lower than their writer's row before them."""
+    """Count the rows with a lower number than their writer's previous row."""
     writers = numbers // rows_per_writer
     by_writer = np.argsort(writers, kind="stable")
     same_writer = np.diff(writers[by_writer]) == 0

@@ -1,6 +1,6 @@
-"""Record batches made the slow and plain way, byte by byte, with every field free to be wrong.
+"""A simple, slow encoder of record batches, in which any field may be wrong.
 
-An encoder of its own, so that what the broker takes is not only what our kernel makes.
+It is independent of the package's kernel, so that brokers are tested with other input too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PlainRecord(NamedTuple):
 
 
 def varint(number: int) -> bytes:
-    """Encode a signed number as Kafka's varint and varlong do."""
+    """Encode a signed number as Kafka's varint or varlong."""
     number = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while number > 0x7F:
@@ -38,7 +38,7 @@ def _sized(content: bytes | None) -> bytes:
 
 
 def encode_record(record: PlainRecord, *, offset_delta: int, base_timestamp: int) -> bytes:
-    """Encode one record, its length in front."""
+    """Encode one record, preceded by its length."""
     body = (
         b"\0"
         + varint(record.timestamp - base_timestamp)
@@ -68,9 +68,9 @@ def plain_batch(
     crc: int | None = None,
     batch_length: int | None = None,
 ) -> bytes:
-    """Encode a batch; a number of records stands for that many one-byte ones.
+    """Encode a batch; a number of records stands for that many records with one byte.
 
-    What is given beside the records is written as it is, whether or not it fits them.
+    All other arguments are written unchanged, whether or not they fit the records.
     """
     if isinstance(records, int):
         records = [PlainRecord()] * records

@@ -1,4 +1,4 @@
-"""Columns made of Python values, for tests of the producer."""
+"""Columns of Python values, for tests of the producer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def bytes_column(values: Sequence[bytes | None]) -> BytesColumn:
-    """Lay out byte strings as Arrow does."""
+    """Convert byte strings to Arrow's layout."""
     lengths = [0 if value is None else len(value) for value in values]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
@@ -38,7 +38,7 @@ def columns(
     topic: str = "t",
     topics: Sequence[str | None] | None = None,
 ) -> RecordColumns:
-    """Make the columns of these rows; no timestamps and no headers."""
+    """Create the columns of these rows, without timestamps and headers."""
     rows = len(values)
     names = (topic,) if topics is None else tuple(dict.fromkeys(t for t in topics if t is not None))
     index = (

@@ -1,8 +1,8 @@
-"""Rows for the sink: as Arrow batches to write, and as the records that readers must find.
+"""Rows for the sink: as Arrow batches to write, and as the records that consumers must read.
 
-A row is what a user has in mind; `arrow_batch` lays it out as Spark or anyone else might, and
-`expected_records` says what Kafka must hold afterwards. Keyed rows are placed by kafka-python's
-murmur2, so that ours does not judge itself.
+A `Row` holds the values of a user's row. `arrow_batch` converts rows to an Arrow batch as Spark or
+another program might, and `expected_records` returns what Kafka must contain afterwards. Rows with
+keys are partitioned by kafka-python's murmur2, so that the sink's own is not tested against itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 class Row(NamedTuple):
-    """A row of a DataFrame; `timestamp` in microseconds, as Spark has it."""
+    """A row of a DataFrame; `timestamp` is in microseconds, as in Spark."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -39,7 +39,7 @@ def arrow_batch(
     columns: Iterable[str] = ("key", "value", "headers", "timestamp", "partition"),
     types: dict[str, pa.DataType] | None = None,
 ) -> pa.RecordBatch:
-    """Lay rows out as an Arrow batch of the given columns, of these types where they are named."""
+    """Convert rows to an Arrow batch with the given columns; `types` overrides default types."""
     default_types = {
         "key": pa.binary(),
         "value": pa.binary(),
@@ -63,13 +63,13 @@ def arrow_batch(
 
 
 def batches_of(rows: Sequence[Row], size: int, **layout: object) -> Iterator[pa.RecordBatch]:
-    """Lay rows out as batches of `size` rows or fewer."""
+    """Convert rows to batches of `size` rows or fewer."""
     for start in range(0, len(rows), size):
         yield arrow_batch(rows[start : start + size], **layout)
 
 
 def place(row: Row, partitions: int) -> int:
-    """Give the partition of a row that names one or has a key."""
+    """Return the partition of a row that has a partition or a key."""
     if row.partition is not None:
         return row.partition
     assert row.key is not None
@@ -77,7 +77,7 @@ def place(row: Row, partitions: int) -> int:
 
 
 def expected_records(rows: Iterable[Row], topic: str, partitions: int) -> list[Record]:
-    """Say what a topic that was empty must hold, by partition and offset.
+    """Return what a topic that was empty must contain, by partition and offset.
 
     Each row needs a key or a partition, and a timestamp.
     """
@@ -100,7 +100,7 @@ def expected_records(rows: Iterable[Row], topic: str, partitions: int) -> list[R
 
 
 def mixed_rows(count: int, partitions: int, *, now_ms: int, seed: int = 7) -> list[Row]:
-    """Make rows of every kind: null, empty, long, repeated, not ASCII, early and late."""
+    """Create rows of every kind: null, empty, long, repeated, not ASCII, at various times."""
     chance = random.Random(seed)
 
     def text() -> bytes | None:

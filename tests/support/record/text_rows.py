@@ -1,4 +1,4 @@
-"""Arrow batches of numbered rows (see `numbered_rows`), of about ninety bytes each."""
+"""Arrow batches of numbered rows (see `numbered_rows`), of about eighty bytes each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PADDING = np.frombuffer(
 def numbered_batches(
     rows: int, *, first: int = 0, batch_rows: int = _BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Make batches of the rows `first` to `rows` - 1, value column only."""
+    """Create batches of the rows `first` to `rows` - 1, with only a value column."""
     for start in range(first, rows, batch_rows):
         yield pa.record_batch({"value": numbered_values(start, min(start + batch_rows, rows))})
 
 
 def numbered_values(start: int, stop: int) -> pa.Array:
-    """Lay out the values of the rows `start` to `stop` - 1 without a Python object for each."""
+    """Create the values of the rows `start` to `stop` - 1 without a Python object for each."""
     numbers = np.arange(start, stop, dtype=np.int64)
     digits = (numbers[:, None] // POWERS % 10 + ord("0")).astype(np.uint8)
     width = DIGITS + len(_PADDING)
