@@ -1,6 +1,6 @@
-"""A writer by confluent-kafka that goes on until it is told to stop, with transactions or without.
+"""A confluent-kafka writer that writes until it is stopped, with or without transactions.
 
-Its rows are numbered as those of `steady_writer`, and it knows which of them must be found.
+It numbers its rows like `steady_writer` does, and tracks which of them must be found.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tests.support.record.numbered_rows import (
 
 _SECONDS = 60
 _ROWS_AT_ONCE = 50
-#: Every so many transactions one is aborted.
+#: One of this many transactions is aborted.
 _ABORTED_EACH = 4
 
 
 class ConfluentWriter:
-    """An idempotent producer; a context manager that finishes the writing when it is left."""
+    """An idempotent producer; a context manager that finishes the writing on exit."""
 
     def __init__(self, bootstrap_servers: str, topic: str, **settings: Any) -> None:
-        """Make the producer."""
+        """Create the producer."""
         self._topic = topic
         self._producer = confluent_kafka.Producer(
             {
@@ -45,7 +45,7 @@ class ConfluentWriter:
         )
         self._is_transactional = "transactional.id" in settings
         self._sent = 0
-        #: Numbers of the rows that must be found.
+        #: The numbers of the rows that must be found.
         self._written: list[RowNumbers] = []
         self._errors: list[BaseException] = []
         self._stop = threading.Event()
@@ -58,7 +58,7 @@ class ConfluentWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Finish; raise what went wrong."""
+        """Finish; raise any error of the writer."""
         self._stop.set()
         self._thread.join(_SECONDS)
         if self._thread.is_alive():
@@ -68,11 +68,11 @@ class ConfluentWriter:
 
     @property
     def rows(self) -> int:
-        """How many rows have been written for good."""
+        """The number of rows that were delivered, and committed if in a transaction."""
         return sum(map(len, self._written))
 
     def write_on(self, rows: int) -> None:
-        """Wait until so many rows more are written."""
+        """Wait until this many more rows are written."""
         wanted = self.rows + rows
         deadline = time.monotonic() + _SECONDS
         while self.rows < wanted and not self._errors:
@@ -81,7 +81,7 @@ class ConfluentWriter:
             time.sleep(0.01)
 
     def check(self, bootstrap_servers: str) -> RowCheck:
-        """Compare what a consumer of committed records finds with what was written."""
+        """Compare what a consumer of committed records reads with what was written."""
         written = np.concatenate(self._written)
         places = {
             partition: np.where(
@@ -99,11 +99,11 @@ class ConfluentWriter:
             while not self._stop.is_set():
                 number += 1
                 self._write(aborts=self._is_transactional and number % _ABORTED_EACH == 0)
-        except BaseException as error:  # noqa: BLE001  # raised where the writer is left
+        except BaseException as error:  # noqa: BLE001  # raised by __exit__
             self._errors.append(error)
 
     def _write(self, *, aborts: bool) -> None:
-        """Write some rows, and wait until they are there."""
+        """Write some rows, and wait until they are delivered."""
         first = self._sent
         if self._is_transactional:
             self._producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""A writer that sends row by row, and holds every future to its word."""
+"""A writer that sends row by row, and checks the result of every future."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FUTURE_SECONDS = 300
 
 
 class SendWriter(SteadyWriter):
-    """Sends each row by `send`; half of them have a key."""
+    """A writer that sends each row with `send`; half of the rows have a key."""
 
     def __init__(self, *args: object, **settings: object) -> None:
-        """Make the producer; see `SteadyWriter`."""
+        """Create the producer; see `SteadyWriter`."""
         self._sent: list[tuple[int, FutureRecordMetadata]] = []
         super().__init__(*args, **settings)
 
@@ -34,20 +34,21 @@ class SendWriter(SteadyWriter):
 
     @property
     def acknowledged(self) -> int:
-        """How many rows have a future that says that they are written."""
+        """The number of rows whose futures have succeeded."""
         return sum(future.done() and future.exception(0) is None for _, future in self._sent)
 
     def check(self, bootstrap_servers: str) -> RowCheck:
-        """Compare what is found with what was sent, and each place with what its future says.
+        """Compare what is read with what was sent, and each row's position with its future.
 
-        Raises AssertionError where a future is not done, or names a place where the row is not.
+        Raises TimeoutError if a future is not done in time, and AssertionError if it names a
+        position at which the row is not.
         """
         partitions = read_numbers(bootstrap_servers, self.topic)
         for number, future in self._sent:
             if future.exception(_FUTURE_SECONDS) is not None:
                 continue
             metadata = future.result(0)
-            # Nothing but these rows is in the topic: the nth of a partition has offset n.
+            # The topic contains only these rows, so the nth row of a partition has offset n.
             if metadata.offset >= 0:
                 found = int(partitions[metadata.partition][metadata.offset])
                 if found != number:

@@ -1,11 +1,11 @@
-"""A soak: writers at work for minutes while the network and the cluster fail by plan.
+"""A soak test: writers run for minutes while the network and the cluster fail by plan.
 
 Every writer must deliver every row, once and in order, without an error: no fault of the plan lasts
-as long as delivery.timeout.ms. One error is allowed: a broker that was restarted, or became the
-leader since, may not recognize batches that it has and that were never acknowledged
-(`test_a_broker_that_forgot_batches_gets_none_of_them_twice`). The writer that is told so has ended,
-and then no row may be missing that was acknowledged, and none may be there twice. Any other error
-ends the soak at once.
+as long as delivery.timeout.ms. One error is allowed: a broker that was restarted, or has become the
+leader since, may not recognize batches that it has but never acknowledged
+(`test_a_broker_that_forgot_batches_gets_none_of_them_twice`). This error ends the writer; even
+then, no acknowledged row may be missing, and no row may be duplicated. Any other error ends the
+soak at once.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from tests.support.kafka.proxied_kafka import ProxiedKafka
     from tests.support.soaking.steady_writer import Writer
 
-#: The proxies outlive the writing by what finishing and checking may take.
+#: The proxies outlive the writing by the time that finishing and checking may take.
 _AFTERWARDS_SECONDS = 900
 _POLL_SECONDS = 0.2
-#: An event of the cluster lane may take so long to heal.
+#: How long an event of the cluster lane may take until the cluster has recovered.
 _JOIN_SECONDS = 300
 
 
 @dataclass(slots=True)
 class SoakReport:
-    """What happened, and what went wrong."""
+    """What happened in a run, and what went wrong."""
 
     seed: int
     seconds: float
     rows: dict[str, int] = field(default_factory=dict)
     strikes: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
-    #: Writers that ended with an error which a writer may end with, and that lost nothing else.
+    #: Writers that ended with the allowed error, and lost no acknowledged row.
     clear_errors: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Say it on a few lines, the seed first."""
+        """Return a summary of a few lines, beginning with the seed."""
         lines = [f"soak of {self.seconds:.0f} s with seed {self.seed}"]
         lines += [f"  {name}: {rows:,} rows" for name, rows in self.rows.items()]
         for name, counts in (("struck", self.strikes), ("cluster", self.events)):
@@ -70,7 +70,7 @@ def run_soak(
     nodes: int = 3,
     say: Callable[[str], None] = print,
 ) -> SoakReport:
-    """Run a soak of so many seconds, and check it. Raises KafkaUnavailableError."""
+    """Run a soak of this many seconds, and check it. Raises KafkaUnavailableError."""
     report = SoakReport(seed, seconds)
     lifetime = seconds + _AFTERWARDS_SECONDS
     with start_proxied_kafka(version, nodes=nodes, seed=seed, lifetime_seconds=lifetime) as kafka:
@@ -93,13 +93,13 @@ class _Soak:
         self._started = time.monotonic()
 
     def run(self) -> None:
-        """Write, disturb, finish, check."""
+        """Write with disturbances, finish, and check."""
         report = self._report
         plan = make_plan(seed=report.seed, seconds=report.seconds, nodes=len(self._kafka.proxies))
         with ExitStack() as stack:
             self._writers = make_writers(self._kafka, seed=report.seed)
             for writer in self._writers.values():
-                # Once finished a writer takes no notice; one that has hung must not hold us up.
+                # This has no effect on a finished writer, and does not wait for one that hangs.
                 stack.callback(writer.abandon)
                 writer.start()
             self._started = time.monotonic()
@@ -140,7 +140,7 @@ class _Soak:
         for name, writer in self._writers.items():
             try:
                 writer.finish()
-            except Exception as error:  # noqa: BLE001  # whatever it is, it belongs in the report
+            except Exception as error:  # noqa: BLE001  # every error belongs in the report
                 said = f"{name}: {type(error).__name__}: {error}"
                 (self._report.clear_errors if _is_clear(error) else self._report.problems).append(
                     said
@@ -159,7 +159,7 @@ class _Soak:
             self._say(f"{self._elapsed:7.2f} s  {event}")
             try:
                 self._execute(event)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it belongs in the report
+            except Exception as error:  # noqa: BLE001  # every error belongs in the report
                 self._report.problems.append(f"{event}: {type(error).__name__}: {error}")
                 self._stop.set()
                 return

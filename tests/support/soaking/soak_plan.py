@@ -1,9 +1,9 @@
-"""The plan of a soak: what happens when, decided by the seed alone.
+"""The plan of a soak: what happens when, determined by the seed alone.
 
-Two lanes run side by side. In the network lane single requests and answers are struck, and nodes
-become unreachable for moments. In the cluster lane, where each event waits until the one before it
-has healed, brokers are killed, restarted and frozen, and leaders move. So at most one replica is
-missing at any time, and what was acknowledged must never be lost.
+Two lanes run in parallel. The network lane strikes single requests and responses, and makes nodes
+unreachable for moments. The cluster lane kills, restarts and freezes brokers, and moves leaders;
+each of its events waits until the cluster has recovered from the previous one. So at most one
+replica is missing at any time, and no acknowledged row may ever be lost.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.support.faults.fault_rules import Action, Fault, Side
 #: Seconds between the events of a lane, on average.
 NETWORK_PAUSE = 0.4
 CLUSTER_PAUSE = 6.0
-#: A part of the time at the end in which nothing happens any more.
+#: The fraction of the time, at the end, in which no event begins.
 CALM = 0.05
 
 
 class Kind(Enum):
-    """What an event is."""
+    """The kinds of events."""
 
     FAULT = "fault"
     OUTAGE = "outage"
@@ -35,31 +35,31 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happens `at` seconds after the beginning, to one node (counted from 0)."""
+    """Something that happens `at` seconds after the start, to one node (counted from 0)."""
 
     at: float
     kind: Kind
     node: int
-    #: How long it lasts, where it lasts.
+    #: The duration of events that have one.
     seconds: float = 0
     fault: Fault | None = None
 
     def __str__(self) -> str:
-        """Say it in the words of a log."""
+        """Return a description for logs."""
         what = self.kind.value if self.fault is None else str(self.fault)
         return f"{self.at:7.2f} s  node {self.node + 1}  {what}  {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Both lanes, each in the order of time."""
+    """Both lanes, each in order of time."""
 
     network: list[Event]
     cluster: list[Event]
 
 
-#: What may happen to an answer. A request cannot be garbled at random: a bit turned over outside
-#: the records, which alone have a checksum, may send them to another partition.
+#: The actions on responses. Requests are not garbled at random: only the records have a checksum,
+#: so a bit flipped elsewhere may send them to another partition.
 _ANSWER_ACTIONS = tuple(Action)
 _REQUEST_ACTIONS = (
     Action.SWALLOW,
@@ -85,7 +85,7 @@ _CLUSTER_WEIGHTS = {Kind.KILL: 3, Kind.RESTART: 2, Kind.FREEZE: 3, Kind.MOVE_LEA
 
 
 def make_plan(*, seed: int, seconds: float, nodes: int) -> Plan:
-    """Decide everything; the same arguments give the same plan."""
+    """Create the plan; the same arguments give the same plan."""
     end = seconds * (1 - CALM)
     network = random.Random(f"network {seed}")
     cluster = random.Random(f"cluster {seed}")
@@ -122,7 +122,7 @@ def _network_event(chance: random.Random, *, at: float, nodes: int) -> Event:
         api_key=api_key,
         nth=chance.randint(1, 5),
         times=chance.choice((1, 1, 1, 2, 3)),
-        # Now and then longer than the writers' request.timeout.ms.
+        # Sometimes longer than the writers' request.timeout.ms.
         seconds=chance.choice((0.01, 0.1, 0.5, 4)),
         at=chance.random(),
         size=chance.choice(_SIZES),
@@ -132,6 +132,6 @@ def _network_event(chance: random.Random, *, at: float, nodes: int) -> Event:
 
 def _cluster_event(chance: random.Random, *, at: float, nodes: int) -> Event:
     (kind,) = chance.choices(list(_CLUSTER_WEIGHTS), list(_CLUSTER_WEIGHTS.values()))
-    # A broker that is frozen for over six seconds is taken for dead.
+    # A broker that is frozen for over six seconds is considered dead.
     seconds = chance.uniform(0.2, 9) if kind is Kind.FREEZE else chance.uniform(0, 3)
     return Event(at=at, kind=kind, node=chance.randrange(nodes), seconds=seconds)

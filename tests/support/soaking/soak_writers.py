@@ -1,4 +1,4 @@
-"""The writers of a soak: producers of different settings, each with a topic of its own."""
+"""The writers of a soak: producers with different settings, each with its own topic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 
-#: Small batches make many requests. A silent broker is given up after seconds; nothing that the
-#: plan holds lasts as long as a batch may take.
+#: Small batches make many requests. Requests to a silent broker time out after seconds; no fault of
+#: the plan lasts as long as delivery.timeout.ms.
 _COMMON = {
     "batch.size": 2048,
     "request.timeout.ms": 3_000,
@@ -33,7 +33,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 
 def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
-    """Create their topics and make the writers, none of them started."""
+    """Create the writers and their topics, without starting them."""
     writers: dict[str, Writer] = {
         name: SteadyWriter(
             kafka,

@@ -1,7 +1,7 @@
-"""Writers that go on until they are told to stop, so that whatever happens happens in mid-write.
+"""Writers that write until they are stopped, so that any disturbance happens during a write.
 
-A writer numbers its rows, and knows what must be found of them afterwards. Its threads share one
-producer; each writes a run of numbers of its own, so that order is checked for each of them.
+A writer numbers its rows and tracks which of them must be found. Its threads share one producer;
+each writes its own run of numbers, so that the order is checked for each of them.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 #: The numbers of one thread's rows begin at a multiple of this.
 _RUN = 10**8
 _START_SECONDS = 60
-#: Longer than delivery.timeout.ms lets a producer take.
+#: Longer than delivery.timeout.ms.
 _FINISH_SECONDS = 300
 
 
 class Writer(Protocol):
-    """What a soak needs of a writer; how it writes is its own affair."""
+    """The interface that a soak requires of a writer."""
 
     topic: str
 
     @property
     def error(self) -> BaseException | None:
-        """What ended its writing, if anything did."""
+        """The error that ended the writing, if any."""
 
     @property
     def rows(self) -> int:
-        """How many rows have been given to the producer."""
+        """The number of rows passed to the producer."""
 
     @property
     def acknowledged(self) -> int:
-        """How many rows are acknowledged."""
+        """The number of acknowledged rows."""
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
 
     def finish(self) -> int:
-        """Stop, have everything delivered, close; give the number of rows, or raise its error."""
+        """Stop, wait for delivery, and close; return the number of rows, or raise the error."""
 
     def abandon(self) -> None:
-        """Close without waiting for anything, unless it has finished."""
+        """Close without waiting, unless the writer has finished."""
 
     def check(self, bootstrap_servers: str) -> RowCheck:
-        """Compare what a consumer that is not ours finds with what was written."""
+        """Compare what a confluent-kafka consumer reads with what was written."""
 
 
 class SteadyWriter:
-    """Appends columns in bulk; a context manager that finishes the writing when it is left."""
+    """A writer that appends columns in bulk; a context manager that finishes on exit."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class SteadyWriter:
         seed: int = 0,
         **settings: object,
     ) -> None:
-        """Make the producer. Each append is of a random number of rows, `most_rows` at most."""
+        """Create the producer. Each append has a random number of rows, at most `most_rows`."""
         self.topic = topic
         self._rows_per_second = rows_per_second / threads
         self._most_rows = most_rows
         self._seed = seed
         self._stop = threading.Event()
-        #: What ended its writing, if anything did.
+        #: The error that ended the writing, if any.
         self.error: BaseException | None = None
         self._rows = [0] * threads
         self._threads = [
@@ -102,34 +102,34 @@ class SteadyWriter:
         return self
 
     def __exit__(self, exception_type: object, *_: object) -> None:
-        """Finish; where the block failed already, only stop."""
+        """Finish, or only stop if the block raised an exception."""
         if exception_type is None:
             self.finish()
         else:
             self.abandon()
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         for thread in self._threads:
             thread.start()
 
     @property
     def rows(self) -> int:
-        """How many rows have been appended."""
+        """The number of appended rows."""
         return sum(self._rows)
 
     @property
     def acknowledged(self) -> int:
-        """How many rows are acknowledged."""
+        """The number of acknowledged rows."""
         return sum(acks.records for acks in self._producer.acks().values())
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still writes: it does until it is told to finish, or has an error."""
+        """Whether the writer has neither been stopped nor failed."""
         return self.error is None and not self._stop.is_set()
 
     def write_on(self, rows: int) -> None:
-        """Wait until so many rows more are acknowledged than have been appended by now."""
+        """Wait until this many more rows are acknowledged than have been appended so far."""
         wanted = self.rows + rows
         deadline = time.monotonic() + _FINISH_SECONDS
         while self.is_alive and self.acknowledged < wanted:
@@ -138,7 +138,7 @@ class SteadyWriter:
             time.sleep(0.01)
 
     def finish(self) -> int:
-        """Stop, have everything acknowledged, close; raise what went wrong."""
+        """Stop, wait for acknowledgement, and close; return the number of rows, or raise."""
         if self._stop.is_set():
             return self.rows
         self._end(timeout=_FINISH_SECONDS)
@@ -147,7 +147,7 @@ class SteadyWriter:
         return self.rows
 
     def abandon(self) -> None:
-        """Close without waiting for anything, unless it has finished."""
+        """Close without waiting, unless the writer has finished."""
         if not self._stop.is_set():
             self._end(timeout=0)
 
@@ -159,18 +159,18 @@ class SteadyWriter:
             if thread.is_alive():
                 raise TimeoutError(f"{thread.name} did not end within {_FINISH_SECONDS} s")
         self._producer.close(timeout if self.error is None else 0)
-        # Whoever is told of it elsewhere than by a raise has been told by now.
+        # By now, delivery callbacks have set any error that was not raised.
         if self.error is not None:
             raise self.error
 
     def check(self, bootstrap_servers: str) -> RowCheck:
-        """Compare what confluent-kafka finds with what was appended."""
+        """Compare what confluent-kafka reads with what was appended."""
         return check_runs(read_numbers(bootstrap_servers, self.topic), self._rows)
 
     def _run(self, thread: int) -> None:
         try:
             self._write(thread)
-        except BaseException as error:  # noqa: BLE001  # raised by whoever finishes the writer
+        except BaseException as error:  # noqa: BLE001  # raised when the writer is finished
             self.error = self.error or error
 
     def _write(self, thread: int) -> None:
@@ -216,9 +216,9 @@ def write_during(
     rows_afterwards: int = 5000,
     **settings: object,
 ) -> RowCheck:
-    """Write before, during and after a disturbance; say what became of the rows.
+    """Write before, during and after a disturbance; return the check of the written rows.
 
-    `settle` waits, behind all of the writing, until the cluster can be believed.
+    `settle` is called after all writing, and waits until the cluster is in a stable state.
     """
     with SteadyWriter(kafka, topic, **settings) as writer:
         writer.write_on(rows_afterwards)

@@ -20,32 +20,32 @@ _ABORTED_PART = 0.25
 
 
 class TransactionalWriter(SteadyWriter):
-    """Appends in bulk; exactly the rows of the committed transactions must be seen.
+    """A writer that appends in bulk; only the rows of committed transactions may be visible.
 
-    A transaction that fails is aborted, and is none that was committed. A commit that fails without
-    saying that it did ends the writer.
+    A transaction that fails is aborted and does not count as committed. A commit whose outcome is
+    unknown ends the writer.
     """
 
     def __init__(self, *args: object, **settings: object) -> None:
-        """Make the producer, under an id of its own; see `SteadyWriter`."""
+        """Create the producer, which needs its own transactional id; see `SteadyWriter`."""
         self._committed: list[RowNumbers] = []
         self._sent_rows = 0
-        #: Transactions that an error ended.
+        #: The number of transactions that an error ended.
         self.failed_transactions = 0
         super().__init__(*args, **settings)
 
     @property
     def rows(self) -> int:
-        """How many rows are in committed transactions."""
+        """The number of rows in committed transactions."""
         return sum(map(len, self._committed))
 
     @property
     def acknowledged(self) -> int:
-        """How many rows are in committed transactions."""
+        """The number of rows in committed transactions."""
         return self.rows
 
     def check(self, bootstrap_servers: str) -> RowCheck:
-        """Compare what a consumer sees that reads only what is committed (librdkafka's default)."""
+        """Compare what a read_committed consumer (librdkafka's default) reads with the commits."""
         committed = np.concatenate([np.empty(0, np.int64), *self._committed])
         places: dict[int, RowNumbers] = {}
         for partition, numbers in read_numbers(bootstrap_servers, self.topic).items():
@@ -69,7 +69,7 @@ class TransactionalWriter(SteadyWriter):
             self._stop.wait(max(due - time.monotonic(), 0))
 
     def _fill(self, chance: random.Random) -> bool:
-        """Append rows to the open transaction; False when it can only be aborted now."""
+        """Append rows to the open transaction; return False if it can only be aborted."""
         for _ in range(chance.randint(1, _MOST_APPENDS)):
             count = chance.randint(1, self._most_rows)
             first = self._sent_rows
@@ -86,7 +86,7 @@ class TransactionalWriter(SteadyWriter):
             self._producer.commit_transaction()
         except KafkaError:
             self.failed_transactions += 1
-            # Raises where this cannot be: then nobody knows whether it was committed.
+            # This raises if it is unknown whether the transaction was committed.
             self._producer.abort_transaction()
             return
         self._committed.append(np.arange(first, self._sent_rows, dtype=np.int64))
