@@ -1,4 +1,4 @@
-"""Numbered rows that are written in bulk to the embedded broker, and what it then has."""
+"""Bulk writes of numbered rows to the embedded broker, and what its log contains afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL_BATCHES = {"batch.size": 2_000, "compression.type": "none"}
 
 
 def bulk_producer(broker: DevBroker, **settings: object) -> KafkaProducer:
-    """Make a producer whose batches do not linger."""
+    """Create a producer whose batches do not linger."""
     given = {"bootstrap.servers": broker.bootstrap_servers, **FAST_RETRIES, **settings}
     return KafkaProducer(ProducerConfig.from_mapping(given), lingers=False)
 
@@ -26,24 +26,24 @@ def bulk_producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 def values_of_all(
     broker: DevBroker, topic: str = "t", partitions: int = PARTITIONS
 ) -> list[list[bytes | None]]:
-    """Read what the broker's log has, partition by partition, in order."""
+    """Read the values in the broker's log, partition by partition, in order."""
     return [values_of(broker, topic, partition) for partition in range(partitions)]
 
 
 def all_values(broker: DevBroker) -> list[bytes | None]:
-    """Read the same in one list."""
+    """Read the values of all partitions into one list."""
     return list(itertools.chain(*values_of_all(broker)))
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
-    """Return so many values, numbered from `start`."""
+    """Return this many values, numbered from `start`."""
     return [b"%08d" % row for row in range(start, start + count)]
 
 
 def write_in_order(
     producer: KafkaProducer, rows: int = 20_000, step: int = 1_000
 ) -> list[list[bytes]]:
-    """Write numbered rows round the partitions; return what each partition must then hold."""
+    """Write numbered rows round-robin; return what each partition must contain afterwards."""
     for start in range(0, rows, step):
         values = numbered(step, start)
         partitions = [row % PARTITIONS for row in range(start, start + step)]

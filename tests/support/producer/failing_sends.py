@@ -1,10 +1,10 @@
-"""A program that sends what never arrives, and tells how large that leaves its process.
+"""A program whose sends all fail, and that reports how large that leaves its process.
 
-`python -m tests.support.producer.failing_sends HOW BOOTSTRAP_SERVERS COUNT` prints,
-as JSON, how many sends
-it asked for their end, how many of those had failed, and the bytes of the resident set before and
-after all of them. Before, a first producer has failed to send some records and was closed: what has
-to be loaded is loaded. What the C library keeps for later is given back before the size is taken.
+`python -m tests.support.producer.failing_sends HOW BOOTSTRAP_SERVERS COUNT` prints, as JSON, how
+many sends it checked, how many of those had failed, and the resident set size in bytes before and
+after all of them. Before the first measurement, another producer has failed to send some records
+and was closed, so that all code is loaded. Memory that the C library retains is returned to the
+system before each measurement.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ REFUSED = "refused"
 TIMED_OUT = "timed-out"
 CLOSED = "closed"
 VALUE = bytes(range(100))
-#: Of so many sends one future is kept until the end, and asked what became of it.
+#: One future in this many sends is kept until the end, and its result is checked.
 SAMPLE = 100_000
 FIRST_SENDS = 1_000
-#: A batch expires after twice a request's time; nothing is answered in the meantime.
+#: A batch expires after twice the request timeout; no request is answered until then.
 IMPATIENT = {"request.timeout.ms": 250, "delivery.timeout.ms": 500, "linger.ms": 5}
 
 
@@ -43,7 +43,7 @@ def _resident_bytes() -> int:
 
 
 def _sends(producer: KafkaProducer, count: int) -> Iterator[Exception | None]:
-    """Send, and give the ends of a sample; the others are thrown away as a careless user would."""
+    """Send records, and yield the errors of a sample; the other futures are dropped."""
     futures = []
     for number in range(count):
         future = producer.send(TOPIC, VALUE)
@@ -55,7 +55,7 @@ def _sends(producer: KafkaProducer, count: int) -> Iterator[Exception | None]:
 
 
 def _fail(how: str, bootstrap_servers: str, count: int) -> tuple[int, int]:
-    """Make sends; give how many ends were looked at, and how many of them were failures."""
+    """Send records; return how many results were checked, and how many of them were failures."""
     config = {"bootstrap.servers": bootstrap_servers, **(IMPATIENT if how == TIMED_OUT else {})}
     with KafkaProducer(config) as producer:
         if how == CLOSED:
@@ -74,8 +74,8 @@ def _is_refused(producer: KafkaProducer) -> bool:
 
 
 def main(how: str, bootstrap_servers: str, count: str) -> None:
-    """Send a little, then very often."""
-    # A line for each batch would be gigabytes.
+    """Send a few records, then very many."""
+    # A log line for each batch would add up to gigabytes.
     logging.disable(logging.CRITICAL)
     _fail(how, bootstrap_servers, FIRST_SENDS)
     before = _resident_bytes()

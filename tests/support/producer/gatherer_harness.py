@@ -1,4 +1,4 @@
-"""A gatherer with real batches and real memory, but no thread, no broker, and a given time."""
+"""A gatherer with real batches and real memory, but no thread, no broker, and a simulated clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class GathererHarness:
-    """`now` is the time in seconds; closed batches are in `batches`, what broke off in `broken`."""
+    """A gatherer at time `now` (seconds) that collects closed `batches` and errors (`broken`)."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GathererHarness:
         listener: BufferListener | None = None,
         **settings: object,
     ) -> None:
-        """Take settings by Kafka's names; each topic has so many partitions."""
+        """Create a gatherer; settings have Kafka's names, each topic has this many partitions."""
         self.config = config = ProducerConfig.from_mapping(
             {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
         )
@@ -48,15 +48,16 @@ class GathererHarness:
         self.partitions = partitions
         self.batches: list[ProducerBatch] = []
         self.broken: list[Exception] = []
-        #: The errors of records that got into no batch, and how many each one struck.
+        #: The errors of records that were added to no batch, and how many records each one
+        #: affected.
         self.refused: list[tuple[Exception, int]] = []
-        #: How often the network thread was asked to look.
+        #: How often the network thread was woken.
         self.wakeups = 0
         self.pool = BufferPool(config.buffer_memory)
-        #: Whether a partition has no closed batch that waits.
+        #: Whether a partition has no closed batch in its queue.
         self.is_queue_empty: Callable[[TopicPartition], bool] = lambda _: True
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
-        #: What becomes of a closed batch.
+        #: Called with each closed batch.
         self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
         open_batches = OpenBatches()
         self.builder = BatchBuilder(
@@ -102,30 +103,30 @@ class GathererHarness:
     def _is_queue_empty(self, topic_partition: TopicPartition) -> bool:
         return self.is_queue_empty(topic_partition)
 
-    # --- what the producer is to its futures
+    # --- the producer's interface to its futures
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """See `record_futures.Gathering`."""
+        """Write the staged records, see `record_futures.Gathering`."""
         self.gatherer.write_staged(give_up_at, unless)
 
     def monotonic(self) -> float:
-        """Tell the real time: whoever waits in a test really waits."""
+        """Return the real time, since a test that waits for a future really waits."""
         return time.monotonic()
 
     def check_may_wait(self) -> None:
-        """See `record_futures.Gathering`."""
+        """Do nothing: any thread may wait."""
 
-    # --- what the cluster is to the placement
+    # --- the cluster's interface to the placement
 
     def leaders(self, topic: str) -> list[int]:
-        """See `row_placement.ClusterView`."""
+        """Return node 0 as the leader of each partition."""
         return [0] * self.partitions
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
-        """See `row_placement.ClusterView`."""
+        """Return no queue sizes."""
         return {}
 
-    # --- what a test does
+    # --- the test's actions
 
     def stage(
         self,
@@ -151,21 +152,21 @@ class GathererHarness:
     def gather(
         self, is_drainable: Callable[[TopicPartition], bool] = lambda topic_partition: True
     ) -> float:
-        """Look, as the network thread does, at the time that it is."""
+        """Gather at the current time, as the network thread does."""
         return self.gatherer.gather(self.now, is_drainable)
 
     def hold_memory(self) -> int:
-        """Take all the memory there is; gives how much, to be released again."""
+        """Reserve all available memory; return its size, so that the test can release it."""
         size = self.pool.available_bytes
         self.pool.reserve(size)
         return size
 
     def records(self) -> list[Record]:
-        """Decode what the closed batches hold, in their order."""
+        """Decode the records in the closed batches, in order."""
         return [record for batch in self.batches for record in records_of(batch)]
 
     def values(self) -> list[bytes | None]:
-        """Give the values in the closed batches, in their order."""
+        """Return the values in the closed batches, in order."""
         return [record.value for record in self.records()]
 
 
@@ -175,5 +176,5 @@ def records_of(batch: ProducerBatch) -> list[Record]:
 
 
 def acknowledge(batch: ProducerBatch, base_offset: int = 0) -> None:
-    """Resolve a batch as a broker's answer does."""
+    """Complete a batch as a broker's response does."""
     batch.result.complete(base_offset)

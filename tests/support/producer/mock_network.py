@@ -1,4 +1,4 @@
-"""A network in memory and a clock in hand, for tests of the Sender: nothing moves by itself."""
+"""A network in memory for tests of the Sender, in which only the test makes progress happen."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.support.producer.producer_batches import NODES, snapshot
 if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
 
-#: What a current broker speaks: all that we do.
+#: The versions of a current broker: all that the client supports.
 ALL_VERSIONS = {
     request.api_key: (request.versions.min, request.versions.max) for request, _ in MESSAGES
 }
 
-#: Seconds without use after which a topic is forgotten.
+#: Seconds without use after which a topic is removed from the metadata.
 MAX_IDLE = 300.0
 
 
 @dataclass(eq=False)
 class SentRequest:
-    """A request that reached a broker, and the way to answer it."""
+    """A request that has reached a broker, and the means to answer it."""
 
     node: Node
     request: Any
@@ -35,33 +35,33 @@ class SentRequest:
     _future: asyncio.Future[Any] = field(repr=False)
 
     def answer(self, response: object) -> None:
-        """Have the client get this answer as soon as the loop runs."""
+        """Deliver a response to the client, as soon as the loop runs."""
         self._future.set_result(response)
 
     def fail(self, error: Exception) -> None:
-        """Have the client get no answer."""
+        """Fail the request."""
         self._future.set_exception(error)
 
     def disconnect(self) -> None:
-        """Cut the connection before the answer."""
+        """Fail the request as if the connection was closed before the response."""
         self.fail(NetworkError(f"{self.node}: the broker closed the connection"))
 
 
 class MockConnection:
-    """A connection that keeps what is sent."""
+    """A connection that records requests."""
 
     def __init__(self, network: MockNetwork, node: Node) -> None:
-        """Belong to a node of the network."""
+        """Create a connection to a node of the network."""
         self.node = node
         self._network = network
 
     @property
     def api_versions(self) -> NodeApiVersions:
-        """What the network's brokers speak."""
+        """The API versions of the network's brokers."""
         return self._network.api_versions
 
     def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
-        """Keep a request, once it has been encoded as it would be."""
+        """Record a request, with the version in which it would be encoded."""
         highest = request.highest_version
         if max_version is not None:
             highest = min(highest, max_version)
@@ -73,21 +73,21 @@ class MockConnection:
     send_without_response = send
 
     def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
-        """Return whether the node has stopped reading before this request was sent in full."""
+        """Return whether the node stopped reading before this request was sent in full."""
         return self.node.node_id in self._network.stalled and not outcome.done()
 
     def close(self, reason: str) -> None:
-        """Fail all requests of the node that have no answer."""
+        """Fail all requests to the node that have no response."""
         for sent in self._network.sent:
             if sent.node == self.node and not sent._future.done():
                 sent.fail(NetworkError(f"{self.node}: the connection was {reason}"))
 
 
 class MockNetwork:
-    """Stands in for NetworkClient; topic `t` has a partition for each of `leaders`."""
+    """A stand-in for NetworkClient; topic `t` has a partition for each of `leaders`."""
 
     def __init__(self, leaders: dict[int, int | None]) -> None:
-        """Let every node be connected."""
+        """Create a network in which all nodes are connected."""
         self.metadata = Metadata(
             refresh_backoff=ExponentialBackoff(0.1, 1.0), max_age=300.0, max_idle=MAX_IDLE
         )
@@ -106,12 +106,12 @@ class MockNetwork:
         self.stalled: set[int] = set()
 
     def use_transaction_version(self, level: int) -> None:
-        """Have the cluster's finalized feature be at this level; 0: it has none."""
+        """Finalize this level of transaction.version in the cluster; 0 means no such feature."""
         features = {"transaction.version": level} if level else {}
         self.api_versions = NodeApiVersions(self.api_versions.versions, features)
 
     def ready_connection(self, node: Node) -> MockConnection | None:
-        """Give a connection unless the node is down or has enough to do."""
+        """Return a connection, unless the node is down or has too many requests in flight."""
         in_flight = [s for s in self.sent if s.node == node and not s._future.done()]
         limit = 1 if node.node_id in self.stalled else self.max_in_flight
         if node.node_id in self.down or len(in_flight) >= limit:
@@ -119,22 +119,22 @@ class MockNetwork:
         return MockConnection(self, node)
 
     def ready_at(self, node: Node) -> float:
-        """When to ask again."""
+        """Return the time at which to check again."""
         return max(self.retry_at.get(node.node_id, 0.0), self.throttled_until(node))
 
     def throttled_until(self, node: Node) -> float:
-        """Until when the node takes nothing."""
+        """Return the end of the node's throttle time."""
         return self.throttled.get(node.node_id, 0.0)
 
     async def least_loaded_connection(self, deadline: float) -> MockConnection:
-        """Give a connection to the first node that is up."""
+        """Return a connection to the first node that is up."""
         for node_id, node in NODES.items():
             if node_id not in self.down:
                 return MockConnection(self, node)
         raise NetworkError(f"no broker answered by {deadline}")
 
     async def update_metadata(self, deadline: float) -> None:
-        """Count the question."""
+        """Count the update, and fail it."""
         del deadline
         self.metadata_updates += 1
         self.metadata.failed(1e9)

@@ -26,7 +26,7 @@ NODES = {node_id: Node(node_id, "127.0.0.1", 9092 + node_id) for node_id in rang
 def batch(
     partition: int = 0, *, records: int = 1, size: int = 100, created_at: float = 0.0
 ) -> ProducerBatch:
-    """Make a closed batch of topic `t`, its payload `size` bytes of no meaning."""
+    """Create a closed batch of topic `t` with a meaningless payload of `size` bytes."""
     topic_partition = TopicPartition("t", partition)
     return ProducerBatch(
         topic_partition=topic_partition,
@@ -45,12 +45,12 @@ def batch(
 
 
 def halves_of(*record_counts: int) -> Callable[..., list[BatchPart]]:
-    """Stand in for `BatchCompression.halves`: give parts of so many records, of no meaning."""
+    """Return a stand-in for `BatchCompression.halves` that returns parts of this many records."""
     return lambda *_: [BatchPart(memoryview(bytes(50)), 50, count, 0, 0) for count in record_counts]
 
 
 def snapshot(leaders: dict[int, int | None], topic_id: int = 0) -> MetadataSnapshot:
-    """Make a cluster where topic `t` has partitions led by these nodes (None: no leader)."""
+    """Create a cluster where topic `t` has partitions led by these nodes (None: no leader)."""
     partitions = tuple(
         PartitionMetadata(leader_id=-1 if leader is None else leader)
         for _, leader in sorted(leaders.items())

@@ -1,4 +1,4 @@
-"""Writes Arrow batches to a cluster through the producer, as a Spark task does."""
+"""Write Arrow batches to a cluster through the producer, as a Spark task does."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ PATIENCE = 300
 
 
 class Bootstrap(Protocol):
-    """A cluster, reached directly or by way of proxies."""
+    """A cluster, reached directly or through proxies."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where to begin."""
+        """The initial addresses."""
 
 
 def producer_for(kafka: Bootstrap, **settings: object) -> KafkaProducer:
-    """Make a producer for a cluster; settings by Kafka's names."""
+    """Create a producer for a cluster; settings have Kafka's names."""
     return KafkaProducer(
         ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers, **settings})
     )
@@ -42,7 +42,7 @@ def producer_for(kafka: Bootstrap, **settings: object) -> KafkaProducer:
 def append_all(
     producer: KafkaProducer, batches: Iterable[pa.RecordBatch], *, topic: str | None
 ) -> None:
-    """Append batches, numbering their rows through."""
+    """Append batches, with consecutive row numbers."""
     first_row = 0
     for batch in batches:
         columns = record_columns(batch, topic=topic, first_row=first_row)
@@ -53,7 +53,7 @@ def append_all(
 def produce(
     kafka: KafkaCluster, batches: Iterable[pa.RecordBatch], *, topic: str | None, **settings: object
 ) -> dict[TopicPartition, PartitionAcks]:
-    """Write batches with a producer of their own; give its acknowledgements once all are there."""
+    """Write batches with a new producer; return its acknowledgements once all are delivered."""
     with producer_for(kafka, **settings) as producer:
         append_all(producer, batches, topic=topic)
         producer.flush()
@@ -61,9 +61,9 @@ def produce(
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Repeat a call that gave up after max.block.ms, so that a busy machine fails no test.
+    """Repeat a call that times out after max.block.ms, so that a busy machine fails no test.
 
-    Where no broker could be reached within that time, the error is a NetworkError.
+    If no broker could be reached within that time, the error is a NetworkError.
     """
     for _ in range(PATIENCE):
         try:
@@ -74,9 +74,10 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
-    """Repeat a call that gives up after max.block.ms until its error has a pattern; return that.
+    """Repeat a call that fails after max.block.ms until its error matches; return the error.
 
-    Where a busy machine did not get as far as the cause, the error names none, or another.
+    On a busy machine the call may time out before it meets the cause; then the error names none, or
+    another one.
     """
     errors: list[str] = []
     for _ in range(PATIENCE):

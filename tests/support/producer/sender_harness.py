@@ -1,4 +1,4 @@
-"""A Sender between a real accumulator and a network in memory, driven step by step."""
+"""A Sender between a real accumulator and a network in memory, run step by step."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ PRODUCER_ID = 1000
 BACKOFF = 0.1
 #: The settings of a producer without idempotence.
 PLAIN = {"enable_idempotence": False}
-#: Past any back-off of the harness.
+#: Longer than any backoff of the harness, in seconds.
 LATER = BACKOFF * 2
 
 
 class SenderHarness:
-    """Use as a context manager; `now` is the time, and only `step` and `at` let things happen."""
+    """A context manager; `now` is the time, and the Sender runs only when a test makes it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SenderHarness:
         transaction_version: int = 2,
         **settings: object,
     ) -> None:
-        """Take settings with underscores for dots."""
+        """Create a Sender; settings have underscores for Kafka's dots."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         self.config = ProducerConfig.from_mapping(
             {
@@ -93,7 +93,7 @@ class SenderHarness:
             guarantee_order=self.config.max_in_flight_requests_per_connection == 1,
         )
         self.too_large: list[tuple[str, int]] = []
-        #: What the worker has not done yet.
+        #: The jobs that the worker has not run yet.
         self.jobs: list[tuple[Callable[[], Any], Callable[[WorkOutcome], None]]] = []
         self.is_busy = False
         self._loop = asyncio.new_event_loop()
@@ -118,7 +118,7 @@ class SenderHarness:
         )
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the harness itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,13 +127,13 @@ class SenderHarness:
         self._loop.close()
 
     def _run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
-        """Keep a job where the worker `is_busy`; do it at once otherwise."""
+        """Queue a job; run it at once unless the worker `is_busy`."""
         self.jobs.append((work, then))
         if not self.is_busy:
             self.do_jobs()
 
     def do_jobs(self) -> None:
-        """Make the worker do all it was given."""
+        """Run all of the worker's jobs."""
         while self.jobs:
             work, then = self.jobs.pop(0)
             try:
@@ -145,26 +145,26 @@ class SenderHarness:
     # --- the listener
 
     def on_batches_drained(self, batches: list[ProducerBatch], now: float) -> None:
-        """Keep what was drained."""
+        """Record the drained batches."""
         self.events.drained.append((batches, now))
 
     def on_batch_retried(self, each: ProducerBatch, now: float) -> None:
-        """Keep what was retried."""
+        """Record the retried batch."""
         self.events.retried.append((each, now))
 
     def on_batch_failed(self, each: ProducerBatch, now: float) -> None:
-        """Keep what failed."""
+        """Record the failed batch."""
         self.events.failed.append((each, now))
 
     def on_batch_split(self, now: float) -> None:
-        """Count."""
+        """Count the split."""
         del now
         self.events.split += 1
 
     # --- time
 
     def step(self, seconds: float = 0.0) -> float:
-        """Let time pass, have answers come in, and run the Sender once."""
+        """Advance the time, process responses, and run the Sender once."""
         self.now += seconds
 
         async def settle() -> float:
@@ -178,7 +178,7 @@ class SenderHarness:
         return self._loop.run_until_complete(settle())
 
     def run_to_the_end(self, *actions: Callable[[], object]) -> None:
-        """Run the Sender's own loop until it has closed; do the actions, one after another."""
+        """Run the Sender's own loop until it has closed, with the actions one after another."""
 
         async def run() -> None:
             running = asyncio.ensure_future(self.sender.run())
@@ -194,17 +194,17 @@ class SenderHarness:
     # --- batches
 
     def add(self, partition: int = 0, *, records: int = 1) -> ProducerBatch:
-        """Enqueue a batch, as a producer does that has closed one."""
+        """Enqueue a batch, as a producer does after closing one."""
         added = batch(partition, records=records, created_at=self.now)
         if self.manager is not None:
             self.manager.maybe_add_partition(added.topic_partition)
         self.accumulator.enqueue(added)
         return added
 
-    # --- what was sent and how it is answered
+    # --- requests and responses
 
     def take(self, api_key: ApiKey | None = None) -> SentRequest:
-        """Take the oldest request that was sent; the test fails if it is another one."""
+        """Remove and return the oldest request; fail if it is for another API."""
         assert self.network.sent, f"nothing was sent, {api_key!r} was expected"
         sent = self.network.sent.pop(0)
         if api_key is not None:
@@ -212,7 +212,7 @@ class SenderHarness:
         return sent
 
     def answer(self, api_key: ApiKey, response: object) -> SentRequest:
-        """Step, take the request, answer it, and step again."""
+        """Step, answer the next request, and step again."""
         self.step()
         sent = self.take(api_key)
         sent.answer(response)
@@ -220,7 +220,7 @@ class SenderHarness:
         return sent
 
     def produce(self, code: int = 0, *, offset: int = 0, **fields: Any) -> SentRequest:
-        """Answer the oldest Produce, alike for all of its partitions."""
+        """Answer the oldest Produce with the same result for all of its partitions."""
         sent = self.take(ApiKey.PRODUCE)
         self.answer_produce(sent, code, offset=offset, **fields)
         return sent
@@ -228,7 +228,7 @@ class SenderHarness:
     def answer_produce(
         self, sent: SentRequest, code: int = 0, *, offset: int = 0, **fields: Any
     ) -> None:
-        """Answer a Produce, alike for all of its partitions, and step."""
+        """Answer a Produce with the same result for all of its partitions, and step."""
         sent.answer(produce_response(sent, code, offset=offset, **fields))
         self.step()
 
@@ -264,7 +264,7 @@ class SenderHarness:
         return sent
 
     def add_partitions(self, code: int = 0, codes: dict[int, int] | None = None) -> SentRequest:
-        """Answer AddPartitionsToTxn, alike for all partitions or by `codes`."""
+        """Answer AddPartitionsToTxn, with the same result for all partitions or by `codes`."""
         self.step()
         sent = self.take(ApiKey.ADD_PARTITIONS_TO_TXN)
         sent.answer(
@@ -292,7 +292,7 @@ class SenderHarness:
         return self.answer(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnResponse(error_code=code))
 
     def offset_commit(self, code: int = 0, codes: dict[int, int] | None = None) -> SentRequest:
-        """Answer TxnOffsetCommit, alike for all partitions or by `codes`."""
+        """Answer TxnOffsetCommit, with the same result for all partitions or by `codes`."""
         self.step()
         sent = self.take(ApiKey.TXN_OFFSET_COMMIT)
         sent.answer(
@@ -320,10 +320,10 @@ class SenderHarness:
         identity = {} if epoch is None else {"producer_id": PRODUCER_ID, "producer_epoch": epoch}
         return self.answer(ApiKey.END_TXN, EndTxnResponse(error_code=code, **identity))
 
-    # --- ways that many tests go
+    # --- steps that many tests share
 
     def initialize(self, epoch: int = 0) -> None:
-        """Get a producer id: for transactions by its coordinator, node 0."""
+        """Acquire a producer id; a transactional one from its coordinator, node 0."""
         assert self.manager is not None
         if self.manager.is_transactional:
             result = self.manager.initialize_transactions()
@@ -335,7 +335,7 @@ class SenderHarness:
             self.init_producer_id(epoch)
 
     def begin(self, *partitions: int, epoch: int = 0) -> list[ProducerBatch]:
-        """Initialize, begin a transaction, and have a batch for each partition on its way."""
+        """Initialize, begin a transaction, and send a batch to each partition."""
         assert self.manager is not None
         self.initialize(epoch)
         self.manager.begin_transaction()
@@ -349,7 +349,7 @@ class SenderHarness:
 def produce_response(
     sent: SentRequest, code: int = 0, *, offset: int = 0, **fields: Any
 ) -> ProduceResponse:
-    """Answer a Produce, alike for all of its partitions."""
+    """Create a response to a Produce with the same result for all of its partitions."""
     return ProduceResponse(
         node_endpoints=fields.pop("node_endpoints", ()),
         responses=tuple(
@@ -371,10 +371,10 @@ def produce_response(
 
 
 def place(partition: int = 0) -> TopicPartition:
-    """Name a partition of topic `t`."""
+    """Return a partition of topic `t`."""
     return TopicPartition("t", partition)
 
 
 def numbers(batch: ProducerBatch) -> tuple[int, int]:
-    """Give a batch's epoch and first sequence number."""
+    """Return a batch's epoch and first sequence number."""
     return batch.producer_id_and_epoch.epoch, batch.base_sequence

@@ -1,4 +1,4 @@
-"""What tests of single sends to the embedded broker share."""
+"""Helpers shared by the tests of single sends to the embedded broker."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ TIMEOUT = 30
 
 
 def sending_producer(broker: DevBroker, **settings: object) -> KafkaProducer:
-    """Make a producer for a broker that comes back soon after a failure."""
+    """Create a producer with short backoffs, for brokers that recover soon after a failure."""
     given = {"bootstrap.servers": broker.bootstrap_servers, **FAST_RETRIES, **settings}
     return KafkaProducer(given)
 
 
 def records_of(broker: DevBroker, topic: str = "one", partition: int = 0) -> list[Record]:
-    """Read what is in a partition."""
+    """Read the records in a partition."""
     place = TopicPartition(topic, partition)
     batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
     return [record for batch in batches for record in decode_records(batch)]
 
 
 def values_of(broker: DevBroker, topic: str = "one", partition: int = 0) -> list[bytes | None]:
-    """Read the values that are in a partition."""
+    """Read the values in a partition."""
     return [record.value for record in records_of(broker, topic, partition)]

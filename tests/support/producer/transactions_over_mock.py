@@ -1,4 +1,4 @@
-"""What tests of transactions over a network in memory share."""
+"""Helpers shared by the tests of transactions over a network in memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ S = TransactionState
 
 
 def answer_end(harness: SenderHarness, epoch: int) -> None:
-    """Answer EndTxn as the cluster's transaction.version demands."""
+    """Answer EndTxn as the cluster's transaction.version requires."""
     harness.end_txn(epoch=epoch if harness.manager.is_transaction_v2 else None)
 
 
 def is_ready(harness: SenderHarness) -> bool:
-    """Whether a whole transaction goes through now."""
+    """Run a whole transaction; return whether it succeeded."""
     harness.manager.begin_transaction()
     batch = harness.add()
     if not harness.manager.is_transaction_v2:

@@ -1,10 +1,9 @@
-"""A program that writes rows to every partition of a topic, and tells what memory that took.
+"""A program that writes rows to every partition of a topic, and reports the memory it used.
 
 `python -m tests.support.producer.wide_topic_writer HOW BOOTSTRAP_SERVERS TOPIC ROWS BUFFER_MEMORY`
-prints,
-as JSON, the bytes of the resident set before the first row of many, the most that it had from then
-on, and how many rows were acknowledged. Before, one row was written, so that what has to be loaded
-is loaded, and the metadata of the topic is there.
+prints, as JSON, the resident set size in bytes before most rows are written, its peak from then on,
+and how many rows were acknowledged. Before the first measurement one row was written, so that all
+code is loaded and the topic's metadata is available.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _status(field: str) -> int:
 
 
 def _write(how: str, producer: KafkaProducer, topic: str, first: int, count: int) -> None:
-    """Write rows whose keys spread them over all partitions; each value is another one."""
+    """Write rows with distinct values and with keys that spread them over all partitions."""
     keys = [b"%d" % number for number in range(first, first + count)]
     values = [key + VALUE for key in keys]
     if how == SEND:
@@ -52,7 +51,7 @@ def main(how: str, bootstrap_servers: str, topic: str, rows: str, buffer_memory:
         _write(how, producer, topic, 0, 1)
         producer.flush()
         gc.collect()
-        # From here on the high-water mark counts anew.
+        # Reset the high-water mark of the resident set.
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before = _status("VmRSS")
         for first in range(1, count, CHUNK_ROWS):
