@@ -1,4 +1,4 @@
-"""The embedded broker in the place of a real Kafka: for scenarios that are shared by both."""
+"""The embedded broker in place of a real Kafka, for scenarios that run on both."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PROXIED = "PROXIED"
-#: No process is asked here that could be busy starting, collecting garbage or writing to disk.
+#: A short timeout is enough: no other process is involved that could be busy starting, collecting
+#: garbage or writing to disk.
 _REQUEST_TIMEOUT_MS = 500
 
 
 @dataclass(slots=True)
 class DevNode:
-    """One broker of a cluster, as `real_kafka.Broker` as far as the scenarios need it."""
+    """One broker of a cluster, with as much of `real_kafka.Broker` as the scenarios need."""
 
     cluster: DevBroker
     node_id: int
@@ -29,16 +30,16 @@ class DevNode:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return self.cluster.addresses[self.node_id]
 
     def start(self) -> None:
-        """Start it again."""
+        """Start the broker again."""
         self.cluster.start(self.node_id)
         self.is_running = True
 
     def stop(self) -> None:
-        """Stop it; its records are kept."""
+        """Stop the broker; its records are kept."""
         self.cluster.stop(self.node_id)
         self.is_running = False
 
@@ -51,11 +52,11 @@ class DevNodes:
 
     @property
     def nodes(self) -> list[DevNode]:
-        """All of them, by ascending id."""
+        """All brokers, by ascending id."""
         return [DevNode(self.cluster, node_id) for node_id in self.cluster.addresses]
 
     def close(self) -> None:
-        """End them."""
+        """Stop all brokers."""
         self.cluster.stop()
 
 

@@ -1,6 +1,7 @@
-"""Apache Kafka's own command-line tools, as clients that are not ours.
+"""Apache Kafka's own command-line tools, as independent clients.
 
-Those of the newest version, whatever the broker's: its clients serve all brokers since 2.1.
+Their version is always the newest, whatever the broker's: its clients support all brokers since
+2.1.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _NULL = "<null>"
 
 
 def run_java_tool(class_name: str, *arguments: str, stdin: str = "") -> str:
-    """Run the main class of a tool; give what it printed.
+    """Run the main class of a tool; return its output.
 
-    Raises KafkaUnavailableError where Java or Kafka's jars cannot be had, CalledProcessError, with
-    what it said, when the tool fails.
+    Raises KafkaUnavailableError if Java or Kafka's jars are not available, and CalledProcessError
+    with the tool's output if it fails.
     """
     command = [java_command(), "-cp", f"{kafka_jars(KAFKA_4)}/*", class_name, *arguments]
     done = subprocess.run(  # noqa: S603  # our own command
@@ -36,7 +37,7 @@ def run_java_tool(class_name: str, *arguments: str, stdin: str = "") -> str:
 
 
 def produce_with_java(bootstrap_servers: str, topic: str, values: Mapping[str, str]) -> None:
-    """Write keys and values, texts without tabs and line ends, with Java's console producer."""
+    """Write keys and values, texts without tabs and newlines, with Java's console producer."""
     options = ("parse.key=true", "key.separator=\t")
     run_java_tool(
         "org.apache.kafka.tools.ConsoleProducer",

@@ -1,8 +1,8 @@
 """Brokers as Docker containers of Apache's own image, through testcontainers.
 
-Each container's client port is bound to a port of the host that is chosen beforehand, because a
-broker has to advertise it, and because it must stay the same when the container is started again.
-testcontainers removes the containers when the test run dies.
+Each container's client port is bound to a port of the host that is chosen beforehand, since a
+broker has to advertise it, and since it must not change when the container is restarted.
+testcontainers removes the containers if the test run dies.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SECURED_PORT = 9100
 
 @cache
 def check_docker() -> str | None:
-    """Say why Docker cannot be used, or None; asked once, for a few seconds at most."""
+    """Return why Docker cannot be used, or None; the result of one short check is cached."""
     with warnings.catch_warnings():
-        # Where nobody answers, the client leaves its socket to the garbage collector.
+        # If no daemon answers, the client leaves its socket to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         reason = _ping()
         gc.collect()
@@ -68,19 +68,19 @@ class KafkaContainer:
         proxied_address: str | None = None,
         secured_addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take a container that is configured and not started."""
+        """Create a node for a container that is configured and not started."""
         self.node_id = node_id
         self.address = address
         self.proxied_address = proxied_address
         self.secured_addresses = secured_addresses
-        #: Its process is the Docker daemon's affair, not a child of ours.
+        #: The process belongs to the Docker daemon; it is not a child of the test run.
         self.process_id = None
         self._container = container
         self._created = False
 
     @property
     def is_running(self) -> bool:
-        """Whether the container's process runs."""
+        """Whether the container's process is running."""
         if not self._created:
             return False
         container = self._container.get_wrapped_container()
@@ -88,38 +88,38 @@ class KafkaContainer:
         return container.status == "running"
 
     def start(self) -> None:
-        """Start the container, creating it the first time; it answers somewhat later."""
+        """Start the container, creating it the first time; does not wait until it is ready."""
         if self._created:
             self._container.get_wrapped_container().start()
             return
         try:
             self._container.start()
-        except Exception as error:  # whatever it fails with: there is another way to get a Kafka
+        except Exception as error:  # any failure: a process may still work
             raise KafkaUnavailableError(f"Docker cannot start a broker: {error}") from error
         self._created = True
 
     def stop(self) -> None:
-        """Shut down in an orderly way: leadership is handed over, logs are flushed."""
+        """Shut down cleanly: the broker hands over its leadership and flushes its logs."""
         self._container.get_wrapped_container().stop(timeout=_STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would; its disk stays."""
+        """Kill the broker, as a crash would; its disk is kept."""
         self._container.get_wrapped_container().kill()
 
     def freeze(self) -> None:
-        """Let the broker do nothing more, with its connections open, until it is thawed."""
+        """Freeze the broker, with its connections open, until it is thawed."""
         self._container.get_wrapped_container().pause()
 
     def thaw(self) -> None:
-        """Let a frozen broker go on."""
+        """Resume a frozen broker."""
         self._container.get_wrapped_container().unpause()
 
     def log_tail(self) -> str:
-        """Give the last lines of the log, for error messages."""
+        """Return the last lines of the log, for error messages."""
         return self._container.get_wrapped_container().logs(tail=40).decode(errors="replace")
 
     def remove(self) -> None:
-        """Remove the container, if it was created, with its disk."""
+        """Remove the container with its disk, if it was created."""
         self._container.stop()
 
 
@@ -136,9 +136,9 @@ class DockerNodes:
         proxies: Sequence[str] = (),
         secured: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Configure `count` containers of a version; none is started.
+        """Configure `count` containers of a version, without starting them.
 
-        Raises KafkaUnavailableError where no daemon answers or the image cannot be had.
+        Raises KafkaUnavailableError if no daemon answers or the image is not available.
         """
         reason = check_docker()
         if reason is not None:

@@ -1,9 +1,10 @@
-"""The files of an Apache Kafka release, from Maven's repositories, kept outside the tree.
+"""The files of an Apache Kafka release, fetched from Maven repositories and cached.
 
-One directory per version: a class path with the jars of two versions fails in odd ways. It is
-filled under another name and renamed when whole, so an interrupted download is never taken for a
-release. One process downloads at a time: Maven's own repository is not made for several. The cache
-lies in $XDG_CACHE_HOME/spark-kafka-sink/kafka, by default below ~/.cache.
+Each version has its own directory, since a class path with the jars of two versions fails in odd
+ways. A directory is filled under another name and renamed when complete, so an interrupted download
+is never mistaken for a release. Only one process downloads at a time, since Maven's local
+repository is not safe for concurrent use. The cache is in $XDG_CACHE_HOME/spark-kafka-sink/kafka,
+by default below ~/.cache.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ KAFKA_3 = "3.9.1"
 
 _DOWNLOAD_SECONDS = 900
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-# Kafka 4 brings no slf4j binding of its own; without one a broker that fails says nothing.
+# Kafka 4 includes no slf4j binding; without one, a failing broker would log nothing.
 _LOGGING = {"4": "org.slf4j:slf4j-simple:1.7.36"}
 
 
 @cache
 def kafka_jars(version: str) -> Path:
-    """Give the directory that holds all jars of an Apache Kafka version.
+    """Return the directory that contains all jars of an Apache Kafka version.
 
-    Raises KafkaUnavailableError where they are neither cached nor to be had from Maven.
+    Raises KafkaUnavailableError if they are neither cached nor available from Maven.
     """
     directory = cache_directory() / version
     if not directory.is_dir():
@@ -50,23 +51,23 @@ def kafka_jars(version: str) -> Path:
 
 
 def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = False) -> None:
-    """Copy artifacts (`group:artifact:version`) and all they need at run time to a new directory.
+    """Copy artifacts (`group:artifact:version`) with their runtime dependencies to a new directory.
 
-    `alone`: nothing but the artifacts. Raises KafkaUnavailableError where Maven is missing or
+    With `alone`, copy only the artifacts. Raises KafkaUnavailableError if Maven is missing or
     fails.
     """
     if shutil.which("mvn") is None:
         raise KafkaUnavailableError("Maven (mvn) is not installed")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _locked(directory.parent):
-        # Another process may have had the same wish, and the lock before us.
+        # Another process may have copied the same files while this one waited for the lock.
         if not directory.is_dir():
             _copy(artifacts, directory, alone=alone)
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Shut out other processes; the lock ends with its process, however that ends."""
+    """Lock out other processes; the lock ends with its process, however that ends."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -84,7 +85,7 @@ def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
         command = ["mvn", "-B", "-q", "-f", f"{partial}/pom.xml", _COPY_DEPENDENCIES]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         try:
-            # Nothing is asked of Maven: a prompt would wait for ever.
+            # Without stdin, a prompt of Maven cannot block.
             done = subprocess.run(  # noqa: S603  # our own command
                 command,
                 stdin=subprocess.DEVNULL,
@@ -105,9 +106,9 @@ def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
 
 
 def java_command() -> str:
-    """Give the `java` to run: JAVA_HOME's, or the PATH's.
+    """Return the `java` to run, from JAVA_HOME or the PATH.
 
-    Raises KafkaUnavailableError where there is none.
+    Raises KafkaUnavailableError if there is none.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which(f"{home}/bin/java" if home else "java")
@@ -117,7 +118,7 @@ def java_command() -> str:
 
 
 def cache_directory() -> Path:
-    """Give the directory that holds what was fetched, one directory for each thing."""
+    """Return the cache directory, which has one directory for each set of files."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base, "spark-kafka-sink", "kafka")
 

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 60
 _FORMAT_SECONDS = 60
-#: Below the range from which systems take ports for outgoing connections: a port chosen here is
-#: still free when its broker comes back after a kill.
+#: These ports are below the range that systems use for outgoing connections, so a chosen port is
+#: still free when its broker restarts after a kill.
 _PORTS = range(20_000, 32_000)
-#: So many processes that share the tests have ports of their own: a killed broker's stay its own.
+#: The number of parallel test processes with disjoint ports, so that no other process takes the
+#: port of a killed broker.
 _SHARES = 16
 
 _LOG4J = """\
@@ -43,7 +44,7 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %m (%c)%n
 
 @cache
 def process_leash() -> ProcessLeash:
-    """Give the helper that ends all brokers when the test run dies; it is started once."""
+    """Return the helper that kills all brokers if the test run dies; it is started once."""
     return ProcessLeash()
 
 
@@ -61,7 +62,7 @@ class KafkaProcess:
         proxied_address: str | None = None,
         secured_addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Prepare a node; its directory holds server.properties, `command` runs Kafka's classes."""
+        """Prepare a node; `directory` holds server.properties, `command` runs Kafka's classes."""
         self.node_id = node_id
         self.address = address
         self.proxied_address = proxied_address
@@ -74,7 +75,7 @@ class KafkaProcess:
 
     @property
     def process_id(self) -> int | None:
-        """The running process, for whoever wants to measure it."""
+        """The id of the running process, for measurements."""
         return self._process.pid if self._process is not None else None
 
     @property
@@ -83,7 +84,7 @@ class KafkaProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Format the storage the first time, and start the process; it answers somewhat later."""
+        """Format the storage the first time, and start the process; does not wait for readiness."""
         properties = self._directory / "server.properties"
         if not self._is_formatted:
             _format_storage(self._command, properties, self._cluster_id)
@@ -99,25 +100,25 @@ class KafkaProcess:
         process_leash().hold(self._process.pid, self._directory.parent)
 
     def stop(self) -> None:
-        """Shut down in an orderly way: leadership is handed over, logs are flushed."""
+        """Shut down cleanly: the broker hands over its leadership and flushes its logs."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process, as a crash would."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let the process do nothing more, with its connections open, until it is thawed."""
+        """Freeze the process, with its connections open, until it is thawed."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on."""
+        """Resume a frozen process."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """Give the last lines of the log, for error messages."""
+        """Return the last lines of the log, for error messages."""
         lines = (self._directory / "broker.log").read_text(errors="replace").splitlines()
         return "\n".join(lines[-40:])
 
@@ -137,7 +138,7 @@ class KafkaProcess:
 
 
 class ProcessNodes:
-    """All nodes of one cluster, and the directory that holds what they store and say."""
+    """All nodes of one cluster, and the directory with their data and logs."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class ProcessNodes:
         proxies: Sequence[str] = (),
         secured: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Choose ports and write the configuration of `count` nodes; none is started."""
+        """Choose ports and write the configuration of `count` nodes, without starting them."""
         jars = kafka_jars(version)
         java = java_command()
         cluster_id = uuid.uuid4()
@@ -208,14 +209,14 @@ class ProcessNodes:
             )
 
     def close(self) -> None:
-        """End every node without ceremony and remove all that they stored."""
+        """Kill every node and remove all data."""
         for node in self.nodes:
             node.kill()
         shutil.rmtree(self._directory)
 
 
 def _format_storage(command: list[str], properties: Path, cluster_id: uuid.UUID) -> None:
-    # An id may begin with a dash: it must not stand alone.
+    # An id may begin with a dash, so it must be in one argument with its option.
     identity = f"--cluster-id={_base64(cluster_id)}"
     tool = ["kafka.tools.StorageTool", "format", identity, f"--config={properties}"]
     done = subprocess.run(  # noqa: S603  # our own command
@@ -231,12 +232,12 @@ def _format_storage(command: list[str], properties: Path, cluster_id: uuid.UUID)
 
 
 def _base64(cluster_id: uuid.UUID) -> str:
-    """Write an id as Kafka does (Uuid.toString)."""
+    """Encode an id as Kafka does (Uuid.toString)."""
     return base64.urlsafe_b64encode(cluster_id.bytes).rstrip(b"=").decode()
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of 127.0.0.1 that nobody listens on."""
+    """Find unused ports of 127.0.0.1."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     choice = _PORTS[int(worker.removeprefix("gw")) % _SHARES :: _SHARES] if worker else _PORTS
     ports: list[int] = []

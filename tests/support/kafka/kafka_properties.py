@@ -1,8 +1,8 @@
-"""Settings of the brokers that the tests start, as data.
+"""The settings of the brokers that the tests start, as data.
 
-Each node is broker and controller at once (KRaft, combined mode). Everything that makes a cluster
-wait for the outside world is shortened: a rebalance begins at once, a killed broker is noticed
-after seconds, deleted topics free their disk soon, a timed-out transaction is ended at once.
+Each node is broker and controller (KRaft, combined mode). All delays are shortened: a rebalance
+begins at once, a killed broker is detected after seconds, deleted topics free their disk space
+soon, and transactions are aborted soon after their timeout.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Listener(NamedTuple):
-    """Where a node listens, and what address it tells others."""
+    """A node's listener: the address to which it binds, and the address that it advertises."""
 
     name: str
     bind: str
     advertised: str
-    #: One of Kafka's security protocols; what it needs beside that are properties like any other.
+    #: One of Kafka's security protocols; its other settings are properties like any other.
     protocol: str = "PLAINTEXT"
 
 
@@ -34,12 +34,12 @@ def node_properties(
     proxied: Listener | None = None,
     secured: Sequence[Listener] = (),
 ) -> dict[str, str]:
-    """Compose the server.properties of one node.
+    """Create the server.properties of one node.
 
-    `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller`
-    is the address to bind, `voters` the address of every controller by node id. `overrides` win.
-    Who comes in by `proxied` is told the addresses of proxies, and so stays behind them; `secured`
-    are further listeners, each with its own protocol.
+    `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller` is
+    the address to bind, `voters` the address of every controller by node id. `overrides` take
+    precedence. Clients of the listener `proxied` receive the addresses of proxies, and so remain
+    behind them; `secured` are further listeners, each with its own protocol.
     """
     nodes = len(voters)
     replicas = {
@@ -79,11 +79,11 @@ def node_properties(
 
 
 def to_text(properties: dict[str, str]) -> str:
-    """Write properties as a server.properties file."""
+    """Return the text of a server.properties file."""
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
 def to_environment(properties: dict[str, str]) -> dict[str, str]:
-    """Write properties as the environment that Kafka's Docker image understands."""
+    """Return the properties as environment variables of Kafka's Docker image."""
     letters = str.maketrans({".": "_", "_": "__", "-": "___"})
     return {f"KAFKA_{key.translate(letters).upper()}": value for key, value in properties.items()}

@@ -1,4 +1,4 @@
-"""Rights on resources of a broker that heeds ACLs, taken away and given back."""
+"""ACLs on the resources of a broker that enforces them, for tests that revoke rights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 30
 
 
 class Rights:
-    """What anybody may do with resources that have an owner."""
+    """The rights of anonymous users on resources that have an owner."""
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self._admin = kafka.admin
@@ -30,7 +30,7 @@ class Rights:
     def only(
         self, kind: ResourceType, name: str, *allowed: AclOperation, prefixed: bool = False
     ) -> None:
-        """Take all from anybody but `allowed`."""
+        """Restrict anonymous users to the operations `allowed` on a resource."""
         pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         users = [("User:owner", AclOperation.ALL), *((ANYBODY, operation) for operation in allowed)]
         made = [
@@ -42,7 +42,7 @@ class Rights:
         self._made += made
 
     def give_back(self) -> None:
-        """Let everybody do everything again."""
+        """Delete the ACLs, so that all users may do everything again."""
         filters = {
             AclBindingFilter(
                 made.restype,

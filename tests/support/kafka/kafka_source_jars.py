@@ -1,8 +1,9 @@
-"""Spark's own Kafka source, which is no part of PySpark: its jars, from Maven's repositories.
+"""The jars of Spark's own Kafka source, which PySpark does not include, from Maven repositories.
 
-Not every mirror of Maven's has every version of it. Where PySpark's own cannot be had whole, there
-is a set that was seen to work with PySpark 4.3: the source of Spark 4.2.0, and of Spark 4.0.0 the
-jar that it takes Kafka's settings and tokens from. The clients are those that this source asks for.
+Not every mirror of Maven has every version. If PySpark's own version is not available in full,
+there is a fallback that is known to work with PySpark 4.3: the source of Spark 4.2.0, with the jar
+for Kafka's settings and tokens of Spark 4.0.0. The Kafka clients are those that this source
+requires.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NEAREST = [
 
 @cache
 def kafka_source_jars() -> list[Path]:
-    """Give the jars that the format `kafka` needs; raises SparkSourceUnavailableError."""
+    """Return the jars of the format `kafka`; raises SparkSourceUnavailableError."""
     directory = cache_directory() / f"source-of-spark-{pyspark.__version__}"
     if not directory.is_dir():
         try:

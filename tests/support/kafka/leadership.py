@@ -1,4 +1,4 @@
-"""Moves the leadership of partitions, by clients that are not ours."""
+"""Move the leadership of partitions, with independent clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 60
 
 
 def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:
-    """Ask one broker, whatever the others do, which one leads a partition."""
+    """Return the leader of a partition according to one broker."""
     admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
     return int(
         admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions[partition].leader
@@ -25,9 +25,9 @@ def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:
 
 
 def move_leaders(cluster: KafkaCluster, topic: str) -> None:
-    """Let every partition be led by the next of its replicas, as a reassignment tool does.
+    """Move the leadership of every partition to its next replica, as a reassignment tool does.
 
-    The order of the replicas is changed, and an election of the preferred leaders asked for.
+    This changes the order of the replicas and requests an election of the preferred leaders.
     """
     partitions = cluster.admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
     replicas = {
@@ -37,7 +37,8 @@ def move_leaders(cluster: KafkaCluster, topic: str) -> None:
     reassign(cluster.bootstrap_servers, topic, replicas)
 
     def elected() -> bool:
-        # It fails for as long as the new order has not come to be, and where nothing is to do.
+        # The election fails until the new replica order is in effect, and if there is nothing to
+        # elect.
         cluster.admin.elect_leaders(
             ElectionType.PREFERRED, [TopicPartition(topic, index) for index in replicas]
         ).result()

@@ -1,12 +1,12 @@
-"""Ends child processes when the test run dies, however it dies.
+"""Kill child processes when the test run dies, however it dies.
 
-A broker is ended by its own handle in the ordinary case. When the test run itself is killed no
-clean-up code runs, so one small helper process holds the reading end of a pipe: the kernel closes
-the pipe with the test run, and the helper then kills the process groups it was told of and removes
-their directories. A parent-death signal (PR_SET_PDEATHSIG) would be shorter but follows the
-*thread* that started the child, and tests restart brokers from threads of their own.
+Normally a broker is stopped by its own handle. If the test run itself is killed, no cleanup code
+runs, so a small helper process holds the reading end of a pipe. The kernel closes the pipe when the
+test run ends; the helper then kills the registered process groups and removes their directories. A
+parent-death signal (PR_SET_PDEATHSIG) would be shorter but is tied to the *thread* that started the
+child, and tests restart brokers from threads of their own.
 
-This file is also the helper's program; it uses nothing but the standard library.
+This file is also the helper's program; it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ProcessLeash:
     """The test run's side of the pipe."""
 
     def __init__(self) -> None:
-        """Start the helper, in a session of its own so that Ctrl-C does not reach it."""
+        """Start the helper, in its own session so that Ctrl-C does not reach it."""
         self._lock = threading.Lock()
         self._helper = subprocess.Popen(  # noqa: S603  # our own command
             [sys.executable, "-I", "-S", __file__],
@@ -39,15 +39,15 @@ class ProcessLeash:
         )
 
     def hold(self, process_group: int, directory: Path) -> None:
-        """Have a process group killed, and a directory removed, when the test run dies."""
+        """Register a process group to kill, and a directory to remove, when the test run dies."""
         self._tell(f"hold {process_group} {directory}")
 
     def release(self, process_group: int) -> None:
-        """Forget a process group that has ended; its directory stays held."""
+        """Unregister a process group that has ended; its directory remains registered."""
         self._tell(f"release {process_group}")
 
     def close(self) -> None:
-        """End the helper, and with it all that it still holds."""
+        """End the helper, which kills and removes everything that is still registered."""
         self._helper.communicate()
 
     def _tell(self, line: str) -> None:
@@ -58,7 +58,7 @@ class ProcessLeash:
 
 
 def watch(lines: Iterable[str]) -> None:
-    """Follow the instructions until they end, then kill and remove what is still held."""
+    """Read registrations to their end, then kill and remove what is still registered."""
     process_groups: set[int] = set()
     directories: set[str] = set()
     for line in lines:

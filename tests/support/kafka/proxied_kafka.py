@@ -1,8 +1,8 @@
 """A real Kafka with a fault proxy before each of its nodes.
 
-Each broker has one listener more than usual; who comes in there is told the proxies' addresses.
-So the producer under test never leaves the proxies, while administration, replication and the
-consumers that check the outcome go past them.
+Each broker has one additional listener that advertises the proxies' addresses. So the producer
+under test never bypasses the proxies, while administration, replication and the consumers that
+check the outcome do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProxiedKafka:
-    """The two ways to a cluster: `cluster` is the direct one, `bootstrap_servers` the other."""
+    """Both ways to a cluster: `cluster` is direct, `bootstrap_servers` leads through proxies."""
 
     cluster: KafkaCluster
-    #: One for each node, in the order of their ids.
+    #: One proxy for each node, in the order of their ids.
     proxies: list[FaultProxy]
-    #: After so long without an answer a producer under test takes a broker for silent.
+    #: The time without a response after which a producer under test disconnects from a broker.
     request_timeout_ms: int = 1_500
 
     @property
@@ -40,7 +40,7 @@ class ProxiedKafka:
         return proxy
 
     def disarm(self) -> None:
-        """Let every proxy be an honest one again."""
+        """Remove the faults of all proxies."""
         for proxy in self.proxies:
             proxy.disarm()
 

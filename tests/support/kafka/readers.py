@@ -1,8 +1,8 @@
-"""Reads topics back with clients that are not ours.
+"""Read topics back with independent clients.
 
-Both readers take what is there when they are called: every partition from its earliest offset to
-its high watermark, with an explicit assignment and no group, in the order of (partition, offset).
-Checksums are verified. A reader that gets nothing for a minute gives up.
+Both readers read what exists when they are called: every partition from its earliest offset to its
+high watermark, with an explicit assignment and no group, in the order of (partition, offset).
+Checksums are verified. A reader that receives nothing for a minute raises TimeoutError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import confluent_kafka
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
+    # kafka-python reads its schemas with functions that Python 3.11 has deprecated.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     import kafka
     from kafka.admin import KafkaAdminClient
@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 60
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it; `timestamp` in milliseconds."""
+    """A record as a consumer sees it; `timestamp` is in milliseconds."""
 
     topic: str
     partition: int
@@ -105,7 +105,7 @@ def read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
 
 
 def reassign(bootstrap_servers: str, topic: str, replicas: dict[int, list[int]]) -> None:
-    """Give partitions of a topic these replicas, in this order, by way of kafka-python.
+    """Assign these replicas, in this order, to partitions of a topic, with kafka-python.
 
     confluent-kafka has no such call.
     """
@@ -128,11 +128,11 @@ READERS: dict[str, Callable[[str, str], list[Record]]] = {
 def confluent_batches(
     bootstrap_servers: str, topic: str
 ) -> Iterator[list[confluent_kafka.Message]]:
-    """Give a topic's messages, ten thousand or fewer at a time, each partition in order."""
+    """Yield a topic's messages in lists of at most ten thousand, each partition in order."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            # Asked for by librdkafka even where no group is joined.
+            # librdkafka requires it even if no group is joined.
             "group.id": "none",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -157,7 +157,7 @@ def confluent_batches(
         )
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while unread:
-            # It waits until it has that many: ask for no more than there is.
+            # `consume` waits for this many messages, so request no more than there are.
             count = min(10_000, sum(map(len, unread.values())))
             messages = consumer.consume(count, timeout=1.0)
             if messages:
@@ -172,7 +172,7 @@ def confluent_batches(
 def _take(
     messages: list[confluent_kafka.Message], unread: dict[int, range]
 ) -> list[confluent_kafka.Message]:
-    """Keep the records among the unread offsets, and strike these out."""
+    """Return the messages at unread offsets, and mark these offsets as read."""
     kept = []
     for message in messages:
         error = message.error()
@@ -183,7 +183,7 @@ def _take(
                 kept.append(message)
                 unread[partition] = range(message.offset() + 1, offsets.stop)
         elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-            # What stands at the end may be a transaction's marker, which no consumer sees.
+            # The last offsets may be transaction markers, which consumers do not return.
             unread[partition] = range(0)
         else:
             raise confluent_kafka.KafkaException(error)

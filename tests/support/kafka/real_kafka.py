@@ -1,12 +1,12 @@
-"""A real Apache Kafka for the tests, by the first way that works.
+"""A real Apache Kafka for the tests, provided in the first of these ways that works.
 
-1. `KAFKA_BOOTSTRAP_SERVERS`: a cluster that is there already. Only for tests that neither stop its
-   brokers nor depend on its settings.
-2. Docker, through testcontainers, where a daemon answers quickly.
-3. Java processes from the jars that Maven fetches.
+1. `KAFKA_BOOTSTRAP_SERVERS`: an existing cluster. Only for tests that neither stop its brokers
+      nor depend on its settings.
+2. Docker, through testcontainers, if a daemon answers quickly.
+3. Java processes, from the jars that Maven fetches.
 
-A way that fails hands on to the next; when none works, KafkaUnavailableError tells why for each.
-Topics are made, and leaders looked up, with confluent-kafka: a client that is not ours.
+If none works, the message of KafkaUnavailableError has the reason for each. Topics are created,
+and leaders looked up, with an independent client, confluent-kafka.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _READY_SECONDS = 120
 _ADMIN_SECONDS = 60
 _POLL_SECONDS = 0.1
-#: What a given cluster's version is called in a test's name.
+#: The version of a given cluster in the names of tests.
 GIVEN = "given"
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
@@ -45,67 +45,67 @@ class Broker(Protocol):
 
     node_id: int
     address: str
-    #: Where a proxy reaches it, if it was started to have one before it.
+    #: The address for a proxy, if the node was started with a proxy before it.
     proxied_address: str | None
-    #: Where clients reach its secured listeners, by their names.
+    #: The addresses of its secured listeners, by their names.
     secured_addresses: Mapping[str, str]
 
     @property
     def process_id(self) -> int | None:
-        """Its process, where that is a child of ours and runs."""
+        """The id of its process, if that is a running child of the test run."""
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is running."""
 
     def start(self) -> None:
-        """Start it, or start it again; it answers somewhat later."""
+        """Start or restart the broker; does not wait until it is ready."""
 
     def stop(self) -> None:
-        """Shut it down in an orderly way."""
+        """Shut down cleanly."""
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the broker, as a crash would."""
 
     def freeze(self) -> None:
-        """Let it do nothing more, with its connections open, until it is thawed."""
+        """Freeze the broker, with its connections open, until it is thawed."""
 
     def thaw(self) -> None:
-        """Let it go on after a freeze."""
+        """Resume the broker after a freeze."""
 
     def log_tail(self) -> str:
-        """Give the last lines of its log."""
+        """Return the last lines of its log."""
 
 
 class Nodes(Protocol):
-    """The nodes of a cluster, of whatever kind."""
+    """The nodes of a cluster, of any kind."""
 
     @property
     def nodes(self) -> Sequence[Broker]:
-        """All of them, by ascending id."""
+        """All nodes, by ascending id."""
 
     def close(self) -> None:
-        """End them and remove what they stored."""
+        """Stop the nodes and remove their data."""
 
 
 class KafkaCluster:
-    """A cluster that answers, of one node or more.
+    """A running cluster of one or more nodes.
 
-    `brokers` is empty where the cluster was given by its address. A context manager: leaving it
-    ends the brokers.
+    `brokers` is empty if the cluster was given by its address. A context manager: leaving it stops
+    the brokers.
     """
 
     def __init__(self, version: str, bootstrap_servers: str, nodes: Nodes | None = None) -> None:
-        """Take nodes that are started, and wait until they serve as one cluster."""
+        """Connect to a cluster whose nodes have been started; see `wait_until_ready`."""
         self.version = version
         self.bootstrap_servers = bootstrap_servers
         self._nodes = nodes
         self.brokers: Sequence[Broker] = nodes.nodes if nodes else ()
-        #: librdkafka reports every refused connection of a broker that is still starting.
+        #: Quiet, since librdkafka logs every refused connection to a broker that is still starting.
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def __enter__(self) -> Self:
-        """Give the cluster itself."""
+        """Return the cluster itself."""
         return self
 
     def __exit__(
@@ -114,22 +114,22 @@ class KafkaCluster:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the brokers."""
+        """Stop the brokers."""
         self.close()
 
     def close(self) -> None:
-        """End the brokers that were started for this cluster and remove what they stored."""
+        """Stop the brokers that were started for this cluster and remove their data."""
         if self._nodes is not None:
             self._nodes.close()
 
     def broker(self, node_id: int) -> Broker:
-        """Give the broker of an id."""
+        """Return the broker with an id."""
         return next(broker for broker in self.brokers if broker.node_id == node_id)
 
     def wait_until_ready(self) -> None:
-        """Wait until every broker answers and is in every broker's picture of the cluster.
+        """Wait until every broker answers and every broker's metadata lists all brokers.
 
-        Raises KafkaUnavailableError, with the log's end, when one dies or time runs out.
+        Raises KafkaUnavailableError, with the end of the log, if a broker exits or times out.
         """
         deadline = time.monotonic() + _READY_SECONDS
         for broker in self.brokers:
@@ -157,10 +157,10 @@ class KafkaCluster:
         config: dict[str, str] | None = None,
         wait: bool = True,
     ) -> str:
-        """Create a topic, under a new name if none is given, and wait until its leaders serve it.
+        """Create a topic, by default with a new name, and wait until its leaders serve it.
 
-        By default each partition is on up to three brokers. Without `wait` a broker may for some
-        moments say that it leads a partition and still refuse to write to it.
+        By default each partition has up to three replicas. Without `wait`, a broker may for some
+        moments be listed as a partition's leader and still reject writes to it.
         """
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(
@@ -175,12 +175,12 @@ class KafkaCluster:
         return name
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Grow a topic to so many partitions, and wait until every leader knows that it is one."""
+        """Increase a topic's partition count, and wait until every leader serves its partition."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
         self._wait_until_served(topic, partitions)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; those that do not exist are no error."""
+        """Delete topics; topics that do not exist are ignored."""
         names = list(names)
         if names:
             for deleted in self.admin.delete_topics(names).values():
@@ -188,24 +188,24 @@ class KafkaCluster:
                     deleted.result()
 
     def partition_count(self, topic: str) -> int:
-        """Give the number of partitions of a topic, 0 where it does not exist."""
+        """Return the number of partitions of a topic, 0 if it does not exist."""
         return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """Give each partition's high watermark."""
+        """Return each partition's high watermark."""
         count = self.partition_count(topic)
         asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
         answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def leader(self, topic: str, partition: int = 0) -> Broker:
-        """Give the broker that leads a partition now."""
+        """Return the current leader of a partition."""
         return self.broker(self._leaders(topic)[partition])
 
     def wait_until_in_sync(self, topic: str) -> None:
-        """Wait until every broker, asked by itself, says the same of a topic: all replicas are up.
+        """Wait until all brokers report the same leaders for a topic, and all replicas in sync.
 
-        A leader that was away for a while does not know at once that it leads no more.
+        A leader that was frozen or unreachable does not learn at once that it no longer leads.
         """
         wait_until(
             lambda: self._is_in_sync(topic),
@@ -234,12 +234,12 @@ class KafkaCluster:
         )
 
     def _admins(self) -> Iterator[AdminClient]:
-        """Give a client for each broker that asks no other one first."""
+        """Yield a client for each broker that requests metadata from that broker first."""
         for address in self.bootstrap_servers.split(","):
             yield AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     def _known_brokers(self) -> set[int]:
-        """Give the brokers that every one of them, asked by itself, knows."""
+        """Return the brokers that are listed by every broker."""
         known: list[set[int]] = []
         for admin in self._admins():
             try:
@@ -256,7 +256,7 @@ class KafkaCluster:
         )
 
     def _serves(self, topic: str, partitions: int) -> bool:
-        # Asked first: it also corrects the client's memory that there is no such topic.
+        # This goes first, since it also clears the client's cached error of an unknown topic.
         if len(self._leaders(topic)) < partitions:
             return False
         asked = {TopicPartition(topic, i): OffsetSpec.earliest() for i in range(partitions)}
@@ -282,12 +282,12 @@ def start_kafka(
     secured: Mapping[str, str] = MappingProxyType({}),
     ways: Sequence[Callable[..., Nodes]] = (DockerNodes, ProcessNodes),
 ) -> KafkaCluster:
-    """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
+    """Start a new cluster, with Docker or from Maven's files, and wait until it is ready.
 
-    `overrides` are server properties on top of the tests' own. `proxies` are addresses, one for
-    each node, that a broker tells those who came to it by its `proxied_address`. `secured` are the
-    protocols of further listeners, by name; see `secured_addresses`. `ways` leaves out Docker where
-    a broker needs files of this machine. Raises KafkaUnavailableError.
+    `overrides` are server properties in addition to the tests' own. `proxies` are the addresses,
+    one for each node, that brokers advertise to clients of their `proxied_address`. `secured` are
+    the protocols of further listeners, by name; see `secured_addresses`. `ways` can exclude Docker
+    if a broker needs files of this machine. Raises KafkaUnavailableError.
     """
     reasons = []
     for way in ways:
@@ -318,14 +318,14 @@ def start_kafka(
 
 
 def tested_versions() -> list[str]:
-    """Name the versions that tests run on: each supported one, or what was given."""
+    """Return the versions on which tests run: each supported one, or the given cluster's."""
     return [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
 
 
 def given_kafka() -> KafkaCluster | None:
-    """Give the cluster that KAFKA_BOOTSTRAP_SERVERS names, if it does.
+    """Return the cluster that KAFKA_BOOTSTRAP_SERVERS names, or None.
 
-    Raises KafkaUnavailableError where nothing answers there.
+    Raises KafkaUnavailableError if no broker answers there.
     """
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     if not servers:
@@ -339,7 +339,7 @@ def given_kafka() -> KafkaCluster | None:
 
 
 def answers(address: str) -> bool:
-    """Ask an address for ApiVersions (v0) and tell whether a broker answers without error."""
+    """Return whether a broker at an address answers ApiVersions (v0) without an error."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=2) as connection:
@@ -352,7 +352,7 @@ def answers(address: str) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Poll until a condition holds; raises TimeoutError saying what was waited for."""
+    """Poll until a condition holds; raises TimeoutError that names `what` was waited for."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
