@@ -1,7 +1,7 @@
-"""Certificates for tests: an authority, what it has signed, and a stranger's, as text and as files.
+"""Certificates for tests, as text and as files, of a trusted and an untrusted authority.
 
-Keys are PKCS#8, which Kafka asks for. Files are made when they are first asked for, those with keys
-for this user only. One set serves a whole test run: see the fixture `certificates`.
+Keys are in PKCS#8, which Kafka requires. Files are written when they are first needed, and only
+this user can read them. A whole test run shares one set: see the fixture `certificates`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The password of stores and keys where a test needs none of its own.
+#: The password of stores and keys, unless a test needs another one.
 STORE_PASSWORD = "store-password"  # noqa: S105 - of test certificates
 OTHER_HOST = "other-host.test"
 #: The common name of the clients' certificate.
@@ -32,27 +32,27 @@ CLIENT_NAME = "alice"
 
 
 class Authority:
-    """A certificate authority: whom a side trusts."""
+    """A certificate authority that a client or server may trust."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Make one; its files go to `directory` and are called `name`."""
+        """Create an authority; its files are in `directory` and named after `name`."""
         self._directory = directory
         self._name = name
         self._ca = trustme.CA(organization_name=name)
 
     @property
     def pem(self) -> str:
-        """The certificate: a trust store in PEM."""
+        """The certificate, which is a trust store in PEM."""
         return self._ca.cert_pem.bytes().decode()
 
     @cached_property
     def pem_file(self) -> Path:
-        """A file of it."""
+        """A file with the certificate."""
         return _write(self._directory / f"{self._name}.pem", self.pem.encode())
 
     @cached_property
     def pkcs12_file(self) -> Path:
-        """A trust store in PKCS#12 that Java reads, under STORE_PASSWORD."""
+        """A trust store in PKCS#12 that Java reads, encrypted with STORE_PASSWORD."""
         certificate = x509.load_pem_x509_certificate(self.pem.encode())
         entry = pkcs12.PKCS12Certificate(certificate, self._name.encode())
         encryption = BestAvailableEncryption(STORE_PASSWORD.encode())
@@ -66,9 +66,9 @@ class Authority:
         common_name: str | None = None,
         not_after: datetime | None = None,
     ) -> Certificate:
-        """Sign a certificate for hosts or addresses, as of a year before its end at least.
+        """Issue a certificate for hosts or addresses that is valid from 366 days before its end.
 
-        The files are called `name`.
+        The files are named after `name`.
         """
         end = not_after or datetime.now(UTC) + timedelta(days=30)
         leaf = self._ca.issue_cert(
@@ -81,23 +81,23 @@ class Authority:
 
 
 class Certificate:
-    """A certificate with its key: how a server or a client shows who it is."""
+    """A certificate with its key, by which a server or a client authenticates."""
 
     def __init__(self, directory: Path, name: str, leaf: trustme.LeafCert) -> None:
-        """Take what an authority has made."""
+        """Store what an authority has issued."""
         self._directory = directory
         self._name = name
         self._key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
-        #: The certificate and what is between it and the authority.
+        #: The certificate, and the intermediate certificates up to the authority.
         self.chain = "".join(blob.bytes().decode() for blob in leaf.cert_chain_pems)
 
     @property
     def key(self) -> str:
-        """The key, readable by everybody."""
+        """The key, not encrypted."""
         return self._key_pem(NoEncryption())
 
     def encrypted_key(self, password: str = STORE_PASSWORD) -> str:
-        """Give the key under a password."""
+        """Return the key, encrypted with a password."""
         return self._key_pem(BestAvailableEncryption(password.encode()))
 
     def _key_pem(self, encryption: NoEncryption | BestAvailableEncryption) -> str:
@@ -110,23 +110,23 @@ class Certificate:
 
     @cached_property
     def key_file(self) -> Path:
-        """A file with the key alone."""
+        """A file with only the key."""
         return _write(self._directory / f"{self._name}.key", self.key.encode())
 
     @cached_property
     def pem_file(self) -> Path:
-        """A key store in PEM, as Kafka wants it: the key and the chain in one file."""
+        """A key store in PEM as Kafka requires it, with the key and the chain in one file."""
         return _write(self._directory / f"{self._name}.pem", f"{self.key}{self.chain}".encode())
 
     @cached_property
     def encrypted_pem_file(self) -> Path:
-        """The same, with its key under STORE_PASSWORD."""
+        """A key store in PEM, with its key encrypted with STORE_PASSWORD."""
         pem = f"{self.encrypted_key()}{self.chain}"
         return _write(self._directory / f"{self._name}.encrypted.pem", pem.encode())
 
     @cached_property
     def pkcs12_file(self) -> Path:
-        """A key store in PKCS#12, under STORE_PASSWORD."""
+        """A key store in PKCS#12, encrypted with STORE_PASSWORD."""
         certificate, *others = x509.load_pem_x509_certificates(self.chain.encode())
         encryption = BestAvailableEncryption(STORE_PASSWORD.encode())
         store = pkcs12.serialize_key_and_certificates(
@@ -136,22 +136,22 @@ class Certificate:
 
 
 class Certificates:
-    """All that tests of TLS need: one authority, one that nobody trusts, and what they signed."""
+    """All certificates of the tests: a trusted and an untrusted authority, and what they issued."""
 
     def __init__(self, directory: Path) -> None:
-        """Make them; files go to `directory`."""
+        """Create the certificates; files are written to `directory`."""
         yesterday = datetime.now(UTC) - timedelta(days=1)
         self.authority = Authority(directory, "authority")
         self.stranger = Authority(directory, "stranger")
         #: For this machine's loopback, by name and by address.
         self.server = self.authority.issue("server", "localhost", "127.0.0.1")
-        #: For a host that no test runs on.
+        #: For a host on which no test runs.
         self.other_host = self.authority.issue("other-host", OTHER_HOST)
         self.expired = self.authority.issue(
             "expired", "localhost", "127.0.0.1", not_after=yesterday
         )
         self.client = self.authority.issue("client", "client.test", common_name=CLIENT_NAME)
-        #: For a client, by the authority that nobody trusts.
+        #: For a client, by the untrusted authority.
         self.strange_client = self.stranger.issue(
             "strange-client", "client.test", common_name=CLIENT_NAME
         )

@@ -1,7 +1,7 @@
-"""A Kerberos realm of the tests' own: MIT's KDC on loopback, its principals and their keytabs.
+"""A Kerberos realm for tests: MIT's KDC on loopback, its principals and their keytabs.
 
-Nothing of the machine's own Kerberos is read or changed: files lie in a directory that is given,
-and `environment` leads libraries and commands to them.
+The machine's own Kerberos is neither read nor changed: all files are in the given directory, to
+which `environment` directs libraries and commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REALM = "SINK.TEST"
 _SECONDS = 60
-#: Where Debian keeps what only root is meant to run.
+#: Debian installs the commands for root outside of the usual PATH.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"))
 _ADVICE = " (scripts/find_kerberos.sh .venv, as root)"
 _COMMANDS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
@@ -55,10 +55,10 @@ _KDC_CONF = """\
 
 
 class Kdc:
-    """A KDC that answers while the context lasts."""
+    """A context manager that runs a KDC."""
 
     def __init__(self, directory: Path) -> None:
-        """Make the realm's files; KerberosUnavailableError where the commands are missing."""
+        """Write the realm's files; raise KerberosUnavailableError if commands are missing."""
         missing = [name for name in _COMMANDS if shutil.which(name, path=_PATH) is None]
         if missing:
             raise KerberosUnavailableError(f"{', '.join(missing)}: not installed{_ADVICE}")
@@ -68,7 +68,7 @@ class Kdc:
         self._port = free_ports(1)[0]
         self.krb5_conf = self._write("krb5.conf", _KRB5_CONF)
         kdc_conf = self._write("kdc.conf", _KDC_CONF)
-        #: For whoever is to use this realm, and no ticket that the machine may have.
+        #: Variables that direct a program to this realm, and away from the machine's own tickets.
         self.environment = {
             "KRB5_CONFIG": str(self.krb5_conf),
             "KRB5_KDC_PROFILE": str(kdc_conf),
@@ -92,7 +92,7 @@ class Kdc:
             check=False,
             env={**os.environ, **self.environment, "PATH": _PATH},
         )
-        # kadmin.local tells of a failed query by its words alone.
+        # kadmin.local reports a failed query only in its output.
         said = done.stdout + done.stderr
         if done.returncode != 0 or "kadmin.local: " in done.stderr or "while " in done.stderr:
             raise RuntimeError(f"{' '.join(command)}: {said}")
@@ -102,7 +102,7 @@ class Kdc:
         return self._run("kadmin.local", "-r", REALM, "-q", query)
 
     def __enter__(self) -> Self:
-        """Make the database, start the KDC, and wait until it answers."""
+        """Create the database, start the KDC, and wait until it answers."""
         self._run("kdb5_util", "-r", REALM, "create", "-s", "-P", "of-the-tests-own-realm")
         keytab = self.add("ready")
         self.start()
@@ -122,11 +122,11 @@ class Kdc:
 
     @property
     def log(self) -> Path:
-        """What the KDC has said."""
+        """The KDC's log file."""
         return self._directory / "kdc.log"
 
     def start(self) -> None:
-        """Start the KDC, or start it again."""
+        """Start or restart the KDC."""
         command = shutil.which("krb5kdc", path=_PATH)
         assert command is not None
         with self.log.open("ab") as log:
@@ -141,7 +141,7 @@ class Kdc:
         process_leash().hold(self._process.pid, self._directory)
 
     def stop(self) -> None:
-        """End the KDC; what it knows stays."""
+        """Kill the KDC; its database is kept."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(_SECONDS)
@@ -154,11 +154,11 @@ class Kdc:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the KDC."""
+        """Kill the KDC."""
         self.stop()
 
     def add(self, principal: str, *, seconds: int | None = None) -> Path:
-        """Add a principal, whose tickets last so long; give its keytab."""
+        """Add a principal with a maximum ticket lifetime in seconds; return its keytab."""
         life = "" if seconds is None else f"-maxlife {seconds}s "
         self._admin(f"addprinc {life}-randkey {principal}")
         keytab = self._directory / f"{principal.replace('/', '-')}.keytab"
@@ -166,22 +166,22 @@ class Kdc:
         return keytab
 
     def change_key(self, principal: str) -> None:
-        """Give a principal another key: keytabs of before hold an old one."""
+        """Change a principal's key, which invalidates its existing keytabs."""
         self._admin(f"cpw -randkey {principal}")
 
     def kinit(self, principal: str, keytab: Path, *options: str) -> Path:
-        """Fill a ticket cache as a user does; give it."""
+        """Fill a ticket cache as a user does; return its file."""
         cache = self._directory / f"{principal}.cache"
         self._run("kinit", "-k", "-t", str(keytab), "-c", f"FILE:{cache}", *options, principal)
         return cache
 
 
 def module(**options: object) -> str:
-    """Write a login module as a user of Java's client does."""
+    """Return a login module in the form of Java's client."""
     written = "".join(f' {name}="{value}"' for name, value in options.items())
     return f"com.sun.security.auth.module.Krb5LoginModule required{written};"
 
 
 def keytab_module(principal: str, keytab: Path, **options: object) -> str:
-    """Write the login module of who has a keytab."""
+    """Return the login module of a principal with a keytab."""
     return module(useKeyTab="true", keyTab=keytab, principal=f"{principal}@{REALM}", **options)

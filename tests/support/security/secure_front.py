@@ -1,12 +1,12 @@
-"""A listener with TLS and SASL before an embedded broker without, for tests to look behind.
+"""A listener with TLS and SASL before an embedded broker that has neither, for inspection.
 
-It does what Kafka does with a connection: TLS first; then nothing but ApiVersions and SASL until
-the client is known; again when the session is over (KIP-368), with a request that comes too late
-ending the connection. All else goes to the broker behind it, one request at a time as in Kafka,
-and brokers named in answers are this listener. It writes down what it saw.
+It treats a connection as Kafka does: TLS first; then only ApiVersions and SASL until the client is
+authenticated; reauthentication when the session expires (KIP-368), after which any other request
+ends the connection. All other requests go to the broker behind it, one at a time as in Kafka, and
+the responses name this listener in place of brokers. It records what it observes.
 
-The embedded broker has secured listeners of its own; this one can also misbehave, and be changed
-between two connections.
+The embedded broker has secured listeners of its own; this one can also misbehave, and can be
+changed between two connections.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _SASL_APIS = (
 )
 
 
-class Hangup(Exception):  # noqa: N818 - no error
+class Hangup(Exception):  # noqa: N818 - not an error
     """The listener ends the connection."""
 
 
 @dataclass
 class SaslRules:
-    """Who may come in, and for how long."""
+    """The rules for authentication, and the lifetime of sessions."""
 
     mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
     users: Mapping[str, str] = field(default_factory=dict)
     accepts_token: Callable[[str], bool] = lambda _: True
-    #: 0: for ever.
+    #: 0 means that sessions do not expire.
     session_ms: int = 0
-    #: What a refusal is told with, given what the client said.
+    #: Returns the error message of a refusal, given the client's message.
     message: Callable[[bytes], str] = lambda _: "Authentication failed: nobody knows this user"
     #: Whether the mechanism's last message proves that the listener knows the password.
     honest: bool = True
@@ -73,7 +73,7 @@ class SaslRules:
 def server_context(
     certificate: Certificate, *, trusted: str | None = None, required: bool = True
 ) -> ssl.SSLContext:
-    """Make a server's context; with `trusted` (PEM) clients are asked for certificates."""
+    """Create a server's context; with `trusted` (PEM) it requests client certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.chain_file, certificate.key_file)
     if trusted is not None:
@@ -83,7 +83,7 @@ def server_context(
 
 
 class SecureFront:
-    """See the module. A context manager; `tls` and `sasl` may be replaced between connections."""
+    """The listener; a context manager. `tls` and `sasl` can be replaced between connections."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SecureFront:
         sasl: SaslRules | None = None,
         host: str = "localhost",
     ) -> None:
-        """Stand before `backend` (host:port), and be known as `host`."""
+        """Create a listener before `backend` (host:port) that is advertised as `host`."""
         self.tls = tls
         self.sasl = sasl
         self.host = host
@@ -103,16 +103,16 @@ class SecureFront:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
-        #: What was seen: each successful exchange's mechanism and user, in order.
+        #: Mechanism and user of each successful exchange, in order.
         self.authenticated: list[tuple[str, str]] = []
-        #: The authorization messages of OAUTHBEARER.
+        #: The client messages of OAUTHBEARER.
         self.tokens: list[str] = []
-        #: How often a client has come, and how many exchanges were refused.
+        #: The number of connections, and of refused exchanges.
         self.connections = 0
         self.refused = 0
-        #: What a client did that Kafka would end the connection for.
+        #: Violations of the protocol for which Kafka ends the connection.
         self.violations: list[str] = []
-        #: The certificates that clients have shown, by common name.
+        #: The common names of client certificates.
         self.client_names: list[str] = []
         self.cipher_names: list[tuple[str, str]] = []
 
@@ -122,21 +122,21 @@ class SecureFront:
         return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Start listening."""
         self._thread.start()
         self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", 0))
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all connections."""
+        """Stop listening, and end all connections."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def hang_up(self) -> None:
-        """End all connections, and go on listening."""
+        """End all connections, and continue listening."""
         self._run(self._hang_up())
 
     def _run(self, coroutine: Any) -> Any:
@@ -198,7 +198,7 @@ class _PlainStream:
 
 
 class _TlsStream:
-    """Unlike asyncio's own TLS it tells a client why it is refused, as Kafka does."""
+    """A TLS stream that sends an alert if the handshake fails, as Kafka does but not asyncio."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext
@@ -277,7 +277,7 @@ class _Conversation:
             before.close()
 
     def _answer(self, frame: bytes) -> bytes | None:
-        """Answer what is the listener's business; None for what is the broker's."""
+        """Return the listener's own response, or None if the request is for the broker."""
         header, _ = decode_request_header(frame)
         key = header.request_api_key
         if key == ApiKey.SASL_HANDSHAKE:
@@ -335,7 +335,7 @@ class _Conversation:
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime)
 
     def _rewritten(self, request: bytes, answer: bytes) -> bytes:
-        """Have an answer that names brokers name this listener."""
+        """Replace brokers in a response with this listener."""
         header, _ = decode_request_header(request)
         key, version = ApiKey(header.request_api_key), header.request_api_version
         here = {"host": self._front.host, "port": self._front.port}
@@ -372,7 +372,7 @@ class _Exchange:
         self._refused_token = False
 
     def evaluate(self, said: bytes) -> bytes | None:
-        """Give the answer; None to refuse."""
+        """Return the response, or None to refuse."""
         if self.mechanism == "PLAIN":
             return self._plain(said)
         if self.mechanism == "OAUTHBEARER":

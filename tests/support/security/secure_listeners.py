@@ -1,4 +1,4 @@
-"""Listeners of an embedded broker with TLS and SASL, and what clients need to come in."""
+"""Listeners of an embedded broker with TLS and SASL, and the credentials for them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from tests.support.security.certificates import Authority, Certificate, Certificates
 
 USER = "alice"
-PASSWORD = "alice's, =secret"  # noqa: S105 - of the tests' own broker
+PASSWORD = "alice's, =secret"  # noqa: S105 - only for the tests' own broker
 USERS = {USER: PASSWORD, "bob": "bob's secret"}
 
 
 def server_tls(certificate: Certificate, clients: Authority | None = None) -> TlsSettings:
-    """Give a listener's key store, and its trust store where it looks at clients' certificates."""
+    """Return a listener's key store, and a trust store if it checks client certificates."""
     return TlsSettings(
         keystore_type="PEM",
         keystore_location=str(certificate.pem_file),
@@ -28,14 +28,14 @@ def server_tls(certificate: Certificate, clients: Authority | None = None) -> Tl
 
 
 def sasl(**settings: Any) -> SaslSettings:
-    """Give all mechanisms, for the users of this module unless others are given."""
+    """Return settings with all mechanisms and this module's users, unless others are given."""
     return SaslSettings(**{"users": USERS, "mechanisms": SERVED_MECHANISMS, **settings})
 
 
 def listener(
     protocol: str, certificates: Certificates | None = None, **sasl_settings: Any
 ) -> Listener:
-    """Give a listener that shows the server's certificate and knows the users, as needed."""
+    """Return a listener with the server's certificate and the users, as the protocol requires."""
     security_protocol = SecurityProtocol(protocol)
     return Listener(
         security_protocol=security_protocol,
@@ -45,5 +45,5 @@ def listener(
 
 
 def all_listeners(certificates: Certificates) -> list[Listener]:
-    """Give one listener of each protocol."""
+    """Return one listener of each protocol."""
     return [listener(protocol, certificates) for protocol in SecurityProtocol]

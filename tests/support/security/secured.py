@@ -1,4 +1,4 @@
-"""Settings of clients for secured listeners, by Kafka's names."""
+"""Settings of clients for secured listeners, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MODULES = {
 
 
 def jaas(mechanism: str, **options: str) -> str:
-    """Write a login module as a user of Java's client does."""
+    """Return a login module in the form of Java's client."""
     written = "".join(f' {name}="{value}"' for name, value in options.items())
     return f"{MODULES[mechanism]} required{written};"
 
 
 def tls(authority: Authority, protocol: str = "SSL") -> dict[str, str]:
-    """Trust an authority."""
+    """Return the settings that trust an authority."""
     return {
         "security.protocol": protocol,
         "ssl.truststore.type": "PEM",
@@ -32,14 +32,14 @@ def tls(authority: Authority, protocol: str = "SSL") -> dict[str, str]:
 
 
 def key_store(certificate: Certificate) -> dict[str, str]:
-    """Show a certificate."""
+    """Return the settings that present a certificate."""
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certificate.pem_file)}
 
 
 def sasl(
     mechanism: str, user: str, password: str, protocol: str = "SASL_PLAINTEXT"
 ) -> dict[str, str]:
-    """Log in by a user and a password."""
+    """Return the settings that authenticate with a user and a password."""
     return {
         "security.protocol": protocol,
         "sasl.mechanism": mechanism,

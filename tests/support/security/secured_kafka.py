@@ -1,14 +1,14 @@
-"""A real broker's secured listeners, as properties, and the users that it knows.
+"""The secured listeners of a real broker, as properties, and its users.
 
-| listener | what it is |
+| listener | description |
 |---|---|
-| TLS, MTLS | SSL, without and with certificates of clients |
-| EXPIRED, OTHERHOST | SSL with a certificate that has ended, or is for another host |
+| TLS, MTLS | SSL, without and with client certificates |
+| EXPIRED, OTHERHOST | SSL with a certificate that has expired, or is for another host |
 | SASLPLAIN, SASLTLS | SASL with all mechanisms, over plain TCP and over TLS |
 | SCRAMONLY | SASL with one mechanism |
 | REAUTH | SASL over TLS, whose sessions last `SESSION_MS` |
 
-Stores are PEM on one line, as Kafka takes them: no file has to be where the broker runs.
+Stores are PEM on one line, as Kafka accepts them, so the broker needs no files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.security.certificates import Certificate, Certificates
 
 USER = "alice"
-PASSWORD = "planted-secret"  # noqa: S105 - of the tests' own broker
+PASSWORD = "planted-secret"  # noqa: S105 - only for the tests' own broker
 SESSION_MS = 3_000
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PROTOCOLS = {
@@ -53,7 +53,7 @@ _JAAS = {
 
 
 def secured_properties(certificates: Certificates) -> tuple[dict[str, str], dict[str, str]]:
-    """Give the properties of all listeners, and the protocol of each by its name."""
+    """Return the properties of all listeners, and the protocol of each by its name."""
     shown = {"EXPIRED": certificates.expired, "OTHERHOST": certificates.other_host}
     properties = {"delegation.token.secret.key": "the tests' own"}
     for name, protocol in _PROTOCOLS.items():
@@ -89,7 +89,7 @@ def _one_line(pem: str) -> str:
 
 
 def create_scram_users(kafka: KafkaCluster) -> None:
-    """Have the user's keys for SCRAM stored by the cluster."""
+    """Store the user's SCRAM credentials in the cluster."""
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         info = ScramCredentialInfo(mechanism, 8192)
         stored = kafka.admin.alter_user_scram_credentials(
@@ -100,12 +100,12 @@ def create_scram_users(kafka: KafkaCluster) -> None:
 
 
 def address(kafka: KafkaCluster, listener: str) -> str:
-    """Give the address of a listener."""
+    """Return the address of a listener."""
     return kafka.brokers[0].secured_addresses[listener]
 
 
 def count_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[SaslSession]:
-    """Count from now on how often each session of ours has authenticated again."""
+    """Count how often each of the producers' SASL sessions reauthenticates from now on."""
     renewed: Counter[SaslSession] = Counter()
     renew = SaslSession.renew
 

@@ -1,4 +1,4 @@
-"""Tokens that are signed, and the set of keys (JWKS) that a broker checks them by."""
+"""Signed tokens, and the set of keys (JWKS) with which a broker verifies them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ AUDIENCE = "kafka-of-the-tests"
 
 
 class SigningKey:
-    """A key of an issuer's, by RS256."""
+    """An issuer's key for RS256."""
 
     def __init__(self, key_id: str) -> None:
-        """Make one."""
+        """Generate a key."""
         self.key_id = key_id
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def jwk(self) -> dict[str, str]:
-        """Give its public half, as in RFC 7517."""
+        """Return the public key in the format of RFC 7517."""
         numbers = self._key.public_key().public_numbers()
         return {
             "kty": "RSA",
@@ -45,7 +45,7 @@ class SigningKey:
         issuer: str = ISSUER,
         lifetime: float = 600.0,
     ) -> str:
-        """Sign a token that begins an hour ago, and lasts so many seconds from now."""
+        """Sign a token that was issued an hour ago, and expires this many seconds from now."""
         now = time.time()
         claims = {
             "sub": subject,
@@ -60,7 +60,7 @@ class SigningKey:
 
 
 def jwks(keys: Sequence[SigningKey]) -> str:
-    """Write a set of keys, as an issuer publishes it."""
+    """Return a set of keys in the form in which an issuer publishes it."""
     return json.dumps({"keys": [key.jwk() for key in keys]})
 
 

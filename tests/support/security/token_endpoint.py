@@ -1,4 +1,4 @@
-"""A token endpoint on loopback: answers each POST as it is told, and keeps what it was asked."""
+"""A token endpoint on loopback that answers as a test demands and records all requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.01
 
 
 def jwt(subject: str = "client", *, lifetime: float = 3600.0, now: float | None = None) -> str:
-    """Write a token that nobody has signed."""
+    """Return an unsigned token."""
     began = time.time() if now is None else now
     claims = {"sub": subject, "iat": began, "exp": began + lifetime}
     parts = [{"alg": "none"}, claims]
@@ -28,10 +28,10 @@ def jwt(subject: str = "client", *, lifetime: float = 3600.0, now: float | None 
 
 
 class TokenEndpoint:
-    """See the module. A context manager; `answers` are used up first, then it gives `token`."""
+    """The endpoint, a context manager; it responds with `answers` first, then with `token`."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """Take a port."""
+        """Bind a port."""
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,7 +39,7 @@ class TokenEndpoint:
                 endpoint._answer(self)
 
             def log_message(self, *_: object) -> None:
-                """Keep the test's output clean."""
+                """Log nothing, so that the test's output is clean."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
@@ -55,19 +55,19 @@ class TokenEndpoint:
         self.answers: list[tuple[int, Any]] = []
         #: Path, authorization (decoded) and form of each request.
         self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
-        #: While this is set requests are not answered.
+        #: While this is set, requests are not answered.
         self.silent = threading.Event()
-        #: While this is set an answer is begun, and goes on byte by byte without an end.
+        #: While this is set, a response is started and continues byte by byte without an end.
         self.dripping = threading.Event()
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
-        """Serve."""
+        """Start serving."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop serving."""
         self._stopped.set()
         self._server.shutdown()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""How a connection gets the token that it shows, and why it may get none."""
+"""How a connection gets the token that it presents, and the errors if it gets none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREDENTIALS = {
     "sasl.oauthbearer.client.credentials.client.id": "an id",
     "sasl.oauthbearer.client.credentials.client.secret": "planted&secret",
 }
-#: Gives up on a token endpoint after the first try.
+#: Fail after the first attempt to reach a token endpoint.
 IMPATIENT = {"sasl.login.retry.backoff.max.ms": 0}
 
 
@@ -42,7 +42,7 @@ def configured(*parts: Mapping[str, Any], **others: Any) -> ProducerConfig:
 
 
 def shown(*parts: Mapping[str, Any], times: int = 1, **others: Any) -> list[str]:
-    """Begin exchanges as connections do, and return what each says first."""
+    """Begin exchanges as connections do, and return the first message of each."""
 
     async def run() -> list[str]:
         security = ConnectionSecurity(configured(*parts, **others).security, time.time)
@@ -57,7 +57,7 @@ def shown(*parts: Mapping[str, Any], times: int = 1, **others: Any) -> list[str]
 
 
 def refusal(kind: type[Exception], *parts: Mapping[str, Any], **others: Any) -> str:
-    """Return the error of an exchange that cannot begin, which must not hold a planted secret."""
+    """Return the error of an exchange that cannot begin, which must contain no planted secret."""
     with pytest.raises(kind) as caught:
         shown(*parts, **others)
     assert "planted" not in str(caught.value)
@@ -65,12 +65,12 @@ def refusal(kind: type[Exception], *parts: Mapping[str, Any], **others: Any) -> 
 
 
 def shown_url(endpoint: TokenEndpoint) -> str:
-    """Return what errors show of an endpoint's URL."""
+    """Return the part of an endpoint's URL that errors contain."""
     return endpoint.url.removesuffix("/token?a=b")
 
 
 def trusting(authority: Authority) -> dict[str, str]:
-    """Trust an authority for the token endpoint, as the login module of Java's client does."""
+    """Return settings that trust an authority for the endpoint, as Java's login module does."""
     options = {
         "ssl.truststore.type": "PKCS12",
         "ssl.truststore.location": str(authority.pkcs12_file),
