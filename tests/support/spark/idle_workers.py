@@ -1,7 +1,7 @@
-"""The Python workers of a Spark session, ended as Spark ends those that have been idle.
+"""Kill the idle Python workers of a Spark session, as Spark does after a minute.
 
-After a minute without a task Spark has its Python daemon send them SIGKILL, and nothing sets that
-minute; whoever waits for it here does not.
+After a minute without a task, Spark's Python daemon sends them SIGKILL. That minute is not
+configurable, and tests should not have to wait for it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SECONDS = 60
 
 
 def end_idle_workers(spark: SparkSession) -> list[int]:
-    """End all Python workers of a local session in which nothing runs; give their process ids."""
+    """Kill all Python workers of a local session that runs no tasks; return their process ids."""
     java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     daemons = [child for child in _children(java) if b"pyspark.daemon" in _command(child)]
     workers = [worker for daemon in daemons for worker in _children(daemon)]
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
-    # Spark takes a process that its parent has not waited for yet for one that lives.
+    # To Spark, a process that its parent has not waited for yet is alive.
     wait_until(
         lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers),
         seconds=_SECONDS,
@@ -39,7 +39,7 @@ def _children(parent: int) -> list[int]:
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # pid (command) state ppid ...; a command may have any characters.
+            # The format is pid (command) state ppid ...; a command may contain any characters.
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue

@@ -1,9 +1,9 @@
-"""A program that writes numbered rows once, as a job with a shuffle, and dies where it is told to.
+"""A program that writes numbered rows once, as a job with a shuffle, and dies as planned.
 
     python -m tests.support.spark.killed_job '{"rows": ..., "tasks": ..., "topics": [...], ...}'
 
-Rows go to as few tasks as `filled` says, and to the topics in turn; the other tasks have none. How
-often stages were tried again is told in `stages.json`.
+The rows are spread over `filled` tasks, and round-robin over the topics; the other tasks have no
+rows. `stages.json` contains how often each stage was retried.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.support.spark.killed_query import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of the stage before the shuffle: some for each executor.
+#: The number of tasks before the shuffle, enough for each executor to run some.
 _MAP_TASKS = 4
 
 
 def run(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Write."""
+    """Run the job."""
     topics = ", ".join(f"'{topic}'" for topic in given["topics"])
     (
         spark.range(given["rows"], numPartitions=_MAP_TASKS)
@@ -42,7 +42,7 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
 
 
 def stage_retries(spark: SparkSession) -> list[int]:
-    """Tell of each stage of all jobs how often it was tried again."""
+    """Return how often each stage of all jobs was retried."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
     stages = sorted({stage for job in jobs for stage in job.stageIds})
@@ -50,10 +50,10 @@ def stage_retries(spark: SparkSession) -> list[int]:
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Run the job that the argument describes."""
     given = json.loads(sys.argv[1])
     directory = Path(given["directory"])
-    # Spark is to leave the number of tasks alone.
+    # Spark must not change the number of tasks.
     spark = start_spark(directory, {"spark.sql.adaptive.enabled": "false", **given["spark"]})
     run(spark, given)
     (directory / "stages.json").write_text(json.dumps(stage_retries(spark)))

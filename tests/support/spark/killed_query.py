@@ -1,9 +1,9 @@
-"""A program that runs a stream to its end, in a Spark of its own, and dies where it is told to.
+"""A program that runs a stream to its end, in its own Spark, and dies as planned.
 
     python -m tests.support.spark.killed_query '{"source": ..., "checkpoint": ..., "options": {}}'
 
-Its sink is ours, with writers that look at the kill plan. A query that fails because a Python
-process of its died is started again, in the same Spark.
+Its sink is the package's, with writers that follow the kill plan. A query that fails because one of
+its Python processes died is restarted in the same Spark.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.support.spark.mortal_sink import MortalSink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How often a query may fail before that is not by our doing.
+#: How often a query may fail before this cannot be due to the kill plan.
 MAX_STARTS = 40
 
 
 def run(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Run the query until it has written all that there is."""
+    """Run the query until it has written all rows."""
     for _ in range(MAX_STARTS):
         query = (
             spark.readStream.options(**given["source"])
@@ -40,17 +40,18 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
             .start()
         )
         try:
-            # Who started this program ends it if that takes too long; it may sleep on its way.
+            # No timeout: the parent kills this program if it takes too long, and a stall may be
+            # planned.
             query.awaitTermination()
         except StreamingQueryException as error:
-            print(error, flush=True)  # noqa: T201 -- for who reads a failed test
+            print(error, flush=True)  # noqa: T201 -- for the output of failed tests
         else:
             return
     raise RuntimeError(f"the query failed {MAX_STARTS} times")
 
 
 def start_spark(directory: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a local Spark, or what `settings` say, that knows the mortal sink."""
+    """Start a Spark, local unless `settings` differ, in which the mortal sink is registered."""
     builder = SparkSession.builder.master("local[2, 4]")
     for name, value in {
         "spark.ui.enabled": "false",
@@ -67,7 +68,7 @@ def start_spark(directory: Path, settings: Mapping[str, str]) -> SparkSession:
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Run the query that the argument describes."""
     given = json.loads(sys.argv[1])
     spark = start_spark(Path(given["checkpoint"]).parent, given["spark"])
     run(spark, given)

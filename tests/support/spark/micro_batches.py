@@ -1,7 +1,7 @@
-"""Does with our writers what Spark does with them, in one process and without Spark.
+"""Run the sink's writers as Spark does, in one process and without Spark.
 
-A writer is made and pickled for the tasks of a micro-batch; another one is made right before commit
-and abort; messages travel pickled. Tasks run one after another, as attempts of a worker.
+A writer is created and pickled for the tasks of a micro-batch; another one is created right before
+commit and abort; messages are pickled too. Tasks run one after another, as attempts in one worker.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ TASKS = 2
 
 
 def travel(value: Any) -> Any:
-    """Pickle and unpickle, as on the way to a task or to the driver."""
+    """Pickle and unpickle a value, as on the way to a task or to the driver."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301 -- our own bytes
 
 
 def rows(batch_id: int, task: int) -> list[str]:
-    """Give the rows of a task: the same ones whenever it is run."""
+    """Return the rows of a task, which are the same for every attempt."""
     return [f"b{batch_id}.t{task}.{row}" for row in range(3)]
 
 
 def each_once(*batches: int) -> list[str]:
-    """Give what is visible when these batches are in once each."""
+    """Return the values that are visible if these batches were written exactly once."""
     return sorted(
         value for batch in batches for task in range(TASKS) for value in rows(batch, task)
     )
 
 
 class Source:
-    """What all writes of a test have: a sink by its options."""
+    """The options that all writes of a test share."""
 
     def __init__(self, broker: DevBroker, **options: Any) -> None:
-        """Take the options of an exactly-once write to the topic `data`, and more."""
+        """Store the options of an exactly-once write to the topic `data`, and others."""
         self._given = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
             "kafka.retry.backoff.ms": "5",
@@ -66,24 +66,24 @@ class Source:
 
     @property
     def sink(self) -> KafkaSink:
-        """Give a data source, as Spark makes one whenever it needs it."""
+        """A new data source, as Spark creates one whenever it needs it."""
         return KafkaSink(CaseInsensitiveDict(self._given))
 
 
 class Query(Source):
-    """A stream with these options; see the module."""
+    """A stream with these options."""
 
     def __init__(self, broker: DevBroker, query_id: str = "query-1", **options: Any) -> None:
-        """Start nothing."""
+        """Store the options."""
         super().__init__(broker, **{"checkpointLocation": "/nowhere", **options})
         self.query_id = query_id
 
     def writer(self) -> Any:
-        """Make a writer, as Spark does before each step."""
+        """Create a writer, as Spark does before each step."""
         return self.sink.streamWriter(SCHEMA, overwrite=False)
 
     def plan(self) -> Any:
-        """Give the writer as the tasks of a micro-batch get it."""
+        """Return the writer in the form that the tasks of a micro-batch receive."""
         return travel(self.writer())
 
     def run_task(
@@ -95,7 +95,7 @@ class Query(Source):
             return travel(travel(planned).write(arrow_of(written)))
 
     def task_context(self, batch_id: int, task: int) -> AbstractContextManager[None]:
-        """Be a task of a micro-batch."""
+        """Set the task context of a task of a micro-batch."""
         properties = {
             "sql.streaming.queryId": self.query_id,
             "streaming.sql.batchId": str(batch_id),
@@ -107,11 +107,11 @@ class Query(Source):
         return [self.run_task(planned, batch_id, task) for task in range(TASKS)]
 
     def commit(self, messages: Sequence[KafkaCommitMessage | None], batch_id: int) -> None:
-        """Commit by a new writer."""
+        """Commit with a new writer."""
         self.writer().commit(messages, batch_id)
 
     def abort(self, messages: Sequence[KafkaCommitMessage | None], batch_id: int) -> None:
-        """Abort by a new writer."""
+        """Abort with a new writer."""
         self.writer().abort(messages, batch_id)
 
     def run_batch(self, batch_id: int) -> None:
@@ -123,7 +123,7 @@ class BatchJob(Source):
     """A batch write with these options."""
 
     def plan(self) -> Any:
-        """Give the writer as the tasks and the commit get it."""
+        """Return the writer in the form that the tasks and the commit receive."""
         return travel(self.sink.writer(SCHEMA, overwrite=False))
 
     def run_task(self, planned: Any, task: int, values: Sequence[str] | None = None) -> Any:
@@ -141,7 +141,7 @@ class BatchJob(Source):
 
 @contextmanager
 def process_of_its_own() -> Iterator[None]:
-    """Begin with nothing that other tests have left in this process, and leave nothing."""
+    """Start without the producers and connections of other tests, and close the new ones."""
     before = producer_cache._cache
     own = producer_cache._cache = ProducerCache()
     try:
@@ -154,21 +154,21 @@ def process_of_its_own() -> Iterator[None]:
 
 
 def forget_connections() -> None:
-    """Be a driver's process that is new."""
+    """Close and remove the driver's connections, as if its process was new."""
     for kept in driver_transactions._kept.values():
         kept.admin.close()
     driver_transactions._kept.clear()
 
 
 def arrow_of(values: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Give rows as Spark hands them to a task."""
+    """Yield rows in the form in which Spark passes them to a task."""
     if values:
         yield pa.record_batch({"value": pa.array(values, pa.string())})
 
 
 @contextmanager
 def task_context(task: int, properties: dict[str, str]) -> Iterator[None]:
-    """Be a task, as Spark's worker tells it."""
+    """Set the task context, as Spark's worker does."""
     context = object.__new__(TaskContext)
     context._partitionId = task
     context._taskAttemptId = 100 + task

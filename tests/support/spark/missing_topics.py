@@ -1,6 +1,6 @@
-"""What becomes of writes to topics that do not exist, on a cluster that creates topics on request.
+"""Scenarios of writes to missing topics, on a cluster that creates topics on request.
 
-The scenarios are shared: they run against the embedded broker and against Kafka.
+They run against the embedded broker and against Kafka.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VALUE = StructType([StructField("value", StringType())])
-#: Kafka's own limit of a check is max.block.ms, which a busy machine must not run into.
+#: The default max.block.ms, which limits a check, might be too short on a busy machine.
 SETTINGS = {"kafka.max.block.ms": "60000"}
 
 
 class MissingTopics:
-    """The scenarios, on one cluster; `create_topic` makes a topic of a given name."""
+    """The scenarios, on one cluster; `create_topic` creates a topic by name."""
 
     def __init__(self, bootstrap_servers: str, create_topic: Callable[[str], object]) -> None:
-        """Remember the cluster."""
+        """Store the cluster's address."""
         self._servers = bootstrap_servers
         self._create_topic = create_topic
 
@@ -44,14 +44,14 @@ class MissingTopics:
         return topic in admin.list_topics(timeout=60).topics
 
     def _write(self, *topics: str, **options: Any) -> int:
-        """Write rows as a task does whose rows name these topics."""
+        """Write rows as a task does, each to one of these topics."""
         parsed = SinkOptions.from_mapping(self._options(**options))
         batch = pa.RecordBatch.from_pydict({"value": len(topics) * [b"v"], "topic": list(topics)})
         producers = ProducerOfTask(parsed.producer)
         return write_rows([batch], producers=producers, topic=None, config=parsed.producer).rows
 
     def a_mistyped_name_is_refused(self) -> None:
-        """Expect a check and a write to create no topic, and to name the one that was meant."""
+        """Check that validation and write create no topic, and that errors name the similar one."""
         topic = f"events-{uuid.uuid4().hex}"
         self._create_topic(topic)
         mistyped = topic[1:]
@@ -70,7 +70,7 @@ class MissingTopics:
         assert not self._exists(mistyped)
 
     def a_check_creates_nothing(self) -> None:
-        """Expect a check to pass where a write would create the topic, and to leave that to it."""
+        """Check that validation passes if a write would create the topic, but creates nothing."""
         topic = f"new-{uuid.uuid4().hex}"
         options = self._options(topic=topic, autoCreateTopics="true")
         checked = KafkaSink.check(SimpleNamespace(schema=VALUE), options)
@@ -80,7 +80,7 @@ class MissingTopics:
         assert self._exists(topic)
 
     def a_mistyped_name_in_a_row_is_named_with_its_row(self) -> None:
-        """Expect the error to say which row it is, and which topic was meant."""
+        """Check that the error names the row and the similar topic."""
         topic = f"events-{uuid.uuid4().hex}"
         self._create_topic(topic)
         with pytest.raises(KafkaTimeoutError) as caught:
@@ -90,7 +90,7 @@ class MissingTopics:
         assert message.endswith(f"; similar names: {topic!r}")
 
     def a_topic_of_a_row_is_created_only_where_it_may_be(self) -> None:
-        """Expect a task to follow the same option for the topics of the topic column."""
+        """Check that a task follows the option autoCreateTopics for the topic column too."""
         topic = f"column-{uuid.uuid4().hex}"
         with pytest.raises(KafkaTimeoutError, match="autoCreateTopics=true lets the brokers"):
             self._write(topic, **{"kafka.max.block.ms": "1500"})

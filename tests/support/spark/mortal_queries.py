@@ -1,4 +1,4 @@
-"""Runs streams and jobs in processes of their own that die or stall, until all is written."""
+"""Run streams and jobs in separate processes that die or stall, until all rows are written."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PATIENCE_SECONDS = 400
 
 
 class MortalProcess:
-    """A program with a Spark of its own, in a session of its own, that may have been frozen."""
+    """A program with its own Spark, in its own session, that may be frozen."""
 
     def __init__(self, directory: Path, module: str, given: Mapping[str, Any]) -> None:
-        """Start it; `directory` is where its kill plan and its log are."""
+        """Start the program; its kill plan and its logs are in `directory`."""
         environment = {
             **os.environ,
             VARIABLE: str(directory / "kills"),
@@ -48,7 +48,8 @@ class MortalProcess:
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # So that all of its processes can be killed, and none of ours.
+                # A separate session, so that all of its processes can be killed without the test
+                # run's.
                 start_new_session=True,
             )
         self._is_closed = False
@@ -57,30 +58,30 @@ class MortalProcess:
 
     @property
     def output(self) -> str:
-        """What it has said."""
+        """The program's output."""
         return self._log.read_text(errors="replace")
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is stopped; fails if it has ended."""
+        """Whether the program is frozen; fails if it has ended."""
         assert self._process.poll() is None, self.output[-8000:]
         # The state follows the name, which is in parentheses.
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "T"
 
     def thaw(self) -> None:
-        """Let it go on after it was frozen."""
+        """Resume the program after it was frozen."""
         signal_session(self._process.pid, signal.SIGCONT)
 
     def wait(self) -> int:
-        """Wait until it has ended, and end what it has left; give its exit code."""
+        """Wait until the program has ended, and kill what it left running; return its exit code."""
         try:
             return self._process.wait(PATIENCE_SECONDS)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Kill what there is of it; a second time does nothing."""
+        """Kill all processes of the program; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             signal_session(self._process.pid, signal.SIGKILL)
@@ -89,7 +90,7 @@ class MortalProcess:
 
 
 class MortalQuery:
-    """A stream of numbered rows, what is planned against it, and its starts so far."""
+    """A stream of numbered rows, its kill plan, and the number of its starts."""
 
     def __init__(
         self, directory: Path, source: NumberedFiles | NumberedTopic, options: Mapping[str, str]
@@ -103,7 +104,7 @@ class MortalQuery:
         self._options = dict(options)
 
     def start(self, **spark: Any) -> MortalProcess:
-        """Start it once, and do not wait."""
+        """Start the query once, without waiting for it."""
         given = {
             "source": self.source.options,
             "checkpoint": str(self.checkpoint.path),
@@ -114,9 +115,9 @@ class MortalQuery:
         return MortalProcess(self._directory, "tests.support.spark.killed_query", given)
 
     def start_until_frozen(self, place: str) -> MortalProcess:
-        """Start it and have it stop, with all of its processes, at a place."""
+        """Start the query, and wait until all of its processes are frozen at a place."""
         self.kills.add([place], FREEZE)
-        # Asleep it sends no heartbeats, and is to go on all the same.
+        # A frozen query sends no heartbeats, and must continue afterwards nevertheless.
         process = self.start(**{"spark.network.timeout": f"{2 * PATIENCE_SECONDS}s"})
         try:
             wait_until(
@@ -130,7 +131,7 @@ class MortalQuery:
         return process
 
     def run_to_end(self, **spark: Any) -> None:
-        """Run until all is written; whoever dies by SIGKILL is started again."""
+        """Run the query until all rows are written; restart it whenever it dies by SIGKILL."""
         while True:
             kills_left = len(self.kills.left)
             process = self.start(**spark)
@@ -142,7 +143,7 @@ class MortalQuery:
 
 
 class MortalJob:
-    """A job of numbered rows, and what is planned against it; see `killed_job`."""
+    """A job of numbered rows, and its kill plan; see `killed_job`."""
 
     def __init__(self, directory: Path, options: Mapping[str, str], **given: Any) -> None:
         """Start nothing; `options` are the sink's."""
@@ -152,17 +153,17 @@ class MortalJob:
 
     @property
     def numbers(self) -> list[str]:
-        """All rows, in order."""
+        """The values of all rows, in order."""
         return [f"{row:010d}" for row in range(self._given["rows"])]
 
     @property
     def stage_retries(self) -> list[int]:
-        """How often each stage was tried again in the end."""
+        """How often each stage was retried, in total."""
         told: list[int] = json.loads((self._directory / "stages.json").read_text())
         return told
 
     def run(self, **spark: Any) -> None:
-        """Run it to its end."""
+        """Run the job to its end."""
         given = {**self._given, "spark": spark}
         process = MortalProcess(self._directory, "tests.support.spark.killed_job", given)
         code = process.wait()

@@ -1,7 +1,7 @@
-"""The sink, with writers that look at the kill plan at each named point, and at some more places.
+"""The sink with writers that follow the kill plan at each named point, and at some other places.
 
-In the tasks before anything is produced, when all is produced, and when all is flushed; on the
-driver after a commit.
+The other places are, in the tasks, before the first row is produced, after the last one, and after
+the flush; and on the driver, after a commit.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 BEFORE_PRODUCE = "task: before produce"
 BEFORE_FLUSH = "task: before flush"
 AFTER_FLUSH = "task: after flush"
-#: On the driver, when the sink has done all, and Spark has noted nothing.
+#: On the driver, when the sink has committed, and Spark has recorded nothing yet.
 BEFORE_SPARKS_COMMIT = "before Spark's commit log"
 _PATIENCE_SECONDS = 120
 
 
 class _Mortal(SinkWriter):
-    """What both kinds of writers do."""
+    """The behavior of both kinds of writers."""
 
     def _observe(self, point: Point) -> None:
         KillPlan.of_environment().reached(point.value, lambda: look(self._options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
-        """Write, and die on the way if it is planned."""
+        """Write, and die on the way if that is planned."""
         plan = KillPlan.of_environment()
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -63,36 +63,36 @@ class _Mortal(SinkWriter):
 
 
 class MortalStreamWriter(_Mortal, KafkaStreamWriter):
-    """A stream's writer that dies where the plan says."""
+    """A stream's writer that dies as planned."""
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 -- Spark's name
-        """Commit, and die right after it if it is planned."""
+        """Commit, and die right afterwards if that is planned."""
         super().commit(messages, batchId)
         KillPlan.of_environment().reached(BEFORE_SPARKS_COMMIT, lambda: look(self._options))
 
 
 class MortalBatchWriter(_Mortal, KafkaBatchWriter):
-    """A job's writer that dies where the plan says."""
+    """A job's writer that dies as planned."""
 
 
 class MortalSink(KafkaSink):
-    """The sink with such writers; Spark knows it by the same name."""
+    """The sink with such writers; it has the same name in Spark."""
 
     def writer(self, schema: Any, overwrite: bool) -> MortalBatchWriter:  # noqa: FBT001
-        """See KafkaSink."""
+        """Create a job's writer, see KafkaSink."""
         made = super().writer(schema, overwrite)
         made.__class__ = MortalBatchWriter
         return made
 
     def streamWriter(self, schema: Any, overwrite: bool) -> MortalStreamWriter:  # noqa: N802, FBT001
-        """See KafkaSink."""
+        """Create a stream's writer, see KafkaSink."""
         made = super().streamWriter(schema, overwrite)
         made.__class__ = MortalStreamWriter
         return made
 
 
 def look(options: SinkOptions) -> dict[str, Any]:
-    """See what a driver leaves behind that dies now, through connections of its own."""
+    """Return what the driver would leave behind if it died now, read over separate connections."""
     seen: dict[str, Any] = {}
     if options.exactly_once is not None:
         with AdminClient(options.producer) as admin:
@@ -100,7 +100,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
     group = options.source_consumer_group
     if group is not None:
         servers = ",".join(f"{host}:{port}" for host, port in options.producer.bootstrap_servers)
-        # As Spark writes offsets into its checkpoint.
+        # The form in which Spark writes offsets into its checkpoint.
         seen["group"] = {}
         for (topic, partition), offset in committed_offsets(servers, group).items():
             seen["group"].setdefault(topic, {})[str(partition)] = offset

@@ -1,4 +1,4 @@
-"""Streams with numbered rows that are read from Kafka, by Spark's own source."""
+"""Streams with numbered rows that Spark's own source reads from Kafka."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class NumberedTopic:
-    """A topic whose values are the numbers from 0 on, put there by a client that is not ours."""
+    """A topic whose values are the numbers from 0 on, written by an independent client."""
 
     def __init__(self, kafka: KafkaCluster, partitions: int, *, rows_per_batch: int) -> None:
-        """Create it, with no row."""
+        """Create the topic, without rows."""
         self.topic = kafka.create_topic(partitions)
         self.options = {
             "format": "kafka",
@@ -28,7 +28,7 @@ class NumberedTopic:
         self._servers = kafka.bootstrap_servers
 
     def add(self, rows: int) -> None:
-        """Add rows, to each partition in turn."""
+        """Add rows, to the partitions in turn."""
         producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
         for row in range(self.rows, self.rows + rows):
             producer.produce(self.topic, f"{row:010d}", partition=row % self._partitions)
@@ -38,12 +38,12 @@ class NumberedTopic:
 
     @property
     def numbers(self) -> list[str]:
-        """All rows, in order."""
+        """The values of all rows, in order."""
         return [f"{row:010d}" for row in range(self.rows)]
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
-        """The offsets at which partitions end, by topic and partition."""
+        """The end offsets, by topic and partition."""
         return {
             (self.topic, number): len(range(number, self.rows, self._partitions))
             for number in range(self._partitions)

@@ -1,4 +1,4 @@
-"""Consumer groups that a stream tells how far it has read, seen by a client that is not ours."""
+"""Consumer groups for which a stream commits its progress, read by an independent client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1760000000000,"conf":{}}'
 
 
 def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, int], int]:
-    """Give a group's offsets, by topic and partition."""
+    """Return a group's committed offsets, by topic and partition."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": group_id, "log_level": 0}
     )
@@ -43,9 +43,9 @@ def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, 
 def joined_consumer(
     bootstrap_servers: str, group_id: str, topic: str, **settings: str
 ) -> Iterator[None]:
-    """Have a member in the group, which reads the topic and commits nothing; in the end it is out.
+    """Join the group with a consumer that reads the topic and commits nothing; leave it at the end.
 
-    `settings` by their names with underscores for dots.
+    `settings` have the names of librdkafka's settings, with underscores for dots.
     """
     consumer = Consumer(
         {
@@ -77,12 +77,12 @@ def joined_consumer(
 
 
 class SourceStream:
-    """A stream from Kafka, of which only what it leaves in its checkpoint is there."""
+    """A stream from Kafka that consists only of its checkpoint."""
 
     def __init__(
         self, bootstrap_servers: str, checkpoint: Path, group_id: str, **options: Any
     ) -> None:
-        """Begin as Spark does: with a directory for offsets."""
+        """Create the directory for offsets, as Spark does."""
         self._offsets = checkpoint / "offsets"
         self._offsets.mkdir(parents=True)
         self._options = {
@@ -99,7 +99,7 @@ class SourceStream:
         (self._offsets / str(batch_id)).write_text(text)
 
     def writer(self) -> Any:
-        """Make a writer, as Spark does before each step."""
+        """Create a writer, as Spark does before each step."""
         return KafkaSink(CaseInsensitiveDict(self._options)).streamWriter(SCHEMA, overwrite=False)
 
     def run(self, batch_id: int, *values: str) -> None:

@@ -1,8 +1,8 @@
-"""A Spark cluster on this machine: a master, and workers on loopback addresses of their own.
+"""A Spark cluster on this machine: a master, and workers on different loopback addresses.
 
-Spark runs no speculative copy of a task on the host that the task is on, and none at all in local
-mode: so the workers are hosts of their own by their names, 127.0.0.2 and on. Each gives an
-application one executor, a JVM that can be lost.
+Spark runs no speculative copy of a task on the same host, and none at all in local mode. So each
+worker has its own host name, 127.0.0.2 and so on. Each provides an application with one executor, a
+JVM that can be killed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 class SparkCluster:
-    """See the module. A context manager: leaving it ends all of its processes."""
+    """The cluster; a context manager that ends all of its processes on exit."""
 
     def __init__(self) -> None:
-        """Start it; applications may come at once, and wait for its workers."""
+        """Start the master and the workers, and wait until all workers register."""
         [port] = free_ports(1)
         self.master = f"spark://127.0.0.1:{port}"
         self._directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
@@ -60,7 +60,7 @@ class SparkCluster:
             raise
 
     def __enter__(self) -> Self:
-        """Give the cluster itself."""
+        """Return the cluster itself."""
         return self
 
     def __exit__(
@@ -69,22 +69,22 @@ class SparkCluster:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End it."""
+        """End all processes."""
         self.close()
 
     def settings(self, directory: Path) -> dict[str, str]:
-        """Give the settings of an application whose kill plan is in a directory."""
+        """Return the settings of an application whose kill plan is in a directory."""
         return {
             "spark.master": self.master,
             "spark.executor.memory": "512m",
             f"spark.executorEnv.{VARIABLE}": str(directory / "kills"),
-            # No task before there are two hosts.
+            # No task starts before both hosts are available.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_READY_SECONDS}s",
         }
 
     def close(self) -> None:
-        """End all processes and remove what they stored."""
+        """End all processes and remove their files."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -99,9 +99,9 @@ class SparkCluster:
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # It would listen on a port of its own, for programs that nobody sends.
+            # The REST server would open another port, and no test submits applications to it.
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
-            # Executors have it from their worker, and Python from them.
+            # Executors inherit these variables from their worker, and Python from the executors.
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
         }

@@ -1,4 +1,4 @@
-"""Streams with numbered rows: files as their source, one micro-batch for each."""
+"""Streams with numbered rows from files, one file in each micro-batch."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-#: The longest that a query may take to do what is waited for.
+#: The longest time that a query may take for any awaited step, in seconds.
 PATIENCE_SECONDS = 120
 
 
 class NumberedFiles:
-    """A directory whose files hold the numbers from 0 on, one a line: a stream's source."""
+    """A stream's source: a directory with files of the numbers from 0 on, one per line."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin with no file."""
+        """Create the directory, without files."""
         self.directory = directory / "input"
         self.directory.mkdir()
         self.rows = 0
         self._files = 0
 
     def add(self, rows: int = 10, files: int = 1) -> None:
-        """Add files with so many rows each."""
+        """Add files with this many rows each."""
         for _ in range(files):
             lines = "".join(f"{self.rows + row:010d}\n" for row in range(rows))
-            # Appears at once with all of its rows: names with a dot are not looked at.
+            # The rename makes the whole file visible at once: Spark ignores names with a leading
+            # dot.
             hidden = self.directory / f".{self._files:06d}.txt"
             hidden.write_text(lines)
             hidden.rename(self.directory / f"{self._files:06d}.txt")
@@ -40,45 +41,46 @@ class NumberedFiles:
 
     @property
     def numbers(self) -> list[str]:
-        """All rows, in order."""
+        """The values of all rows, in order."""
         return [f"{row:010d}" for row in range(self.rows)]
 
     @property
     def options(self) -> dict[str, str]:
-        """How a program reads them, one file in each micro-batch."""
+        """The options with which a program reads the files, one in each micro-batch."""
         return {"format": "text", "path": str(self.directory), "maxFilesPerTrigger": "1"}
 
     def read(self, spark: SparkSession, partitions: int = 2) -> DataFrame:
-        """Read them as a stream with a column `value`, one file in each micro-batch."""
+        """Read the files as a stream with a column `value`, one file in each micro-batch."""
         reader = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
         return reader.text(str(self.directory)).repartition(partitions)
 
 
 class Checkpoint:
-    """A query's checkpoint, and what may happen to it."""
+    """A query's checkpoint, and the ways in which a test can change it."""
 
     def __init__(self, directory: Path) -> None:
-        """Name a directory that Spark is to make."""
+        """Name a directory that Spark will create."""
         self.path = directory / "checkpoint"
 
     def forget_last_commit(self) -> int:
-        """Have Spark take the last micro-batch for unfinished; give its number.
+        """Remove the last micro-batch from Spark's commit log; return its number.
 
-        As if the driver had died after the sink's commit, and before Spark's own.
+        The checkpoint then looks as if the driver had died after the sink's commit, and before
+        Spark's own.
         """
         last = max(self._numbers("commits"))
         self._remove("commits", last)
         return last
 
     def roll_back(self, batches: int) -> None:
-        """Bring back the state of some batches ago."""
+        """Restore the state of some batches ago."""
         for _ in range(batches):
             last = max(self._numbers("offsets"))
             for kind in ("offsets", "commits", "sources/0"):
                 self._remove(kind, last)
 
     def delete(self) -> None:
-        """Remove it as a whole."""
+        """Delete the checkpoint."""
         shutil.rmtree(self.path)
 
     def _numbers(self, kind: str) -> list[int]:
@@ -90,13 +92,13 @@ class Checkpoint:
 
 
 def to_kafka(df: DataFrame, checkpoint: Checkpoint, **options: Any) -> DataStreamWriter:
-    """Make a stream's writer; `options` by their names."""
+    """Create a stream's writer; `options` have their own names."""
     given = {"checkpointLocation": str(checkpoint.path), **options}
     return df.writeStream.format("pykafka").options(**given)
 
 
 def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
-    """Have all that is there written, and wait for the end; raises what the query ends with."""
+    """Write all available rows, and wait for the end; raises the query's error."""
     query = writer.trigger(availableNow=True).start()
     try:
         if not query.awaitTermination(PATIENCE_SECONDS):
@@ -107,7 +109,7 @@ def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def wait_for_batch(query: StreamingQuery, batch_id: int) -> None:
-    """Wait until a query has finished a micro-batch; raises what it ends with instead."""
+    """Wait until a query has finished a micro-batch; raises the query's error if it fails."""
 
     def is_done() -> bool:
         error = query.exception()
