@@ -1,14 +1,14 @@
 """The import table of the package, and a checker of source text against it.
 
-Four rules, all read from the syntax tree, so nothing is imported to check them:
+Four rules, all checked in the syntax tree, so that no module is imported:
 
-- A layer imports only itself and the layers that `LAYERS` gives it: arrows point down.
-- So do rooms, the folders of a layer: each imports only what `ROOMS` gives it.
+- A layer imports only itself and the layers that `LAYERS` grants it: arrows point down.
+- The same holds for rooms, the folders of a layer: each imports only what `ROOMS` grants it.
 - A guarded library is imported only by the files that `GUARDED` names for it.
-- The pure layers read no clock: neither by `time` nor by `datetime.now()` and its like.
+- The pure layers read no clock, neither by `time` nor by `datetime.now()` and similar calls.
 
-Imports inside functions count like all others; imports for types alone (`if TYPE_CHECKING:`) do
-too, but for guarded libraries, which they do not load.
+Imports inside functions count like all others. So do imports for types alone
+(`if TYPE_CHECKING:`), except those of guarded libraries, which they do not load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 
-#: What each layer may import, itself aside. `errors` and `model` are open to all.
+#: What each layer may import besides itself. All layers may import `errors` and `model`.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "model": frozenset(),
@@ -41,18 +41,18 @@ LAYERS: dict[str, frozenset[str]] = {
     "transactions": _BOTTOM | {"command_line", "exactly_once", "admin", "config"},
     "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config", "metrics"},
     "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
-    # The two doors of the package only hand on public names.
+    # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
     | {"metrics", "network", "producer", "record", "security", "spark", "version"},
 }
 
-#: In a layer's rooms: the modules that lie beside them.
+#: The modules of a layer that are in none of its folders.
 TOP = "(top)"
 
-#: What the modules of each room may import of other rooms of their layer: of those that stand above
-#: it here, so arrows point down. A module with a row of its own is on another level than those
-#: beside it.
+#: What the modules of each room may import from other rooms of their layer: only from rooms listed
+#: above it, so arrows point down. A module with its own row is on a different level than its
+#: neighbours.
 ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "protocol": {
         TOP: (),
@@ -105,7 +105,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-#: More modules than these are too many for one folder.
+#: The maximum number of modules in one folder.
 MOST_MODULES = 14
 #: Folders with one module for each API.
 _BY_API = frozenset({"handlers", "messages"})
@@ -120,7 +120,7 @@ _EVENT_LOOP = (
     "devbroker/net/server.py",
 )
 
-#: Library -> the files that may import it, as patterns below the package.
+#: Library -> the files that may import it, as patterns relative to the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
     "socket": ("network/transport/*.py", "devbroker/net/server.py"),
@@ -149,14 +149,14 @@ _CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
 
 
 class Violation(NamedTuple):
-    """One import, or one reading of the clock, that the table does not allow."""
+    """One import, or one call that reads the clock, that the table does not allow."""
 
     path: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        """Put the place first, as compilers do."""
+        """Return the place and the message, in the format of compilers."""
         return f"{self.path}:{self.line}: {self.message}"
 
 
@@ -193,7 +193,7 @@ def check_source(path: PurePosixPath, source: str) -> list[Violation]:
 
 
 def crowded_folders(modules: Iterable[PurePosixPath]) -> list[str]:
-    """Return the folders of modules that are too many for one; `__init__.py` is not counted."""
+    """Return the folders with too many modules; `__init__.py` is not counted."""
     counts = Counter(path.parent for path in modules if path.name != "__init__.py")
     return sorted(
         str(folder)
@@ -221,7 +221,7 @@ def _check_import(path: PurePosixPath, layer: str, module: str, *, for_types: bo
 
 
 def _imported_modules(node: ast.Import | ast.ImportFrom, path: PurePosixPath) -> list[str]:
-    """Give absolute names; of `from package import name`, the name in the package."""
+    """Return absolute names; for `from package import name`, including the imported name."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     base = node.module or ""
@@ -234,7 +234,7 @@ def _imported_modules(node: ast.Import | ast.ImportFrom, path: PurePosixPath) ->
 
 
 def _room(layer: str, path: Sequence[str]) -> str:
-    """Return the room of a layer that a path below the layer lies in."""
+    """Return the room that contains a path, which is relative to the layer."""
     rooms = ROOMS.get(layer, {})
     for length in range(len(path), 0, -1):
         if (name := "/".join(path[:length])) in rooms:

@@ -1,8 +1,8 @@
-"""What a test has left behind: threads that run, and sockets that are open.
+"""Detect threads and sockets that a test has left open.
 
-A producer and an embedded broker each have a thread, so one that was not closed is found by it.
-What was there before the test began, such as the threads of fixtures with a larger scope, is not
-the test's.
+A producer and an embedded broker each have a thread, which reveals one that was not closed. What
+existed before the test began, such as the threads of fixtures with a larger scope, is not
+attributed to the test.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: Where Linux lists the open files of this process; elsewhere only threads are looked at.
+#: Where Linux lists the open files of this process; on other systems only threads are checked.
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-#: How long the end of a thread may take, or a fixture's broker to close the socket of a client that
-#: has left. A test that leaves nothing never waits.
+#: How long a thread may take to end, or a fixture's broker to close the socket of a client that
+#: disconnected. A test that leaves nothing open never waits.
 _PATIENCE_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.01
 
-#: Threads that may outlive a test, by the beginning of their names, each with the reason.
+#: Threads that may outlive a test, by the prefixes of their names, each with the reason.
 ALLOWED: Final[dict[str, str]] = {
-    # The producers themselves have threads of their own, and are found.
+    # The producers have threads of their own, which are detected.
     "kafka-idle-producers": "sleeps until the producers that a test has used would be too old",
 }
 
 
 class Open(NamedTuple):
-    """What is there at a moment."""
+    """The open threads and sockets at one moment."""
 
     threads: frozenset[threading.Thread]
-    #: By the system's names, which are not used again.
+    #: Named by the system, which does not reuse the names.
     sockets: frozenset[str]
 
 
 def look() -> Open:
-    """Return what is there now."""
+    """Return what is open now."""
     return Open(
         frozenset(thread for thread in threading.enumerate() if not _is_allowed(thread)),
         frozenset(_sockets()),
@@ -46,11 +46,11 @@ def look() -> Open:
 
 
 def left_since(before: Open) -> list[str]:
-    """Return what has come since then and stays, as sentences."""
+    """Return sentences that describe what was opened since `before` and does not close in time."""
     left = _new(before)
     if not any(left):
         return []
-    # Sockets that only a cycle of references keeps open are closed by this, with a ResourceWarning.
+    # This closes sockets that only a reference cycle keeps open, with a ResourceWarning.
     gc.collect()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while any(left := _new(before)) and time.monotonic() < deadline:
@@ -75,7 +75,7 @@ def _sockets() -> list[str]:
         return []
     names = []
     for descriptor in os.listdir(_DESCRIPTORS):  # noqa: PTH208  called twice for each test
-        # The descriptor of the listing itself is gone, and others may be.
+        # The listing's own descriptor is closed by now, and others may be.
         with suppress(OSError):
             names.append(os.readlink(f"{_DESCRIPTORS}/{descriptor}"))  # noqa: PTH115  likewise
     return [name for name in names if name.startswith("socket:")]

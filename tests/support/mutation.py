@@ -1,9 +1,10 @@
-"""Mutants and the tests that should kill them.
+"""Mutants, and the selection of tests that should kill them.
 
-A mutant is tested by the tests that ran its line, those that run least else first, since they are
-the likeliest to notice. A line that runs at import, or in a compiled kernel, which coverage does
-not see, is tested by the tests of its module, and then by all of its room. Tests are named without
-their parameters: a mutant may change the very value in such a name.
+A mutant is tested by the tests that ran its line. Those that run the fewest other lines come first,
+since they are the most likely to fail. A line that coverage does not attribute to a test, because
+it runs at import or in a compiled kernel, is tested by the tests of its module, and then by those
+of its room. Tests are named without their parameters, since a mutant may change the very value in
+such a name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PACKAGE = "spark_kafka_sink"
-#: What is mutated: rooms, and the files of the embedded broker that coordinate.
+#: What is mutated: rooms, and the coordinators of the embedded broker.
 ROOMS = ("record", "producer", "exactly_once", "network", "security", "spark")
 COORDINATORS = (
     "devbroker/transactions/transaction_coordinator.py",
@@ -40,8 +41,8 @@ COORDINATORS = (
 class Mutant:
     """One change of one line.
 
-    `path` is relative to the repository, `line` counts from 1, `source` is the whole module with
-    the change; `before` and `after` are the line without and with it.
+    `path` is relative to the repository, `line` counts from 1, and `source` is the whole module
+    with the change; `before` and `after` are the line without and with it.
     """
 
     path: str
@@ -62,7 +63,7 @@ def read_mutants(lines: Iterable[str]) -> list[Mutant]:
 
 
 def mutable_modules(root: Path, only: str = "") -> list[Path]:
-    """Return the modules to mutate, relative to `root`; `only` is a part that paths must have."""
+    """Return the modules to mutate, relative to `root`, whose paths contain `only`."""
     package = root / PACKAGE
     found = [path for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
     found += [package / name for name in COORDINATORS]
@@ -71,12 +72,12 @@ def mutable_modules(root: Path, only: str = "") -> list[Path]:
 
 
 class TestsByLine:
-    """Which tests ran which lines."""
+    """The tests that ran each line."""
 
     __test__ = False
 
     def __init__(self, ran: Mapping[str, Mapping[int, Sequence[str]]]) -> None:
-        """Take tests by line, by path; a test's name is that of pytest, a node id."""
+        """Store the tests by line, by path; tests are named by their pytest node ids."""
         self._ran = ran
         self._lines_of_test = Counter(
             test for lines in ran.values() for tests in lines.values() for test in tests
@@ -84,7 +85,7 @@ class TestsByLine:
 
     @classmethod
     def from_coverage(cls, data_file: Path, root: Path) -> TestsByLine:
-        """Read what `pytest --cov-context=test` has left in `data_file`."""
+        """Read the data file that `pytest --cov-context=test` wrote."""
         data = coverage.CoverageData(str(data_file))
         data.read()
         ran: dict[str, dict[int, list[str]]] = {}
@@ -103,7 +104,7 @@ class TestsByLine:
         if tests:
             return self._by_specificity(tests)
         of_module = {test for of_line in lines.values() for test in of_line}
-        # A test of what only runs at import, such as the repr of a dataclass, has run no line.
+        # Code that only runs at import, such as a dataclass's repr, is attributed to no test.
         room = f"tests/unit/{Path(mutant.path).parent.relative_to(PACKAGE)}"
         return [*self._by_specificity(of_module), room]
 
@@ -120,6 +121,6 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*)", re.MULTILINE)
 
 
 def failed_test(output: str) -> str | None:
-    """Return the first test, or file, that a short summary (`-rfE`) of pytest names as failed."""
+    """Return the first failed test, or file, in a short summary (`-rfE`) of pytest."""
     found = _FAILED.search(output)
     return None if found is None else found.group(1)

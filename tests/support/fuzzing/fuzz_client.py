@@ -90,7 +90,7 @@ class EveryContext:
         self.is_established = False
 
     def step(self, token: bytes) -> bytes | None:
-        """Return the rest of the token; one that does not begin with a dot establishes the context."""
+        """Return the token's rest; a token without a leading dot establishes the context."""
         self.is_established = not token.startswith(b".")
         return token[1:]
 
