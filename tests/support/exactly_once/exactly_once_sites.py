@@ -49,7 +49,7 @@ class Site(Protocol):
         """Advance the time, on clusters where that needs no waiting."""
 
     def set_transaction_version(self, level: int) -> None:
-        """Finalize another level of transaction.version; connected clients learn of it later."""
+        """Set the finalized level of transaction.version; connected clients learn of it later."""
 
     def read_committed(self, topic: str) -> list[str]:
         """Return the values that a read_committed librdkafka consumer reads, sorted."""
@@ -93,7 +93,7 @@ class EmbeddedSite:
         self.embedded.call(lambda broker: broker.tick(later))
 
     def set_transaction_version(self, level: int) -> None:
-        """Finalize a level of transaction.version, see Site."""
+        """Set the finalized level of transaction.version, see Site."""
 
         def finalize(broker: Any) -> None:
             settings = replace(broker.settings, transaction_version=level)
@@ -185,7 +185,7 @@ class KafkaSite:
         """Do nothing: the tests have to wait, see Site."""
 
     def set_transaction_version(self, level: int) -> None:
-        """Finalize a level of transaction.version with the operator's tool, see Site."""
+        """Set the finalized level of transaction.version with the operator's tool, see Site."""
         feature = f"transaction.version={level}"
         verb = "upgrade" if level > 1 else "downgrade"
         run_java_tool(

@@ -67,7 +67,7 @@ class KillPlan:
         }
 
     def reached(self, place: str, look: Callable[[], Any] = lambda: None) -> None:
-        """Meet the fate planned for this place, if any; `look` returns what to store first."""
+        """Apply the fate planned for this place, if any; `look` returns what to store first."""
         planned = self._planned / place
         taken = self._done / f".{planned.name}.{os.getpid()}"
         try:

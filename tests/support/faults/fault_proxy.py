@@ -57,7 +57,7 @@ class FaultProxy:
         lifetime_seconds: float = 1800,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Bind a port.
+        """Listen on a free port.
 
         `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL).
         """
@@ -95,7 +95,7 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         """Close everything; raise the proxy's own errors."""
         assert self._serving is not None
-        with suppress(RuntimeError):  # its lifetime is over
+        with suppress(RuntimeError):  # if its lifetime is over
             self._loop.call_soon_threadsafe(self._serving.cancel)
         self._thread.join(_JOIN_SECONDS)
         self._server.close()

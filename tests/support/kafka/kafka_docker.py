@@ -99,7 +99,7 @@ class KafkaContainer:
         self._created = True
 
     def stop(self) -> None:
-        """Shut down cleanly: the broker hands over its leadership and flushes its logs."""
+        """Stop the broker cleanly: it hands over its leadership and flushes its logs."""
         self._container.get_wrapped_container().stop(timeout=_STOP_SECONDS)
 
     def kill(self) -> None:

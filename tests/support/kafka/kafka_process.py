@@ -100,7 +100,7 @@ class KafkaProcess:
         process_leash().hold(self._process.pid, self._directory.parent)
 
     def stop(self) -> None:
-        """Shut down cleanly: the broker hands over its leadership and flushes its logs."""
+        """Stop the broker cleanly: it hands over its leadership and flushes its logs."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

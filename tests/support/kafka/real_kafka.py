@@ -62,7 +62,7 @@ class Broker(Protocol):
         """Start or restart the broker; does not wait until it is ready."""
 
     def stop(self) -> None:
-        """Shut down cleanly."""
+        """Stop the broker cleanly."""
 
     def kill(self) -> None:
         """Kill the broker, as a crash would."""
@@ -352,7 +352,7 @@ def answers(address: str) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Poll until a condition holds; raises TimeoutError that names `what` was waited for."""
+    """Wait until a condition holds; raises TimeoutError that names `what` was waited for."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

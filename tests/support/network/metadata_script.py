@@ -40,7 +40,7 @@ class MetadataScript:
         self.connections = 0
 
     def __call__(self, frame: bytes) -> bytes | None:
-        """Answer a request's frame."""
+        """Return the response to a request's frame."""
         header, request = decode_request(frame)
         if header.request_api_key == ApiKey.API_VERSIONS:
             self.connections += 1

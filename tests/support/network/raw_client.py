@@ -102,7 +102,7 @@ class RawClient:
         return False
 
     def half_close(self) -> None:
-        """Shut down the sending side of the connection."""
+        """Close the sending side of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:

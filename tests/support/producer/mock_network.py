@@ -35,7 +35,7 @@ class SentRequest:
     _future: asyncio.Future[Any] = field(repr=False)
 
     def answer(self, response: object) -> None:
-        """Deliver a response to the client, as soon as the loop runs."""
+        """Send a response to the client, as soon as the loop runs."""
         self._future.set_result(response)
 
     def fail(self, error: Exception) -> None:
@@ -106,7 +106,7 @@ class MockNetwork:
         self.stalled: set[int] = set()
 
     def use_transaction_version(self, level: int) -> None:
-        """Finalize this level of transaction.version in the cluster; 0 means no such feature."""
+        """Set the cluster's finalized transaction.version; 0 means that it has no such feature."""
         features = {"transaction.version": level} if level else {}
         self.api_versions = NodeApiVersions(self.api_versions.versions, features)
 

@@ -61,7 +61,7 @@ def produce(
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Repeat a call that times out after max.block.ms, so that a busy machine fails no test.
+    """Retry a call that times out after max.block.ms, so that a busy machine fails no test.
 
     If no broker could be reached within that time, the error is a NetworkError.
     """
@@ -74,7 +74,7 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
-    """Repeat a call that fails after max.block.ms until its error matches; return the error.
+    """Retry a call that fails after max.block.ms until its error matches; return the error.
 
     On a busy machine the call may time out before it meets the cause; then the error names none, or
     another one.

@@ -127,7 +127,7 @@ class SenderHarness:
         self._loop.close()
 
     def _run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
-        """Queue a job; run it at once unless the worker `is_busy`."""
+        """Store a job; run it at once unless the worker `is_busy`."""
         self.jobs.append((work, then))
         if not self.is_busy:
             self.do_jobs()
@@ -194,7 +194,7 @@ class SenderHarness:
     # --- batches
 
     def add(self, partition: int = 0, *, records: int = 1) -> ProducerBatch:
-        """Enqueue a batch, as a producer does after closing one."""
+        """Add a batch to the queue, as a producer does after closing one."""
         added = batch(partition, records=records, created_at=self.now)
         if self.manager is not None:
             self.manager.maybe_add_partition(added.topic_partition)
@@ -212,7 +212,7 @@ class SenderHarness:
         return sent
 
     def answer(self, api_key: ApiKey, response: object) -> SentRequest:
-        """Step, answer the next request, and step again."""
+        """Run a step, respond to the next request, and run another step."""
         self.step()
         sent = self.take(api_key)
         sent.answer(response)
@@ -220,7 +220,7 @@ class SenderHarness:
         return sent
 
     def produce(self, code: int = 0, *, offset: int = 0, **fields: Any) -> SentRequest:
-        """Answer the oldest Produce with the same result for all of its partitions."""
+        """Respond to the oldest Produce with the same result for all of its partitions."""
         sent = self.take(ApiKey.PRODUCE)
         self.answer_produce(sent, code, offset=offset, **fields)
         return sent
@@ -228,12 +228,12 @@ class SenderHarness:
     def answer_produce(
         self, sent: SentRequest, code: int = 0, *, offset: int = 0, **fields: Any
     ) -> None:
-        """Answer a Produce with the same result for all of its partitions, and step."""
+        """Respond to a Produce with the same result for all of its partitions, and run a step."""
         sent.answer(produce_response(sent, code, offset=offset, **fields))
         self.step()
 
     def init_producer_id(self, epoch: int = 0, code: int = 0) -> SentRequest:
-        """Answer InitProducerId."""
+        """Respond to InitProducerId."""
         return self.answer(
             ApiKey.INIT_PRODUCER_ID,
             InitProducerIdResponse(
@@ -242,7 +242,7 @@ class SenderHarness:
         )
 
     def find_coordinator(self, node_id: int = 0, code: int = 0) -> SentRequest:
-        """Answer FindCoordinator, in its form with a list of keys."""
+        """Respond to FindCoordinator, in its form with a list of keys."""
         node = NODES[node_id]
         self.step()
         sent = self.take(ApiKey.FIND_COORDINATOR)
@@ -264,7 +264,7 @@ class SenderHarness:
         return sent
 
     def add_partitions(self, code: int = 0, codes: dict[int, int] | None = None) -> SentRequest:
-        """Answer AddPartitionsToTxn, with the same result for all partitions or by `codes`."""
+        """Respond to AddPartitionsToTxn, with the same result for all partitions or by `codes`."""
         self.step()
         sent = self.take(ApiKey.ADD_PARTITIONS_TO_TXN)
         sent.answer(
@@ -288,11 +288,11 @@ class SenderHarness:
         return sent
 
     def add_offsets(self, code: int = 0) -> SentRequest:
-        """Answer AddOffsetsToTxn."""
+        """Respond to AddOffsetsToTxn."""
         return self.answer(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnResponse(error_code=code))
 
     def offset_commit(self, code: int = 0, codes: dict[int, int] | None = None) -> SentRequest:
-        """Answer TxnOffsetCommit, with the same result for all partitions or by `codes`."""
+        """Respond to TxnOffsetCommit, with the same result for all partitions or by `codes`."""
         self.step()
         sent = self.take(ApiKey.TXN_OFFSET_COMMIT)
         sent.answer(
@@ -316,7 +316,7 @@ class SenderHarness:
         return sent
 
     def end_txn(self, code: int = 0, epoch: int | None = None) -> SentRequest:
-        """Answer EndTxn; under TV2 with the next epoch."""
+        """Respond to EndTxn; under TV2 with the next epoch."""
         identity = {} if epoch is None else {"producer_id": PRODUCER_ID, "producer_epoch": epoch}
         return self.answer(ApiKey.END_TXN, EndTxnResponse(error_code=code, **identity))
 

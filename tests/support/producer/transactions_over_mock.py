@@ -16,7 +16,7 @@ S = TransactionState
 
 
 def answer_end(harness: SenderHarness, epoch: int) -> None:
-    """Answer EndTxn as the cluster's transaction.version requires."""
+    """Respond to EndTxn as the cluster's transaction.version requires."""
     harness.end_txn(epoch=epoch if harness.manager.is_transaction_v2 else None)
 
 

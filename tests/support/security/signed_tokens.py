@@ -21,7 +21,7 @@ class SigningKey:
     """An issuer's key for RS256."""
 
     def __init__(self, key_id: str) -> None:
-        """Generate a key."""
+        """Create a key."""
         self.key_id = key_id
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 

@@ -31,7 +31,7 @@ class TokenEndpoint:
     """The endpoint, a context manager; it responds with `answers` first, then with `token`."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """Bind a port."""
+        """Listen on a free port."""
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):

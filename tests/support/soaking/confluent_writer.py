@@ -22,7 +22,7 @@ from tests.support.record.numbered_rows import (
 
 _SECONDS = 60
 _ROWS_AT_ONCE = 50
-#: One of this many transactions is aborted.
+#: One in this many transactions is aborted.
 _ABORTED_EACH = 4
 
 
