@@ -45,7 +45,7 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 11, 17, 9, 12, 7
 
 
 class Asker:
-    """A client of one broker, with one connection that is reopened if it was closed."""
+    """A client of one broker, with one connection."""
 
     def __init__(self, port):
         self.port = port

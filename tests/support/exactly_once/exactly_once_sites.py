@@ -240,7 +240,7 @@ def _read_committed(bootstrap_servers: str, topic: str) -> list[str]:
 
 @contextmanager
 def embedded_world(**settings: Any) -> Iterator[World]:
-    """Yield a world in an embedded broker of its own."""
+    """Yield a world in a new embedded broker."""
     with (
         DevBroker(auto_create_topics=False, **settings) as broker,
         world_at(EmbeddedSite(broker)) as made,

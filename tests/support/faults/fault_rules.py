@@ -33,7 +33,7 @@ class Action(Enum):
     SWALLOW = "swallow"
     #: The frame is dropped; the connection is reset.
     RESET = "reset"
-    #: The frame and all later ones in that direction are dropped; the connection stays open.
+    #: The frame and all later ones in that direction are dropped; the connection remains open.
     HANG = "hang"
     #: A part of the frame (`at`) is forwarded; the connection is closed cleanly.
     CUT = "cut"

@@ -278,7 +278,7 @@ def _unsent_bytes(producer):
 
 
 def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_proxy, topic):
-    """A stalled broker takes at most buffer.memory even with acks=0; no failed record arrives later."""
+    """Even with acks=0 it takes at most buffer.memory, and no failed record arrives later."""
     kafka = kafka_behind_proxy
     seconds = 3 * kafka.request_timeout_ms / 1000
     kafka.proxy.arm(Fault(side=Side.REQUEST, action=Action.STALL, times=1_000, seconds=seconds))

@@ -1,7 +1,7 @@
 """A real Apache Kafka for the tests, provided in the first of these ways that works.
 
 1. `KAFKA_BOOTSTRAP_SERVERS`: an existing cluster. Only for tests that neither stop its brokers
-      nor depend on its settings.
+   nor depend on its settings.
 2. Docker, through testcontainers, if a daemon answers quickly.
 3. Java processes, from the jars that Maven fetches.
 
@@ -129,7 +129,8 @@ class KafkaCluster:
     def wait_until_ready(self) -> None:
         """Wait until every broker answers and every broker's metadata lists all brokers.
 
-        Raises KafkaUnavailableError, with the end of the log, if a broker exits or times out.
+        Raises KafkaUnavailableError, with the end of the log, if a broker exits or does not answer
+        in time, and TimeoutError if the brokers do not find each other in time.
         """
         deadline = time.monotonic() + _READY_SECONDS
         for broker in self.brokers:

@@ -198,7 +198,7 @@ class _PlainStream:
 
 
 class _TlsStream:
-    """A TLS stream that sends an alert if the handshake fails, as Kafka does but not asyncio."""
+    """A TLS stream that, unlike asyncio's, sends an alert if the handshake fails, as Kafka does."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext

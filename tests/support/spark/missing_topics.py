@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VALUE = StructType([StructField("value", StringType())])
-#: The default max.block.ms, which limits a check, might be too short on a busy machine.
+#: max.block.ms limits checks and writes; this is long enough for a busy machine.
 SETTINGS = {"kafka.max.block.ms": "60000"}
 
 
