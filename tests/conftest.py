@@ -1,8 +1,8 @@
-"""Fixtures of all tests: real Kafka clusters and the Spark session, each started when first used.
+"""Fixtures for all tests: real Kafka clusters and the Spark session, each started on first use.
 
-A test that asks for one of them carries the marker `kafka` or `spark` without saying so. Where no
-real Kafka can be had, its tests skip with the reason; under CI they fail instead, because a suite
-that never met Kafka proves nothing about it.
+Tests that use one of them are marked `kafka` or `spark` automatically. Where real Kafka is not
+available, they are skipped with the reason; in CI they fail instead, because a suite that never
+ran against Kafka proves nothing about it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# How long an example takes says more about the machine than about the code, and so does how long a
-# step of an event loop takes, which asyncio's debug mode logs as a warning: "Executing ... took".
+# The duration of an example depends on the machine more than on the code. So does the duration of
+# an event loop step, which asyncio's debug mode logs as a warning: "Executing ... took".
 logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
 hypothesis.settings.register_profile("tests", deadline=None, print_blob=True)
-# `make test-fast`, which runs many times a day, tries fewer examples; `make test` tries them all.
+# `make test-fast`, which runs many times a day, tries fewer examples than `make test`.
 hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("tests")
 
-#: Markers by the fixtures that make a test need them.
+#: For each marker, the fixtures whose users get it.
 _MARKERS = {
     "kafka": {
         "kafka",
@@ -62,7 +62,7 @@ _VERSIONS = tested_versions()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it needs, before `-m` chooses among them."""
+    """Mark each test with what it needs, before `-m` selects tests."""
     for item in items:
         for marker, fixtures in _MARKERS.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
@@ -71,13 +71,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves a thread or a socket, and so a producer or a broker, behind.
+    """Fail a test that leaves a thread or a socket behind, and thus a producer or a broker.
 
-    Fixtures with a larger scope are set up before this one, so theirs count as being there already.
+    Fixtures with a larger scope are set up before this one, so what they open is not counted.
     """
     if {"spark", "kafka", "slow"} & {marker.name for marker in request.node.iter_markers()}:
-        # Py4J and other clients keep connections and threads for as long as the session, and slow
-        # tests share brokers that are started while the first of them runs.
+        # Py4J and other clients keep connections and threads for the whole session, and slow tests
+        # share brokers that are started while the first of these tests runs.
         yield
         return
     before = leaks.look()
@@ -86,9 +86,9 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 class SingleNodes:
-    """One broker per version for the whole test run, started when first asked for.
+    """One broker per version for the whole test run, started when first requested.
 
-    They run side by side, so the order of the tests starts and stops nothing.
+    They run side by side, so the order of the tests does not cause restarts.
     """
 
     def __init__(self) -> None:
@@ -97,12 +97,12 @@ class SingleNodes:
         self._started: list[KafkaCluster] = []
 
     def close(self) -> None:
-        """End all that were started."""
+        """Stop all started brokers."""
         for cluster in self._started:
             cluster.close()
 
     def _start(self, version: str) -> KafkaCluster | KafkaUnavailableError:
-        # The error is kept as well: a second test need not wait for it again.
+        # The error is cached as well, so that a second test does not wait for it again.
         try:
             cluster = given_kafka() if version == GIVEN else start_kafka(version)
         except KafkaUnavailableError as error:
@@ -114,7 +114,7 @@ class SingleNodes:
 
 @pytest.fixture(scope="session")
 def single_nodes() -> Iterator[SingleNodes]:
-    """Give the brokers that tests share."""
+    """Yield the brokers that tests share."""
     nodes = SingleNodes()
     yield nodes
     nodes.close()
@@ -122,13 +122,13 @@ def single_nodes() -> Iterator[SingleNodes]:
 
 @pytest.fixture(scope="session", params=_VERSIONS)
 def kafka(request: pytest.FixtureRequest, single_nodes: SingleNodes) -> KafkaCluster:
-    """Give a broker of each supported version in turn, not to be stopped or reconfigured."""
+    """Return a broker of each supported version in turn; tests must not stop or reconfigure it."""
     return _or_no_kafka(single_nodes.get(request.param))
 
 
 @pytest.fixture(scope="session")
 def kafka_4(single_nodes: SingleNodes) -> KafkaCluster:
-    """Give a broker of the newest version, for what need not be shown twice."""
+    """Return a broker of the newest version, for tests that need only one version."""
     return _or_no_kafka(single_nodes.get(_VERSIONS[0]))
 
 
@@ -140,13 +140,13 @@ def _or_no_kafka(started: KafkaCluster | KafkaUnavailableError) -> KafkaCluster:
 
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
 def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Give a module a broker of its own: to kill, to start again, to let create topics."""
+    """Yield a module's own broker, which its tests may kill and restart; it creates topics."""
     yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
 
 
 @pytest.fixture(scope="session", params=[KAFKA_4, KAFKA_3])
 def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Give a broker that heeds ACLs; what has none is everyone's."""
+    """Yield a broker that enforces ACLs; everyone may use a resource without ACLs."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
     yield from _own_cluster(request.param, overrides)
@@ -156,7 +156,7 @@ def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 def secured_kafka(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[KafkaCluster]:
-    """Give a module a broker with the listeners of `secured_kafka`, and their users."""
+    """Yield a module's own broker with the listeners of `secured_properties` and their users."""
     overrides, protocols = secured_properties(certificates)
     for cluster in _own_cluster(request.param, overrides, secured=protocols):
         create_scram_users(cluster)
@@ -165,13 +165,13 @@ def secured_kafka(
 
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Give a module three brokers of the newest version, to stop and kill as it likes."""
+    """Yield a module's own three brokers of the newest version; its tests may stop and kill them."""
     yield from _own_cluster(KAFKA_4, nodes=3)
 
 
 @pytest.fixture(scope="module")
 def kafka_cluster_3() -> Iterator[KafkaCluster]:
-    """Give a module three brokers of the oldest supported version, likewise."""
+    """Yield three brokers like those of `kafka_cluster`, of the oldest supported version."""
     yield from _own_cluster(KAFKA_3, nodes=3)
 
 
@@ -192,7 +192,7 @@ def _own_cluster(
 
 @pytest.fixture
 def create_topic(kafka: KafkaCluster) -> Iterator[Callable[..., str]]:
-    """Create topics on the `kafka` broker, as `KafkaCluster.create_topic`; deleted afterwards."""
+    """Yield a function that creates topics on the `kafka` broker; they are deleted afterwards."""
     created = []
 
     def create(partitions: int = 1, **options: object) -> str:
@@ -205,7 +205,7 @@ def create_topic(kafka: KafkaCluster) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """Return a port of loopback on which nobody listens, and that nobody else is given."""
+    """Yield a loopback port on which nothing listens, reserved for the duration of the test."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         yield probe.getsockname()[1]
@@ -213,13 +213,13 @@ def unused_port() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Give the certificates of the whole test run."""
+    """Return the certificates for the whole test run."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give a local Spark session with two task slots, for the whole test run."""
+    """Yield a local Spark session with two task slots, for the whole test run."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

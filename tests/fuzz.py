@@ -1,7 +1,7 @@
-"""`make fuzz`: minutes of random bytes for whoever reads from the network, by their seed.
+"""`make fuzz`: feed random bytes to everything that reads from the network, from a seed.
 
-First bytes that chance makes, then, where atheris is installed, as long again those that coverage
-leads to.
+First with purely random bytes; then, if atheris is installed, for the same time with bytes guided
+by coverage.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tests.support.fuzzing.coverage_fuzz import coverage_fuzz, is_available
 from tests.support.fuzzing.fuzz import fuzz, keep
 
 FINDINGS = Path(__file__).parent / "fuzz_findings"
-#: More than this is a leak; less is what caches and the allocator take.
+#: More growth than this is a leak; caches and the allocator account for less.
 MOST_GROWN_BYTES = 64 * 2**20
 
 
 def main() -> int:
-    """Fuzz; 1 when something was found, which is kept for the tests."""
+    """Run the fuzzers; return 1 if they found something, which is stored for the tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for each of the two")
     parser.add_argument("--seed", type=int, default=None, help="by default a new one")

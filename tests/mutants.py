@@ -1,11 +1,11 @@
-"""`make mutants`: change the code in random places, and see whether a test notices.
+"""`make mutants`: change the code in random places and check that a test fails.
 
-Each mutant of a random sample is written into a copy of the repository, and the tests that ran its
-line are run there. A mutant that they pass has survived: either a test is missing, or the change
-makes no difference, which `tests/equivalent_mutants.txt` then has to say, with the reason.
+Each mutant of a random sample is written to a copy of the repository, where the tests that cover
+its line are run. If they all pass, the mutant has survived: either a test is missing, or the change
+makes no difference; then `tests/equivalent_mutants.txt` must list it with the reason.
 
-The first run measures which tests run which lines, by all the fast tests, and keeps that in
-`.cache/mutants` for as long as the code and its tests stay the same.
+The first run measures which lines each fast test covers, and caches that in `.cache/mutants` until
+the code or the tests change.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "mutants"
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"
 FAST = "not slow and not kafka and not spark"
-#: The most specific tests come first and alone: most mutants end there, in seconds.
+#: The most specific tests run first, on their own: they kill most mutants within seconds.
 STAGES = (30, 600)
-#: A mutant that loops for ever has been noticed. A test may take far longer than it ever does.
+#: A mutant that loops forever is killed by this timeout, which is far longer than any test takes.
 TEST_TIMEOUT_S = 90
 TEST_TIMED_OUT = "Timeout ("
-#: The same for what is no test, such as an import.
+#: The same for code outside of tests, such as an import.
 TIMEOUT_S = 300
 TIMEOUT_PER_TEST_S = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant: the test that killed it, "time-out", or None if it survived."""
+    """The outcome for a mutant: the test that killed it, "time-out", or None if it survived."""
 
     mutant: Mutant
     killed_by: str | None
@@ -61,7 +61,7 @@ class Verdict:
 
 
 def main() -> int:
-    """Run a sample; 1 if too few were killed, or a survivor is not explained."""
+    """Run a sample; return 1 if too few mutants were killed, or if a survivor is not explained."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=400, help="how many mutants")
     parser.add_argument("--seed", type=int, default=None, help="by default a new one")
@@ -94,7 +94,7 @@ def _sample(modules: Sequence[Path], sample: int, seed: int) -> list[Mutant]:
 
 
 def _tests_by_line() -> TestsByLine:
-    """Return which tests run which lines: measured once for each state of the repository."""
+    """Return which tests run which lines, measured once for each state of the repository."""
     data_file = CACHE / f"coverage-{_fingerprint()}"
     if not data_file.exists():
         _say("measuring which tests run which lines (some minutes)")
@@ -149,9 +149,9 @@ def _copy(target: Path) -> Path:
 
 
 def _compiled(copy: Path) -> Path:
-    """Leave the bytecode of the tests and the code in a copy: it saves a third of most runs.
+    """Compile the tests and the code of a copy, which saves a third of the time of most runs.
 
-    A mutant has none, since its module is newer than that.
+    The bytecode of a mutated module is not used, since the module is newer.
     """
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"],
@@ -192,11 +192,11 @@ def _killer(tests: Sequence[str], copy: Path) -> str | None:
 
 
 def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, str]:
-    """Run tests in a copy; the code is None if they did not end in time."""
+    """Run tests in a copy; the returned exit code is None after a timeout."""
     chosen = copy / "chosen_tests.txt"
     chosen.write_text("\n".join(tests) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:randomly", "--tb=no"]
-    # A test's other parameters may need a real Kafka.
+    # Other parameters of a chosen test may need a real Kafka.
     command += ["-m", FAST]
     command += ["-o", f"faulthandler_timeout={TEST_TIMEOUT_S}"]
     command += ["-o", "faulthandler_exit_on_timeout=true"]
@@ -218,7 +218,7 @@ def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, 
 
 
 def _check_kills(verdicts: Sequence[Verdict], copy: Path) -> None:
-    """Run every test that killed a mutant once more without one: each must pass, or it is flaky."""
+    """Run every test that killed a mutant again without one; a test that fails now is flaky."""
     killers = sorted({v.killed_by for v in verdicts if v.killed_by and "::" in v.killed_by})
     if not killers:
         return
@@ -247,7 +247,7 @@ def _key(mutant: Mutant) -> str:
 
 
 def _explained() -> set[str]:
-    """Return the mutants that are known to make no difference: lines without a `#` before them."""
+    """Return the mutants that are known to make no difference: the lines that are not comments."""
     if not EQUIVALENT.exists():
         return set()
     lines = EQUIVALENT.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""`make soak`: minutes of random faults, reproduced by their seed."""
+"""`make soak`: write to Kafka during minutes of random faults, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.soaking.soak import run_soak
 from tests.support.soaking.soak_plan import make_plan
 
-#: A part of the time goes to processes that are killed in exactly-once writes.
+#: The share of the time spent on killing processes during exactly-once writes.
 KILLS_SHARE = 0.2
 
 
 def main() -> int:
-    """Run a soak, or show its plan; 1 when something went wrong."""
+    """Run a soak test, or print its plan; return 1 if something went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=None, help="by default a new one")

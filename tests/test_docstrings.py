@@ -14,7 +14,7 @@ SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s+(?=[A-Z])")
 
 
 def fault_of(docstring: str | None) -> str | None:
-    """Say what keeps a docstring from being one sentence, or None."""
+    """Return why a docstring is not one sentence, or None if it is."""
     if not docstring:
         return "has no docstring"
     if "\n\n" in docstring or SENTENCE_END.search(docstring):
@@ -25,7 +25,7 @@ def fault_of(docstring: str | None) -> str | None:
 
 
 def faults_in(source: str) -> list[str]:
-    """List the tests in a module's text whose docstrings are not one sentence."""
+    """Return the tests in a module's source whose docstrings are not one sentence."""
     return [
         f"{node.name} {fault}"
         for node in ast.walk(ast.parse(source))
@@ -53,13 +53,13 @@ def test_each_test_has_one_sentence(path):
     ],
 )
 def test_a_fault_is_found(source, expected):
-    """A missing, unfinished or longer docstring is reported with the test's name."""
+    """A docstring that is missing, incomplete or too long is reported with the test's name."""
     assert [f"test_it {expected}"] == faults_in(source)
 
 
-#: Verbs with which the docstring of a function may begin. A new one is fine if the documentation of
-#: Kafka or Python would use it in the same way; those that readers would have to translate, such as
-#: "Give" for "Return" or "Tell" for "Report", are not.
+#: Verbs with which the docstring of a function may begin. Add one only if the documentation of
+#: Kafka or Python uses it in the same way, and not one that readers would have to translate, such
+#: as "Give" for "Return" or "Tell" for "Report".
 VERBS = """
 Abort Accept Acquire Adapt Add Advance Announce Append Apply Assign Audit Authenticate Begin Build
 Call Cancel Change Check Choose Clean Clear Close Commit Compact Compare Compile Complete Compress
@@ -82,7 +82,7 @@ SOURCES = sorted(
 
 
 def other_verbs_in(source: str) -> list[str]:
-    """Return the functions in a module's text whose docstrings begin with another word."""
+    """Return the functions in a module's source whose docstrings begin with another word."""
     return [
         f"{node.name}: {docstring.split()[0]}"
         for node in ast.walk(ast.parse(source))
@@ -95,7 +95,7 @@ def other_verbs_in(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES)
 def test_docstrings_of_functions_begin_with_an_agreed_verb(path):
-    """The first word says what the function does, in the words of the field."""
+    """The first word of a function's docstring is one of the agreed verbs."""
     assert [] == other_verbs_in((TESTS.parent / path).read_text())
 
 

@@ -1,4 +1,4 @@
-"""The layers of the package import only what lies below them."""
+"""The layers of the package import only from the layers below them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
 def test_a_module_imports_only_what_its_layer_may(path):
-    """Every module keeps to the import table."""
+    """Every module follows the import table."""
     source = (PACKAGE_DIRECTORY / path).read_text()
     assert [] == [str(violation) for violation in check_source(path, source)]
 
 
 @pytest.mark.parametrize("layer", sorted(ROOMS))
 def test_arrows_between_rooms_point_down_only(layer):
-    """A room imports only rooms of its layer that stand above it in the table."""
+    """A room imports only those rooms of its layer that come before it in the table."""
     above: set[str] = set()
     for room, imported in ROOMS[layer].items():
         assert set(imported) <= above
@@ -42,7 +42,7 @@ def test_arrows_between_rooms_point_down_only(layer):
 
 @pytest.mark.parametrize("layer", sorted(ROOMS))
 def test_each_room_is_there(layer):
-    """The table names no folder or module that has gone."""
+    """Every folder or module that the table names exists."""
     for room in set(ROOMS[layer]) - {TOP}:
         place = PACKAGE_DIRECTORY / layer / room
         assert place.is_dir() or place.with_suffix(".py").is_file()
@@ -50,7 +50,7 @@ def test_each_room_is_there(layer):
 
 @pytest.mark.parametrize("root", ["spark_kafka_sink", "tests/support", "tests/unit"])
 def test_no_folder_is_crowded(root):
-    """No folder has more modules than a reader can take in, but for those with one of each API."""
+    """No folder has too many modules, except folders with one module for each API."""
     modules = [
         PurePosixPath(path.relative_to(REPOSITORY).as_posix())
         for path in (REPOSITORY / root).rglob("*.py")
@@ -59,7 +59,7 @@ def test_no_folder_is_crowded(root):
 
 
 def test_a_crowded_folder_is_found():
-    """One module too many is found, wherever it lies."""
+    """One module too many is found in any folder that is not exempt."""
     for folder, expected in {"a/b": ["a/b"], "a/handlers": [], "messages": []}.items():
         modules = [PurePosixPath(folder, f"m{number}.py") for number in range(MOST_MODULES)]
         modules.append(PurePosixPath(folder, "__init__.py"))
@@ -69,7 +69,7 @@ def test_a_crowded_folder_is_found():
 
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 def test_arrows_point_down_only(layer):
-    """The import table itself has no cycle: no layer reaches itself through others."""
+    """The import table has no cycle: no layer imports itself through others."""
     reached: set[str] = set()
     frontier = set(LAYERS[layer])
     while frontier:
@@ -137,7 +137,7 @@ def test_arrows_point_down_only(layer):
     ],
 )
 def test_a_planted_violation_is_found(path, source, expected):
-    """The checker finds each kind of violation, wherever in a module it stands."""
+    """The checker finds each kind of violation, anywhere in a module."""
     (violation,) = check_source(PurePosixPath(path), source)
     assert expected in violation.message
 
@@ -163,5 +163,5 @@ def test_a_planted_violation_is_found(path, source, expected):
     ],
 )
 def test_what_the_table_allows_passes(path, source):
-    """The checker finds nothing in imports that point down."""
+    """The checker reports no violation for imports that the table allows."""
     assert [] == check_source(PurePosixPath(path), source)

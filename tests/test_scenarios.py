@@ -1,4 +1,4 @@
-"""The table of Kafka's scenarios in SCENARIOS.md names tests that exist."""
+"""The table of Kafka's test scenarios in SCENARIOS.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 TABLE = (TESTS / "SCENARIOS.md").read_text()
-#: How many scenarios each Java class has, in Kafka 4.3.1.
+#: The number of scenarios of each Java class in Kafka 4.3.1.
 CLASSES = {
     "RecordAccumulatorTest": 35,
     "SenderTest": 76,
@@ -21,7 +21,7 @@ CLASSES = {
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")
-#: Fewer letters than this say nothing about why a scenario does not apply.
+#: The minimum length of the reason why a scenario does not apply.
 SHORTEST_REASON = 20
 
 
@@ -34,7 +34,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios_in(table: str) -> list[Scenario]:
-    """Read the rows; whatever looks like one has to be one."""
+    """Parse the rows; a line that looks like a row must be one."""
     java_class, rows = "", []
     for line in table.splitlines():
         if line.startswith("## "):
@@ -48,7 +48,7 @@ def scenarios_in(table: str) -> list[Scenario]:
 
 @cache
 def functions_of(path: str) -> frozenset[str]:
-    """Name the test functions of a module below tests/; none where there is no such module."""
+    """Return the test functions of a module below tests/; none if there is no such module."""
     module = TESTS / path
     if module.suffix != ".py" or not module.is_file():
         return frozenset()
@@ -61,7 +61,7 @@ def functions_of(path: str) -> frozenset[str]:
 
 
 def fault_of(here: str) -> str | None:
-    """Say what is wrong with the right side of a row, or None."""
+    """Return what is wrong with the right side of a row, or None."""
     ids = ID.findall(here)
     if not ids:
         return None if len(here) >= SHORTEST_REASON else "neither a test nor a reason"
@@ -79,12 +79,12 @@ SCENARIOS = scenarios_in(TABLE)
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: f"{s.java_class}.{s.name}")
 def test_a_scenario_is_covered_or_has_a_reason(scenario):
-    """Each id of a row is a test of that module, or a module with tests."""
+    """Each id in a row is a test or a module with tests; a row without ids states a reason."""
     assert fault_of(scenario.here) is None
 
 
 def test_every_scenario_has_one_row():
-    """None is left out and none is there twice."""
+    """No scenario is missing and none is listed twice."""
     names = [(scenario.java_class, scenario.name) for scenario in SCENARIOS]
     assert len(names) == len(set(names))
     counts = {name: sum(each.java_class == name for each in SCENARIOS) for name in CLASSES}
@@ -106,5 +106,5 @@ def test_every_scenario_has_one_row():
     ],
 )
 def test_faults_of_a_row_are_found(here, fault):
-    """The check can fail."""
+    """Each kind of fault in a row is reported."""
     assert fault == fault_of(here)

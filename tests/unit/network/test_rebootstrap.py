@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[object], object]:
-    """Name a broker that is unreachable, hang up on the second request, then name itself."""
+    """Describe first an unreachable broker, then close the connection, then describe `broker`."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse | None:
