@@ -165,7 +165,7 @@ def secured_kafka(
 
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Yield a module's own three brokers of the newest version; its tests may stop and kill them."""
+    """Yield a module's own three brokers of the newest version; tests may stop and kill them."""
     yield from _own_cluster(KAFKA_4, nodes=3)
 
 

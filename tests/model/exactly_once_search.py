@@ -1,7 +1,7 @@
-"""Explores the model exhaustively: breadth first, over states that only keep what can matter.
+"""Exhaustive breadth-first search of the model, over states reduced to what can matter.
 
-From every state that is reached, a new driver runs alone to the end as well, for every query in
-turn: whatever happened before, that must be possible, and leave nothing half visible.
+From every reachable state, a new driver also runs alone to the end, for every query in turn. This
+must always be possible, and must leave no batch partly visible.
 """
 
 # ruff: noqa: N802, C901, PLR0912, PLR0915, N803, N806, RUF005, RUF021 - as in the steps
@@ -104,7 +104,7 @@ def canon(S):
         if pc:
             e = info.get(tid)
             if e is None or e[1] != ep or (model.P.tv == 2 and e[2] not in "EO"):
-                continue  # its next write is refused: as good as gone
+                continue  # its next write is refused, so it has no further effect
             busy.add(tid)
             if tk:
                 commit.add(tid)
@@ -241,14 +241,14 @@ def solo(S, q, memo):
 def recover(S, memo):
     order = list(dict.fromkeys(reversed(model.C.qseq)))
     labels, cur, ran = (), S, False
-    for q in order:  # an abandoned query's user may come back
+    for q in order:  # the user of an abandoned query may restart it
         bad, labs, cur = solo(cur, q, memo)
         labels += labs
         if bad:
             return bad, labels
         if (
             labs and not ran
-        ):  # after the first recovery all under the prefix is all or nothing, or reported
+        ):  # after the first recovery, every batch of the prefix is all or nothing, or reported
             ran = True
             for qq in range(model.C.nq):
                 for b in range(model.C.nb):
@@ -277,7 +277,7 @@ def start_state():
 
 
 class Result:
-    """What an exploration has found: the violations, each with the shortest way to it."""
+    """The result of an exploration: its counts, and each violation with the shortest path to it."""
 
     def __init__(self) -> None:
         self.states = 0
@@ -287,7 +287,7 @@ class Result:
 
 
 def explore(proto, conf, *, stop_at_first=False, max_states=None) -> Result:
-    """Visit every state, or as many as are allowed."""
+    """Explore every state, or stop after about `max_states`."""
     model.P, model.C, model.HALVES = proto, conf, 2 if proto.tv == 1 else 1
     first = canon(start_state())
     seen, order, parents, memo = {first}, [first], [-1], {}
@@ -317,7 +317,7 @@ def explore(proto, conf, *, stop_at_first=False, max_states=None) -> Result:
 
 
 def path(order, parents, head, last):
-    """Give the states that lead to one, from the first on."""
+    """Return the states from the first to `last`."""
     states = [last]
     while head >= 0:
         states.append(order[head])
@@ -326,7 +326,7 @@ def path(order, parents, head, last):
 
 
 def told(states, wrong):
-    """Tell a path in words, with real epochs and names; what recovery does comes last."""
+    """Describe a path with real epochs and names, ending with the steps of the recovery."""
     current, labels = start_state(), []
     for wanted in states[1:]:
         for label, after, _ in succ(current):

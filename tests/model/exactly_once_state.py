@@ -1,30 +1,34 @@
-"""A model of the exactly-once protocol, over the transition table of the code: one step at a time.
+"""A step-by-step model of the exactly-once protocol, which uses the transition table of the code.
 
-Every state is a tuple, and `succ` gives what may come next; `search` explores all of it. What a
-driver may decide, what a batch has come to and what is to be done with it are not the model's:
-they are `spark_kafka_sink.exactly_once.ledger.transitions`, called for every state.
+Every state is a tuple. `exactly_once_steps.succ` returns its successors, and `exactly_once_search`
+explores them all. The model does not define what a driver may decide, the outcome of a batch or
+what to do with it: it calls `spark_kafka_sink.exactly_once.ledger.transitions` for every state.
 
 Kafka, per transactional id: (id, epoch, state, epoch at which it ended, content); states E(mpty),
-O(ngoing), C(omplete commit), A(borted). InitProducerId aborts what is open and bumps the epoch;
-EndTxn names id and epoch; TV2 bumps the epoch with every EndTxn, TV1 does not, so that an aborted
-task can go on; a time-out may come at any moment (as a budget allows).
+O(ngoing), C(omplete commit), A(borted). InitProducerId aborts an open transaction and bumps the
+epoch; EndTxn names id and epoch; TV2 bumps the epoch with every EndTxn, TV1 does not, so that an
+aborted task can continue; a timeout may happen at any moment (within a budget).
 
-The ledger is a linearisable append, refused unless its writer did the latest InitProducerId. It may
-be answered and lose its marker (as a budget allows): then it is not there for anybody.
+The ledger is a linearizable append, rejected unless its writer did the latest InitProducerId. An
+append may be acknowledged and lose its marker (within a budget): then no reader ever sees it.
 
 Spark: one plan before the tasks; attempt 0 of every partition, attempt 1 at any time; the first
 message per partition counts; the commit log is written after commit() has returned; abort() runs in
-a process of its own, possibly while commit() still does. A crash is a process that is never
+its own process, possibly while commit() is still running. A crashed process is one that is never
 scheduled again, and a new driver may start at any moment.
 
-DUP   rows of a batch visible twice        LOST   Spark has a batch that is not visible exactly once
-HALF  a decided batch is mixed without any time-out     TORN  a part of a task's rows is visible
-FALSE reported as mixed, although it is all visible     STUCK a new driver, alone, cannot finish
-UNEVEN an abandoned batch is half visible and not reported      ILLEGAL the table refused a step
+DUP    rows of a batch are visible twice
+LOST   Spark has committed a batch that is not visible exactly once
+HALF   a decided batch is mixed without any timeout
+TORN   only some of a task's rows are visible
+FALSE  a batch is reported as mixed, although all of it is visible
+STUCK  a new driver, running alone, cannot finish
+UNEVEN an abandoned batch is partly visible and not reported
+ILLEGAL the table rejected a step
 """
 
 # ruff: noqa: C901, PLR0911, N803, N806, RUF005, E501, ERA001, C408
-# Written for speed: names are short, and what the tuples hold is said in one place, line by line.
+# Written for speed: names are short, and the contents of the tuples are described in one place.
 
 from __future__ import annotations
 
@@ -40,31 +44,31 @@ from spark_kafka_sink.exactly_once.ledger.transitions import (
     standing,
 )
 
-NP = 2  # partitions, and so tasks of a batch
+NP = 2  # the number of partitions, and thus of tasks in a batch
 
 
 class Proto:
-    """The protocol, and one thing that may be wrong about it."""
+    """The protocol, with any deliberate mistakes in it."""
 
-    fence = "first"  # the plan fences the ledger "first", or "after" reading it
-    commit = "verify"  # after fencing: "verify" by the table | "reread" only: is it in? | "blind"
-    claim = True  # the plan appends a claim, after listing, before aborting
+    fence = "first"  # the plan fences the ledger "first", or only "after" reading it
+    commit = "verify"  # after fencing: "verify" by the table | "reread" ignores the claim | "blind"
+    claim = True  # the plan appends a claim, after listing and before aborting
     ids = "slot"  # "noatt" (q, p) | "att" (q, p, attempt) | "run" and driver | "slot" | "slot_any"
-    orphan = True  # the plan aborts the open transactions that it listed
-    loser = "before"  # losers are listed "before" the decision, or "after" the done mark
+    orphan = True  # the plan aborts the open transactions it listed
+    loser = "before"  # losers are listed "before" the decision, or "after" the done entry
     how = "exact"  # abort by "exact" EndTxn(id, epoch), or by "init" InitProducerId(id)
-    cb = "verify"  # abort(): "verify" | "verify_nomark" claims nothing | "naive" aborts at once
+    cb = "verify"  # abort(): "verify" | "verify_nomark" does not claim | "naive" aborts immediately
     ledkey = "query"  # one ledger record per "query" (write id), or per "prefix"
-    keep_in = True  # the record of a void batch still says which batch was the last one in
-    scope = "all"  # the plan rolls forward "all" decisions of the prefix, or its "own"
-    read = "hw"  # the ledger is read to the high watermark, or to the "lso": may stop one short
-    late_rf = False  # roll forward in commit(), not before the tasks
-    precheck = True  # are the winners still open, right before the decision?
-    retry = True  # a refused decision: fence and verify again, once
+    keep_in = True  # the record of a void batch still holds the last committed batch
+    scope = "all"  # the plan rolls forward "all" decisions of the prefix, or only its "own"
+    read = "hw"  # the ledger is read to the high watermark, or to the "lso", maybe one entry short
+    late_rf = False  # roll forward in commit() instead of before the tasks
+    precheck = True  # check that the winners are still open, right before the decision
+    retry = True  # after a rejected decision, fence and verify again, once
     claim_first = False  # list the open transactions after the claim instead of before it
-    void_early = False  # void at the first refusal, without driving the others to an answer
-    fence_winners = False  # InitProducerId of all winners before a refused decision is judged
-    believe = "marker"  # an entry of one's own is in when its "marker" was read | when "answered"
+    void_early = False  # void at the first rejection, without waiting for the other answers
+    fence_winners = False  # before a rejection is judged, InitProducerId of all winners
+    believe = "marker"  # a driver's own entry counts once its "marker" was read | once "answered"
     plan_in_commit = False  # the plan runs again in the process that commits
     tv = 2
 
@@ -74,18 +78,18 @@ class Proto:
 
 
 class Conf:
-    """A bounded scenario: batches, each driver's query, and how often what may happen."""
+    """A bounded scenario: the batches, the query of each driver, and a budget for each event."""
 
     def __init__(self, name, *, nb=1, qseq=(0, 0), job=False, spec=0, tmo=0, cb=0, lost=0):
         self.name, self.nb, self.qseq, self.job = name, nb, qseq, job
-        #: Budgets of second attempts, of time-outs, of calls of abort(), and of lost markers.
+        #: Budgets of second attempts, timeouts, calls of abort(), and lost markers.
         self.spec, self.tmo, self.cb, self.lost = spec, tmo, cb, lost
         self.nq = max(qseq) + 1
 
 
 # State: 0 coord 1 vis 2 owner 3 led 4 prev 5 spark 6 drv 7 tasks 8 slots 9 cb 10 budgets 11 tmo
-#   coord  ((id, epoch, st, end, content (q,b,p,mask)), ...)       owner  who did the latest InitProducerId on the ledger: driver index, CB or -1
-#   led    (generation, ((key, q, b, gen, st, winners, in), ...))  st: a WriteState; in: the last batch in before b
+#   coord  ((id, epoch, st, end, content (q,b,p,mask)), ...)       owner  the process with the latest InitProducerId on the ledger: driver index, CB or -1
+#   led    (generation, ((key, q, b, gen, st, winners, in), ...))  st: a WriteState; in: the last committed batch before b
 #   slots  ((generation, busy), ...)
 # Driver: 0 q 1 b 2 pc 3 second 4 gen 5 view 6 msgs 7 atts 8 roll 9 res 10 todo 11 win 12 nolog 13 retries 14 marks
 # Task:   (driver, q, b, p, attempt, pc, id, epoch, gen)           Aborter: (driver, q, b, gen, pc, msgs)
@@ -252,7 +256,7 @@ def early(res):
 
 
 def judge(S, q, b, winners, res):
-    """Tell what the answers come to, and the markers in the data where one is refused."""
+    """Return the state that follows from the answers and, for rejected ones, the data's markers."""
     if early(res):
         return V, None
     fates = [

@@ -1,12 +1,12 @@
-"""The steps of the model: what a driver, a task or an abort() may do next.
+"""The steps of the model: what a driver, a task or a call of abort() may do next.
 
-See `exactly_once_state` for what the tuples mean. `succ` gives every step with its name, the state
-behind it, and what is wrong with it if anything is.
+See `exactly_once_state` for the meaning of the tuples. `succ` returns every possible step: its
+name, the state after it, and the violation if there is one.
 """
 
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0915, N802, N803, N806, RUF005, RUF059, RUF021, PLR1714
-# A search through half a million tuples is written for speed: names are as short as in the tuples'
-# description, and one function has all steps of a driver.
+# The search visits half a million tuples, so this is written for speed: names are as short as in
+# the description of the tuples, and one function has all steps of a driver.
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def drv_steps(S, i, out):
                 None,
             )
         )
-    elif pc == "RF":  # every winner, never stopping at the first refusal
+    elif pc == "RF":  # every winner: the first rejection does not end the loop
         r = d[8][0]
         w = r[5][len(d[9])]
         c2, v2, res, bad = end_txn(coord, vis, w[1], w[2], True)
@@ -329,7 +329,7 @@ def drv_steps(S, i, out):
                 None,
             )
         )
-    elif pc == "C4":  # all at once: any order
+    elif pc == "C4":  # the requests run in parallel, so their answers come in any order
         for k, w in enumerate(d[11]):
             if d[9][k] is None:
                 c2, v2, res, bad = end_txn(coord, vis, w[1], w[2], True)
@@ -426,7 +426,7 @@ def to_x(d):
     return at(d, "X", msgs=None, atts=None, res=(), win=(), todo=(), roll=(), marks=())
 
 
-# --- what tasks do, and an abort
+# --- tasks, and calls of abort()
 def task_steps(S, k, out):
     coord, vis, owner, led, prev, spark, drv, tasks, slots, cb, bud, tmo = S
     t = tasks[k]
@@ -527,7 +527,7 @@ def succ(S):
     drv, tasks, bud = S[DRV], S[TASKS], S[BUD]
     for i in range(len(drv)):
         drv_steps(S, i, out)
-    if state.SOLO:  # alone: nothing to interleave; only the choice of a worker process is left
+    if state.SOLO:  # nothing to interleave: only the choice of a worker process is left
         if not out and tasks:
             task_steps(S, 0, out)
             return out

@@ -1,4 +1,4 @@
-"""The protocol explored over the code's own transition table, and what every mistake would cost."""
+"""The exactly-once protocol, explored with the code's own transition table, and with mistakes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TV2 = Proto("TV2")
     ids=lambda value: value.name,
 )
 def test_no_order_of_events_loses_or_doubles_a_row(proto, conf):
-    """Every state is visited, and from each of them a fresh driver gets to the end."""
+    """No reachable state violates the guarantee, and from each of them a new driver can finish."""
     result = explore(proto, conf)
     assert {} == {wrong: told(way, wrong) for wrong, way in result.violations.items()}
     assert result.finished > 0
@@ -71,7 +71,7 @@ def test_no_order_of_events_loses_or_doubles_a_row(proto, conf):
     ids=lambda value: value.name if isinstance(value, Conf) else str(value),
 )
 def test_every_mistake_is_found(conf, mistake):
-    """An order of events that loses, doubles or halves a batch, told step by step."""
+    """For each mistake there is an order of events that violates the guarantee, step by step."""
     result = explore(Proto("mistaken", **mistake), conf, stop_at_first=True)
     [(wrong, way)] = list(result.violations.items())[:1]
     assert wrong in {"DUP", "LOST", "HALF", "TORN", "FALSE", "STUCK", "UNEVEN", "ILLEGAL"}
@@ -89,7 +89,7 @@ def test_every_mistake_is_found(conf, mistake):
     ],
 )
 def test_a_broken_table_is_found(monkeypatch, function, broken):
-    """The model uses the code's table and no other: what is wrong there goes wrong here."""
+    """The model uses the code's own table, so a mistake in the table shows up as a violation."""
     monkeypatch.setattr(transitions, function, broken)
     for module in ("exactly_once_state", "exactly_once_steps"):
         monkeypatch.setattr(f"tests.model.{module}.{function}", broken, raising=False)
