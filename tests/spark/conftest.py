@@ -1,4 +1,4 @@
-"""Fixtures of the Spark tests: an embedded broker, and topics of a test's own."""
+"""Fixtures for the Spark tests: an embedded broker, and topics for a single test."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
 
 
 class Topics:
-    """Makes topics on one broker, writes DataFrames to them and reads them back."""
+    """The topics of one broker: creates them, writes DataFrames to them and reads them back."""
 
     def __init__(self, broker: DevBroker) -> None:
-        """Create nothing yet."""
+        """Use a broker; no topic is created yet."""
         self.broker = broker
         self._numbers = itertools.count(1)
 
     @property
     def servers(self) -> dict[str, str]:
-        """The option that every write needs."""
+        """The options that every write needs."""
         return {"kafka.bootstrap.servers": self.broker.bootstrap_servers}
 
     def create(self, partitions: int = 1, **configs: str) -> str:
-        """Create a topic of the test's own; `configs` with underscores for dots."""
+        """Create a topic for a single test; in `configs`, underscores stand for dots."""
         name = f"topic-{next(self._numbers)}"
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.broker.create_topic(name, partitions=partitions, configs=settings)
         return name
 
     def write(self, df: DataFrame, topic: str | None = None, **options: str) -> None:
-        """Append a DataFrame; `options` with their own names."""
+        """Append a DataFrame, with `options` under their real names."""
         given = {**self.servers, **options, **({} if topic is None else {"topic": topic})}
         df.write.format("pykafka").mode("append").options(**given).save()
 
     def read(self, topic: str) -> list[Record]:
-        """Read a whole topic, by a client that is not ours."""
+        """Read a whole topic with librdkafka's consumer."""
         return read_with_confluent(self.broker.bootstrap_servers, topic)
 
     def values(self, topic: str) -> list[str]:
-        """Read a topic's values as sorted text."""
+        """Read a topic's values as sorted strings."""
         return sorted((record.value or b"").decode() for record in self.read(topic))
 
 
@@ -62,20 +62,20 @@ def _shared_topics() -> Iterator[Topics]:
 
 @pytest.fixture
 def topics(_shared_topics: Topics) -> Topics:
-    """Give topics on a broker that all Spark tests share; it creates none by itself."""
+    """Return the topics of the broker that all Spark tests share, which auto-creates no topics."""
     return _shared_topics
 
 
 @pytest.fixture
 def auto_created_topics() -> Iterator[Topics]:
-    """Give topics on a broker that creates each that it is asked for, with three partitions."""
+    """Yield the topics of a broker that auto-creates topics, with three partitions each."""
     with DevBroker(auto_create_topics=True, num_partitions=3) as broker:
         yield Topics(broker)
 
 
 @pytest.fixture
 def jobs_of(spark: SparkSession) -> JobsOf:
-    """Watch a block: give a function that lists the jobs that Spark ran in it."""
+    """Return a context manager for a function that lists the jobs Spark has run in its block."""
 
     @contextmanager
     def watch() -> Iterator[Callable[[], list[int]]]:

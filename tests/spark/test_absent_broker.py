@@ -1,4 +1,4 @@
-"""Streams whose only broker is away when a micro-batch begins."""
+"""Streams whose only broker is down when a micro-batch starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def absent(spark, tmp_path):
 
 
 def test_a_stream_waits_for_its_broker(absent):
-    """The driver's check leaves the wait to the tasks, and the stream goes on."""
+    """The tasks, not the driver's check, wait for the broker, and then the stream continues."""
     absent.goes_on_when_the_broker_is_back()
 
 
 def test_a_stream_that_waits_for_its_broker_can_be_stopped(absent):
-    """Tasks that wait are ended by Spark when the query is stopped."""
+    """Spark ends waiting tasks when the query is stopped."""
     absent.can_be_stopped_meanwhile()

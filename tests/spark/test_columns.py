@@ -11,7 +11,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 @pytest.fixture
 def sql(spark):
-    """Make a DataFrame of one partition from rows in SQL."""
+    """Return a function that builds a DataFrame of one partition from rows in SQL."""
 
     def make(columns, *rows):
         selects = " union all ".join(f"select {row}" for row in rows)
@@ -22,7 +22,7 @@ def sql(spark):
 
 
 def test_keys_and_values_arrive_as_they_are(topics, sql):
-    """Strings, binaries, empty ones and nulls arrive byte for byte, in order."""
+    """Strings, binaries, empty values and nulls arrive byte for byte, in order."""
     topic = topics.create()
     topics.write(
         sql(
@@ -43,14 +43,14 @@ def test_keys_and_values_arrive_as_they_are(topics, sql):
 
 
 def test_without_a_key_column_there_are_no_keys(topics, spark):
-    """A DataFrame with a value alone gives records without keys."""
+    """A DataFrame with only a value column is written as records without keys."""
     topic = topics.create()
     topics.write(spark.sql("select cast('v' as binary) value"), topic)
     assert [(None, b"v")] == [(record.key, record.value) for record in topics.read(topic)]
 
 
 def test_columns_of_64_bit_offsets_are_taken(topics, spark):
-    """With spark.sql.execution.arrow.useLargeVarTypes the columns are taken as well."""
+    """Columns are accepted with spark.sql.execution.arrow.useLargeVarTypes=true as well."""
     topic = topics.create()
     setting = "spark.sql.execution.arrow.useLargeVarTypes"
     spark.conf.set(setting, "true")
@@ -63,28 +63,28 @@ def test_columns_of_64_bit_offsets_are_taken(topics, spark):
 
 
 def test_other_columns_are_not_looked_at(topics, spark):
-    """A column that no record has may be of any type."""
+    """A column that is not part of a record may have any type."""
     topic = topics.create()
     topics.write(spark.sql("select 'v' value, map('a', 1) extra, 5 offset"), topic)
     assert ["v"] == topics.values(topic)
 
 
 def test_rows_go_to_the_topics_that_their_column_names(topics, sql):
-    """Each row goes to the topic of its column, several of them in one task."""
+    """Each row goes to the topic in its column; one task can write to several topics."""
     first, second = topics.create(), topics.create()
     topics.write(sql("topic, value", f"'{first}', 'a'", f"'{second}', 'b'", f"'{first}', 'c'"))
     assert (["a", "c"], ["b"]) == (topics.values(first), topics.values(second))
 
 
 def test_the_topic_option_goes_before_the_column(topics, sql):
-    """With the option all rows go to its topic, whatever their column says."""
+    """With the option `topic`, all rows go to that topic, whatever the column says."""
     topic, other = topics.create(), topics.create()
     topics.write(sql("topic, value", f"'{other}', 'a'", "null, 'b'"), topic)
     assert (["a", "b"], []) == (topics.values(topic), topics.values(other))
 
 
 def test_rows_go_to_the_partitions_that_their_column_names(topics, sql):
-    """A partition is taken as given, whatever the key; null leaves it to the producer."""
+    """A row goes to its given partition, whatever the key; with null, the producer chooses."""
     topic = topics.create(4)
     topics.write(
         sql("key, value, partition", "'k', 'a', 3", "'k', 'b', 0", "'k', 'c', 3", "'k', 'd', null"),
@@ -96,7 +96,7 @@ def test_rows_go_to_the_partitions_that_their_column_names(topics, sql):
 
 
 def test_headers_arrive_in_order(topics, sql):
-    """Headers keep their order, repeated names, and null and empty values; null is none."""
+    """Headers keep order, repeated names, and null and empty values; null means no headers."""
     topic = topics.create()
     topics.write(
         sql(
@@ -117,7 +117,7 @@ def test_headers_arrive_in_order(topics, sql):
 
 @pytest.mark.parametrize("include", ["true", "false"])
 def test_include_headers_is_for_reading(topics, sql, include):
-    """A headers column is written whatever includeHeaders says, as Spark's sink does it."""
+    """A headers column is written whatever includeHeaders says, as by Spark's own sink."""
     topic = topics.create()
     df = sql("value, headers", "'a', array(struct('h' as key, x'01' as value))")
     topics.write(df, topic, includeHeaders=include)
@@ -126,7 +126,7 @@ def test_include_headers_is_for_reading(topics, sql, include):
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_timestamps_are_floored_to_milliseconds(topics, spark, sql, zone):
-    """Instants are kept whatever the session's time zone, and one without a zone is UTC."""
+    """Timestamps do not depend on the session's time zone; one without a time zone is UTC."""
     with_zone, without_zone = topics.create(), topics.create()
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
@@ -142,14 +142,14 @@ def test_timestamps_are_floored_to_milliseconds(topics, spark, sql, zone):
 
 
 def test_the_first_moment_of_1970_is_a_timestamp(topics, sql):
-    """Zero is a timestamp like any other, and not the time of writing."""
+    """Zero is a valid timestamp, and does not stand for the time of writing."""
     topic = topics.create()
     topics.write(sql("value, timestamp", "'a', timestamp_micros(999)"), topic)
     assert [0] == [record.timestamp for record in topics.read(topic)]
 
 
 def test_a_null_timestamp_is_the_time_of_writing(topics, sql):
-    """Without a timestamp a record has the time at which it was appended."""
+    """A record with a null timestamp gets the time at which it was appended."""
     topic = topics.create()
     before = int(time.time() * 1000)
     topics.write(

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an example to its end."""
+    """Run an example to completion."""
     return subprocess.run(  # noqa: S603 - our own script
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
@@ -25,7 +25,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_finds_every_row_again_and_ends_by_itself():
-    """The demo says that all rows are there, and its exit code says so too."""
+    """The demo reports that all rows are there, and exits with code 0."""
     done = run("demo.py", "--rows", "5000", "--partitions", "3", "--acts", "1")
 
     assert 0 == done.returncode, done.stderr
@@ -36,7 +36,7 @@ def test_the_demo_finds_every_row_again_and_ends_by_itself():
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_stream_that_is_killed_has_each_number_once():
-    """The example kills its query, starts it again, and counts each number once."""
+    """The example kills its query, restarts it, and finds each number exactly once."""
     done = run("stream_exactly_once.py")
 
     assert 0 == done.returncode, done.stdout + done.stderr

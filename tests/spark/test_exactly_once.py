@@ -1,4 +1,4 @@
-"""Exactly-once writes through Spark; what each step does is in tests/unit/spark, without Spark."""
+"""Exactly-once writes through Spark; tests/unit/spark tests the single steps without Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def options(topics):
-    """Give the options of an exactly-once write under a prefix of the test's own."""
+    """Return the options of an exactly-once write under a unique prefix."""
     return {
         **topics.servers,
         "deliveryGuarantee": "exactly_once",
@@ -40,7 +40,7 @@ def options(topics):
 
 @pytest.fixture
 def left_open(topics, options):
-    """Give a function that lists the open transactions under the test's prefix."""
+    """Yield a function that lists the open transactions under the test's prefix."""
     world = World(EmbeddedSite(topics.broker))
     prefix = options["transactionalIdPrefix"]
     yield lambda: recovery.list_open(world.admin, prefix, Budget.of(world.clock, 30))
@@ -49,7 +49,7 @@ def left_open(topics, options):
 
 @pytest.fixture
 def run(spark, files, checkpoint, options):
-    """Give a function that writes all that is available of the files."""
+    """Return a function that writes everything available in the files."""
 
     def write(**given):
         run_to_end(to_kafka(files.read(spark), checkpoint, **options, **given))
@@ -58,7 +58,7 @@ def run(spark, files, checkpoint, options):
 
 
 def test_a_stream_and_its_replays_are_written_once(topics, files, checkpoint, run, left_open):
-    """Batch after batch, restarted and replayed: every number is there once, and reported once."""
+    """Across restarts and replayed batches, every number is written and reported exactly once."""
     topic = topics.create(3)
     path = files.directory.parent / "report.jsonl"
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_stream_and_its_replays_are_written_once(topics, files, checkpoint, ru
 
 
 def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run):
-    """A query that would write earlier batches again stops with a sentence that says why."""
+    """A query that would rewrite earlier batches stops with an error that says why."""
     topic = topics.create()
     files.add(10, files=3)
     run(topic=topic)
@@ -86,7 +86,7 @@ def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run
 
 
 def test_a_stateful_query_goes_on_after_a_replay(topics, spark, files, checkpoint, options):
-    """A replay that is skipped still stores the state of the aggregation before it."""
+    """A batch that is skipped on replay still stores the state of the aggregation."""
     given = {**options, "topic": topics.create()}
 
     def run():
@@ -104,7 +104,7 @@ def test_a_stateful_query_goes_on_after_a_replay(topics, spark, files, checkpoin
 def test_foreach_batch_writes_each_batch_once_by_the_recipe(
     topics, spark, files, checkpoint, options
 ):
-    """In foreachBatch, with query id and batch id as the writeId, replays are skipped."""
+    """In foreachBatch, with the query id and the batch id as the writeId, replays are skipped."""
     topic = topics.create()
 
     def run():
@@ -129,7 +129,7 @@ def test_foreach_batch_writes_each_batch_once_by_the_recipe(
 
 
 def test_a_job_is_written_once(topics, spark, options, left_open):
-    """A job with many topics and empty partitions, run twice with its writeId, is there once."""
+    """A job with many topics and empty partitions, run twice with one writeId, writes once."""
     names = [topics.create(2) for _ in range(5)]
     listed = ", ".join(f"'{name}'" for name in names)
     df = spark.range(500, numPartitions=8).selectExpr(
@@ -143,7 +143,7 @@ def test_a_job_is_written_once(topics, spark, options, left_open):
 
 
 def test_a_failed_job_leaves_nothing(topics, spark, options, left_open):
-    """When a task fails no row of the others becomes visible, and nothing is left open."""
+    """When a task fails, no row of any task becomes visible, and no transaction stays open."""
     topic = topics.create(2)
     df = spark.range(100, numPartitions=4).selectExpr(
         "string(id) value", "int(if(id = 99, 99, 0)) partition"
@@ -157,7 +157,7 @@ def test_a_failed_job_leaves_nothing(topics, spark, options, left_open):
 
 
 def test_what_the_driver_finds_out_stops_a_stream(topics, files, run):
-    """A ledger that forgets stops the query before a task, with the setting's name."""
+    """A ledger topic that deletes records stops the query before any task, naming the setting."""
     topics.broker.create_topic("forgetful", configs={"cleanup.policy": "delete"})
     files.add(10)
     topic = topics.create()

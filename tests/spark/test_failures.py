@@ -1,4 +1,4 @@
-"""Writes that fail: on the driver before any task runs, or in the task that has the bad row."""
+"""Writes that fail: on the driver before any task runs, or in the task with the bad row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 @pytest.fixture
 def refused(topics, spark, jobs_of):
-    """Expect a write to fail on the driver: give the message, after seeing that no job ran."""
+    """Return a function that expects a write to fail without a job, and returns the message."""
 
     def write(*columns, mode="append", format_options=None, topic=None, **options):
         df = spark.range(10).selectExpr(*columns)
@@ -30,7 +30,7 @@ def refused(topics, spark, jobs_of):
 
 
 def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
-    """The way in which these tests look for jobs finds that of a write that succeeds."""
+    """The function with which these tests list jobs finds the job of a successful write."""
     topic = topics.create()
     with jobs_of() as jobs:
         topics.write(spark.range(10).selectExpr(VALUE), topic)
@@ -50,19 +50,19 @@ def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
     ],
 )
 def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
-    """Missing and mistyped columns are refused before any task, in words that the user sees."""
+    """Missing and mistyped columns are rejected before any task, with an error the user sees."""
     assert f"SchemaError: {message}" in refused(*columns, topic=topics.create()).replace(
         "SchemaError: there is no column 'value' (", "SchemaError: "
     )
 
 
 def test_no_topic_fails_on_the_driver(refused):
-    """Without an option or a column for the topic no task is run."""
+    """Without an option or a column for the topic, no task is run."""
     assert "there is no topic: set the option 'topic' or add a column" in refused(VALUE)
 
 
 def test_a_mistyped_topic_column_fails_on_the_driver(refused):
-    """A topic column that is no string is refused before any task."""
+    """A topic column that is not a string is rejected before any task."""
     assert "column 'topic' is bigint, and must be string" in refused(VALUE, "id topic")
 
 
@@ -85,34 +85,34 @@ def test_a_mistyped_topic_column_fails_on_the_driver(refused):
     ],
 )
 def test_wrong_options_fail_on_the_driver(refused, topics, options, message):
-    """Unknown, contradictory and unsupported options are refused before any task."""
+    """Unknown, contradictory and unsupported options are rejected before any task."""
     assert message in refused(VALUE, topic=topics.create(), format_options=options)
 
 
 @pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.password"])
 def test_a_refused_secret_is_not_shown(refused, topics, name):
-    """The message about a secret that secures nothing does not have the secret in it."""
+    """The message about a secret that has no effect does not contain the secret."""
     message = refused(VALUE, topic=topics.create(), format_options={name: "hunter2"})
     assert f"{name} needs security.protocol" in message
     assert "hunter2" not in message
 
 
 def test_overwriting_is_refused(refused, topics):
-    """Mode overwrite is refused with the mode that works."""
+    """Mode overwrite is rejected with an error that names the supported mode."""
     message = refused(VALUE, mode="overwrite", topic=topics.create())
     assert "Kafka topics cannot be overwritten, only appended to: use mode('append')" in message
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
 def test_other_modes_are_refused_by_spark(refused, topics, mode):
-    """Spark itself refuses its default mode, and names the one that works."""
+    """Spark itself rejects the other modes, including its default, and names the supported one."""
     message = refused(VALUE, mode=mode, topic=topics.create())
     assert '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "pykafka" cannot be' in message
     assert '"Append"' in message
 
 
 def test_a_path_is_refused(topics, spark, jobs_of):
-    """The path of save(path) is answered with the option that was meant."""
+    """The error for save(path) names the option to use instead."""
     df = spark.range(1).selectExpr(VALUE)
     writer = df.write.format("pykafka").mode("append").options(**topics.servers)
     with jobs_of() as jobs, pytest.raises(AnalysisException, match="name the topic by the option"):
@@ -121,7 +121,7 @@ def test_a_path_is_refused(topics, spark, jobs_of):
 
 
 def test_unreachable_brokers_fail_on_the_driver(refused, unused_port):
-    """Where no broker answers no task is run, and the message says whom was asked."""
+    """If no broker answers, no task is run, and the message names the bootstrap servers."""
     servers = {
         "kafka.bootstrap.servers": f"127.0.0.1:{unused_port}",
         "kafka.max.block.ms": "1000",
@@ -132,7 +132,7 @@ def test_unreachable_brokers_fail_on_the_driver(refused, unused_port):
 
 
 def test_unreachable_brokers_fail_on_the_driver_for_topics_of_a_column(refused, unused_port):
-    """Where a column names the topics it is still found out that no broker answers."""
+    """If no broker answers, no task is run, even if a column names the topics."""
     servers = {
         "kafka.bootstrap.servers": f"127.0.0.1:{unused_port}",
         "kafka.max.block.ms": "1000",
@@ -142,14 +142,14 @@ def test_unreachable_brokers_fail_on_the_driver_for_topics_of_a_column(refused, 
 
 
 def test_a_missing_topic_fails_on_the_driver(refused):
-    """A topic that does not exist is refused before any task."""
+    """A topic that does not exist is rejected before any task."""
     options = {"kafka.max.block.ms": "1000"}
     message = refused(VALUE, topic="missing", format_options=options)
     assert "BrokerError: topic 'missing' does not exist in the cluster at" in message
 
 
 def test_a_missing_topic_is_not_created(auto_created_topics, spark, jobs_of):
-    """A mistyped topic is refused before any task, although the brokers create topics."""
+    """A mistyped topic is rejected before any task, although the brokers auto-create topics."""
     df = spark.range(10).selectExpr(VALUE)
     auto_created_topics.create()
     with jobs_of() as jobs, pytest.raises(AnalysisException, match="similar names: 'topic-1'"):
@@ -158,7 +158,7 @@ def test_a_missing_topic_is_not_created(auto_created_topics, spark, jobs_of):
 
 
 def test_a_check_finds_what_a_write_would(topics, spark, jobs_of):
-    """KafkaSink.check raises the error itself, and runs no job."""
+    """KafkaSink.check raises the original error, and runs no job."""
     df = spark.range(1).selectExpr(VALUE)
     with jobs_of() as jobs, pytest.raises(KafkaError, match="topic 'missing' does not exist"):
         KafkaSink.check(df, {**topics.servers, "kafka.max.block.ms": "1000"}, topic="missing")
@@ -166,20 +166,20 @@ def test_a_check_finds_what_a_write_would(topics, spark, jobs_of):
 
 
 def test_the_message_to_the_driver_is_short(refused, topics):
-    """A refused write shows one frame of ours and the sentence, not the way to it."""
+    """The error of a rejected write shows the message and one stack frame, not the whole stack."""
     message = refused(VALUE, topic=topics.create(), format_options={"kafka.ack": "1"})
     assert 1 == message.count('  File "')
 
 
 def test_reading_is_refused_in_words(topics, spark):
-    """Who reads by this format is told which one reads."""
+    """Reading with this format fails with an error that names the format to read with."""
     with pytest.raises(AnalysisException, match=r"pykafka only writes; read from Kafka by Spark's"):
         spark.read.format("pykafka").options(**topics.servers).load()
 
 
 @pytest.fixture
 def failed(topics, spark):
-    """Expect a task of 25,000 rows to fail, whose row 12,345 is bad: give the message."""
+    """Return a function that expects row 12,345 of a task to fail, and returns the message."""
 
     def write(*columns, topic=None, **options):
         df = spark.range(25_000, numPartitions=1).selectExpr(VALUE, *columns)
@@ -191,14 +191,14 @@ def failed(topics, spark):
 
 
 def test_a_null_topic_names_the_row(failed, topics):
-    """A row without a topic fails its task, which says which row of the task it was."""
+    """A row without a topic fails its task, with the number of the row in the task."""
     topic = topics.create()
     message = failed(f"if(id = 12345, null, '{topic}') topic")
     assert "InvalidTopicError: row 12345: the topic is null. Give every row a topic" in message
 
 
 def test_a_partition_out_of_range_names_row_topic_and_partition(failed, topics):
-    """A row for a partition that does not exist fails its task with row, topic and partition."""
+    """A row for a partition that does not exist fails its task, naming row, topic and partition."""
     topic = topics.create(3)
     message = failed("cast(if(id = 12345, 3, id % 3) as int) partition", topic=topic)
     assert f"InvalidPartitionError: row 12345, topic {topic!r}, partition 3: " in message
@@ -206,14 +206,14 @@ def test_a_partition_out_of_range_names_row_topic_and_partition(failed, topics):
 
 
 def test_a_negative_partition_names_row_topic_and_partition(failed, topics):
-    """A negative partition fails its task with row, topic and partition."""
+    """A negative partition fails its task, naming row, topic and partition."""
     topic = topics.create(3)
     message = failed("cast(if(id = 12345, -1, 0) as int) partition", topic=topic)
     assert f"InvalidPartitionError: row 12345, topic {topic!r}, partition -1: " in message
 
 
 def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
-    """A record above max.request.size fails its task with row, topic, partition and setting."""
+    """A record above max.request.size fails its task, naming row, topic, partition and setting."""
     topic = topics.create(2)
     message = failed(
         "if(id = 12345, repeat('x', 5000), '') key",
@@ -226,7 +226,7 @@ def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
 
 
 def test_a_negative_timestamp_names_the_row(failed, topics):
-    """A timestamp before 1970 fails its task, which says which row it was and what to do."""
+    """A timestamp before 1970 fails its task, naming the row and what to do."""
     topic = topics.create()
     message = failed("timestamp_millis(if(id = 12345, -1, id)) timestamp", topic=topic)
     assert (
@@ -243,7 +243,7 @@ def test_a_negative_timestamp_names_the_row(failed, topics):
     ],
 )
 def test_a_null_header_names_the_row(failed, topics, element, what):
-    """A header that is null, or has no name, fails its task, which says which row it was."""
+    """A header that is null, or has a null key, fails its task, naming the row."""
     good = "struct('h' as key, x'00' as value)"
     column = f"array({good}, if(id = 12345, {element}, {good})) headers"
     topic = topics.create()
@@ -255,13 +255,13 @@ def test_a_null_header_names_the_row(failed, topics, element, what):
 
 
 def test_a_topic_of_a_column_that_does_not_exist_fails_the_task(failed):
-    """A topic that only a row names, and that does not exist, fails the task with its name."""
+    """A nonexistent topic in a column fails the task, naming the topic."""
     message = failed("'missing' topic", **{"kafka.max.block.ms": "1000"})
     assert "topic 'missing' is not known to the cluster" in message
 
 
 def test_a_batch_that_the_topic_refuses_fails_the_task(failed, topics):
-    """A record without a key is refused by a compacted topic, and the user sees why and which."""
+    """A compacted topic rejects a record without a key; the error names the topic and the code."""
     topic = topics.create(cleanup_policy="compact")
     message = failed("if(id = 12345, null, 'k') key", topic=topic)
     assert "DeliveryError: " in message
@@ -270,7 +270,7 @@ def test_a_batch_that_the_topic_refuses_fails_the_task(failed, topics):
 
 
 def test_rows_of_finished_tasks_stay(topics, spark, tmp_path):
-    """When one task fails the rows of the others are there, once, and there is no report."""
+    """When one task fails, the rows of finished tasks are there once, and no report is written."""
     topic = topics.create()
     path = tmp_path / "report.json"
     df = spark.range(4, numPartitions=4).selectExpr(
@@ -278,7 +278,7 @@ def test_rows_of_finished_tasks_stay(topics, spark, tmp_path):
     )
     with pytest.raises(PythonException, match="partition 99"):
         topics.write(df, topic, reportPath=str(path))
-    # The session runs two tasks at a time, so the fourth began after two others had ended.
+    # The session runs two tasks at a time, so the fourth started after two others had ended.
     values = topics.values(topic)
     assert 2 <= len(set(values)) == len(values)
     assert {"0", "1", "2"} >= set(values)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ROWS = 300_000
 CODECS = ("none", "lz4", "zstd")
 WORKER_BYTES = 1 << 30
-#: A session of its own, since the limit is one of the application; two tasks share what it allows.
+#: Runs in its own session, since the limit applies to the application; two tasks share the limit.
 PROGRAM = """
     import resource, sys
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ PROGRAM = """
 
 
 def test_a_write_fits_into_a_gibibyte_for_each_worker(topics):
-    """With so much and no more to a worker, libraries and threads included, each codec writes."""
+    """Each codec works in workers limited to 1 GiB, including their libraries and threads."""
     topic = topics.create(4)
     done = subprocess.run(  # noqa: S603  # our own program
         [

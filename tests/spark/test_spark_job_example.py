@@ -1,4 +1,4 @@
-"""The example of a Spark job under test, run as its user would run it."""
+"""The example of testing a Spark job, run as a user would run it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_the_example_passes_with_the_fixtures_that_come_with_the_package():
-    """A plain pytest in the example's directory finds the fixtures by the entry point."""
+    """Plain pytest in the example's directory finds the fixtures through the entry point."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."],
         cwd=EXAMPLE,
         env={
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # Nothing but the installed package leads to it.
+            # Without PYTHONPATH, only the installed package provides the fixtures.
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,

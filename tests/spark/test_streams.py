@@ -1,4 +1,4 @@
-"""Streams that are written at least once: triggers, output modes, restarts, the report."""
+"""At-least-once streams: triggers, output modes, restarts, the report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def writer(topics, spark, files, checkpoint):
-    """Give a function that makes the writer of a stream of the files to a topic."""
+    """Return a function that creates the writer of a stream from the files to a topic."""
 
     def make(topic, df=None, **options):
         df = files.read(spark) if df is None else df
@@ -45,7 +45,7 @@ def report_of(path):
 
 
 def test_all_that_is_available_is_written_and_reported(topics, files, writer, tmp_path):
-    """With availableNow each row arrives once, and each micro-batch has its line in the report."""
+    """With availableNow, each row arrives once, and the report has a line for each micro-batch."""
     topic = topics.create(3)
     path = tmp_path / "report.jsonl"
     files.add(10, files=3)
@@ -64,7 +64,7 @@ def test_all_that_is_available_is_written_and_reported(topics, files, writer, tm
 
 @pytest.mark.filterwarnings("ignore:Trigger.Once:FutureWarning")
 def test_the_trigger_once_is_one_batch(topics, files, writer):
-    """With once a micro-batch is written, and the query ends by itself."""
+    """With the trigger once, one micro-batch is written, and the query ends by itself."""
     topic = topics.create()
     files.add(10)
     query = writer(topic).trigger(once=True).start()
@@ -73,7 +73,7 @@ def test_the_trigger_once_is_one_batch(topics, files, writer):
 
 
 def test_micro_batches_share_producers(topics, files, writer):
-    """While a query runs its workers keep their producers, whatever other queries do."""
+    """While a query runs, its workers reuse their producers across micro-batches."""
     topic = topics.create(2)
     ids = []
     hook = topics.broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: ids.append(request))
@@ -88,14 +88,14 @@ def test_micro_batches_share_producers(topics, files, writer):
         query.stop()
         hook.remove()
     assert files.numbers == topics.values(topic)
-    # Two tasks in each of eight batches, in as many workers as Spark happens to have.
+    # Two tasks in each of eight batches; the number of workers is up to Spark.
     assert 1 <= len(ids) < 16
 
 
 def test_a_stream_follows_a_topic_that_is_created_again_with_fewer_partitions(
     topics, spark, files, writer
 ):
-    """The next micro-batch's rows arrive in partitions that exist, by producers that lived on."""
+    """The same producers write the rows of the next micro-batch only to existing partitions."""
     topic = topics.create(BEFORE)
     files.add(100)
     keyed = files.read(spark).selectExpr("value", "value as key")
@@ -122,7 +122,7 @@ def test_a_stream_follows_a_topic_that_is_created_again_with_fewer_partitions(
     ids=lambda options: options["deliveryGuarantee"],
 )
 def test_a_stream_goes_on_when_its_idle_workers_have_ended(topics, spark, files, writer, guarantee):
-    """Spark ends workers that had no task for a minute, as with a trigger that is longer."""
+    """A stream survives that Spark ends workers without tasks, as with a trigger over a minute."""
     topic = topics.create(2)
     files.add(10)
     query = writer(topic, **guarantee).trigger(processingTime="0 seconds").start()
@@ -137,7 +137,7 @@ def test_a_stream_goes_on_when_its_idle_workers_have_ended(topics, spark, files,
 
 
 def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, files, writer):
-    """In complete mode each micro-batch writes the whole result again."""
+    """In complete mode, each micro-batch writes the whole result again."""
     topic = topics.create()
     files.add(10, files=2)
     counts = files.read(spark).groupBy().count().selectExpr("cast(count as string) value")
@@ -146,7 +146,7 @@ def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, file
 
 
 def test_update_mode_is_refused(topics, spark, files, writer):
-    """Spark offers no update mode to Python data sources, and says so before anything runs."""
+    """Spark does not support update mode for Python data sources, and fails before any task."""
     topic = topics.create()
     files.add(10)
     counts = files.read(spark).groupBy("value").count().selectExpr("value")
@@ -156,7 +156,7 @@ def test_update_mode_is_refused(topics, spark, files, writer):
 
 
 def test_a_query_goes_on_where_it_was_stopped(topics, files, writer):
-    """After a restart only new rows are written."""
+    """After a restart, only new rows are written."""
     topic = topics.create()
     for _ in range(2):
         files.add(10)
@@ -167,7 +167,7 @@ def test_a_query_goes_on_where_it_was_stopped(topics, files, writer):
 def test_a_replayed_batch_is_written_again_and_reported_once(
     topics, files, writer, checkpoint, tmp_path
 ):
-    """At least once: what Spark does not know to be committed is there twice, its line once."""
+    """A batch that is not in Spark's commit log is written again, but reported only once."""
     topic = topics.create()
     path = tmp_path / "report.jsonl"
     files.add(10, files=2)
@@ -180,14 +180,14 @@ def test_a_replayed_batch_is_written_again_and_reported_once(
 
 
 def test_a_missing_topic_stops_the_query_before_a_task(writer, files):
-    """What the driver can know stops a query with the sentence that a batch would get."""
+    """An error that the driver can detect stops a stream with the same message as a batch write."""
     files.add(10)
     with pytest.raises(StreamingQueryException, match="topic 'missing' does not exist in the clu"):
         run_to_end(writer("missing", **{"kafka.max.block.ms": "1000"}))
 
 
 def test_a_query_that_failed_goes_on_when_the_cause_is_gone(topics, spark, files, writer):
-    """A row that cannot be sent ends the query with its number; a restart writes all of it."""
+    """A row that cannot be sent fails the query with its number; a restart writes all rows."""
     topic = topics.create(2)
     files.add(10)
     rows = files.read(spark).selectExpr(

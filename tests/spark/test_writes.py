@@ -1,4 +1,4 @@
-"""Writes that succeed: how Spark finds the sink, empty and large DataFrames, the report."""
+"""Successful writes: how Spark finds the sink, empty and large DataFrames, the report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from spark_kafka_sink import KafkaSink
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
+    # kafka-python reads its schemas with functions that Python 3.11 has deprecated.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from kafka.partitioner.default import murmur2
 
@@ -25,14 +25,14 @@ def numbers(spark, count, partitions=2):
 
 
 def test_spark_finds_the_sink_by_its_name(topics, spark):
-    """The format is found with no registration, and every row arrives once."""
+    """The format is found without registration, and every row arrives once."""
     topic = topics.create(3)
     topics.write(numbers(spark, 1000), topic)
     assert sorted(str(number) for number in range(1000)) == topics.values(topic)
 
 
 def test_the_sink_can_be_registered(topics, spark):
-    """A session can be told of the sink, for where the look-up is switched off."""
+    """The sink can be registered with a session, for when the automatic lookup is disabled."""
     topic = topics.create()
     session = spark.newSession()
     session.dataSource.register(KafkaSink)
@@ -41,7 +41,7 @@ def test_the_sink_can_be_registered(topics, spark):
 
 
 def test_threads_may_write_once_they_have_an_active_session(topics, spark, jobs_of):
-    """A thread that makes an empty DataFrame first finds the format, and starts no job for that."""
+    """A thread that first creates an empty DataFrame, which runs no job, finds the format."""
     first, second = topics.create(), topics.create()
 
     def write(topic, low):
@@ -56,7 +56,7 @@ def test_threads_may_write_once_they_have_an_active_session(topics, spark, jobs_
 
 
 def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
-    """Names of options are taken in any case, as Spark takes them."""
+    """Option names are case-insensitive, as in Spark."""
     topic = topics.create()
     path = tmp_path / "report.json"
     (
@@ -72,7 +72,7 @@ def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
 
 
 def test_options_of_the_source_may_be_among_them(topics, spark):
-    """One dict of options for both directions works."""
+    """The same options can be used for reading and for writing."""
     topic = topics.create()
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": "g"}
     topics.write(numbers(spark, 3), topic, **options)
@@ -81,7 +81,7 @@ def test_options_of_the_source_may_be_among_them(topics, spark):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_is_read_by_other_clients(topics, spark, codec):
-    """What is written with any codec is read back by a client that is not ours."""
+    """Records written with each codec are read back by librdkafka's consumer."""
     topic = topics.create(2)
     topics.write(numbers(spark, 500), topic, **{"kafka.compression.type": codec})
     assert sorted(str(number) for number in range(500)) == topics.values(topic)
@@ -89,7 +89,7 @@ def test_every_codec_is_read_by_other_clients(topics, spark, codec):
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_level_of_acks_delivers(topics, spark, tmp_path, acks):
-    """With each level of acks the rows arrive, and the report tells what brokers told."""
+    """With each level of acks the rows arrive, and the report has the offsets that are known."""
     topic = topics.create()
     path = tmp_path / "report.json"
     options = {"kafka.acks": acks, "reportPath": str(path)}
@@ -105,7 +105,7 @@ def test_every_level_of_acks_delivers(topics, spark, tmp_path, acks):
 
 
 def test_an_empty_dataframe_is_written(topics, spark, tmp_path):
-    """A DataFrame of no rows succeeds, and its report says so."""
+    """Writing a DataFrame without rows succeeds, and the report says so."""
     topic = topics.create()
     path = tmp_path / "report.json"
     topics.write(numbers(spark, 0), topic, reportPath=str(path))
@@ -115,14 +115,14 @@ def test_an_empty_dataframe_is_written(topics, spark, tmp_path):
 
 
 def test_a_dataframe_without_partitions_is_written(topics, spark):
-    """A DataFrame that has not even a partition succeeds."""
+    """Writing a DataFrame without partitions succeeds."""
     topic = topics.create()
     topics.write(spark.createDataFrame([], "value string"), topic)
     assert [] == topics.read(topic)
 
 
 def test_empty_partitions_are_written(topics, spark, tmp_path):
-    """Partitions without rows among others are counted as tasks, and add nothing."""
+    """Partitions without rows count as tasks, and write nothing."""
     topic = topics.create()
     path = tmp_path / "report.json"
     df = spark.range(8, numPartitions=8).where("id in (2, 5)").selectExpr("string(id) value")
@@ -133,7 +133,7 @@ def test_empty_partitions_are_written(topics, spark, tmp_path):
 
 
 def test_one_huge_row_is_written(topics, spark):
-    """A row just below the default of max.request.size arrives."""
+    """A row just below the default max.request.size arrives."""
     topic = topics.create()
     size = 1_048_576 - 200
     topics.write(spark.sql(f"select repeat('x', {size}) value"), topic)
@@ -149,7 +149,7 @@ def test_a_row_of_many_megabytes_is_written_where_it_is_allowed(topics, spark):
 
 
 def test_keys_for_a_thousand_partitions_are_placed_as_java_places_them(topics, spark, tmp_path):
-    """Fifty thousand keys go to the partitions that murmur2 gives them, and none is lost."""
+    """Fifty thousand keys go to the partitions that murmur2 selects, and none is lost."""
     topic = topics.create(1000)
     path = tmp_path / "report.json"
     df = spark.range(50_000, numPartitions=2).selectExpr(
@@ -167,7 +167,7 @@ def test_keys_for_a_thousand_partitions_are_placed_as_java_places_them(topics, s
 
 
 def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
-    """Rows of one task and one key arrive in the order of the task."""
+    """Rows of one task with the same key arrive in the order of the task."""
     topic = topics.create(3)
     df = spark.range(100_000, numPartitions=1).selectExpr(
         "cast(id % 7 as string) key", "cast(id as string) value"
@@ -180,7 +180,7 @@ def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
 
 
 def test_a_missing_topic_is_created_where_it_may_be(auto_created_topics, spark):
-    """With autoCreateTopics=true a write to a new topic creates it, also by a topic column."""
+    """With autoCreateTopics=true, writing creates missing topics, also those in a topic column."""
     option = {"autoCreateTopics": "true"}
     auto_created_topics.write(numbers(spark, 10), "new", **option)
     auto_created_topics.write(numbers(spark, 10).selectExpr("*", "'newer' topic"), **option)
@@ -189,7 +189,7 @@ def test_a_missing_topic_is_created_where_it_may_be(auto_created_topics, spark):
 
 
 def test_the_report_has_the_offsets_of_this_write(topics, spark, tmp_path):
-    """The report gives what this write added, in rows, bytes and offsets, per partition."""
+    """The report lists what this write added to each partition: rows, bytes and offsets."""
     topic = topics.create(2)
     df = spark.sql("select 'v' value, cast(p as int) partition from values (0), (0), (1) as t(p)")
     path = tmp_path / "report.json"
@@ -206,7 +206,7 @@ def test_the_report_has_the_offsets_of_this_write(topics, spark, tmp_path):
 
 
 def test_the_report_says_that_timestamps_were_replaced(topics, spark, tmp_path):
-    """A topic with LogAppendTime is marked in the report."""
+    """The report marks a topic with LogAppendTime."""
     topic = topics.create(message_timestamp_type="LogAppendTime")
     path = tmp_path / "report.json"
     df = spark.sql("select 'v' value, timestamp_millis(5) timestamp")
@@ -217,7 +217,7 @@ def test_the_report_says_that_timestamps_were_replaced(topics, spark, tmp_path):
 
 
 def test_a_check_runs_no_job(topics, spark, jobs_of):
-    """KafkaSink.check asks the cluster for the topic, and Spark for nothing."""
+    """KafkaSink.check looks up the topic in the cluster and runs no Spark job."""
     topic = topics.create(5)
     df = numbers(spark, 10)
     with jobs_of() as jobs:
@@ -229,7 +229,7 @@ def test_a_check_runs_no_job(topics, spark, jobs_of):
 
 @pytest.mark.spark
 def test_a_user_sees_the_report(topics):
-    """An application that only knows the format's name sees table and warning on its console."""
+    """An application that only uses the format sees the table and the warning on its console."""
     topic = topics.create()
     script = f"""
         from pyspark.sql import SparkSession
