@@ -1,4 +1,4 @@
-"""What the producer waits for, and what a real Kafka refuses."""
+"""The levels of acks, and records that a real Kafka rejects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 50_000
 
 @pytest.mark.parametrize("acks", ["all", "1"])
 def test_acknowledged_rows_are_there(kafka, create_topic, acks):
-    """With acks=1 and acks=all every row is readable when the flush returns."""
+    """With acks=1 and acks=all, every row is readable when flush() returns."""
     topic = create_topic(3)
     settings = {"acks": acks, "enable.idempotence": acks == "all"}
     acknowledged = produce(kafka, numbered_batches(ROWS), topic=topic, **settings)
@@ -28,14 +28,14 @@ def test_acknowledged_rows_are_there(kafka, create_topic, acks):
 
 
 def test_without_acknowledgements_rows_arrive_and_offsets_are_unknown(kafka, create_topic):
-    """With acks=0 a healthy broker gets every row, and no offset is made up."""
+    """With acks=0, a healthy broker receives every row, and the reported offsets are unknown."""
     topic = create_topic(3)
     settings = {"acks": "0", "enable.idempotence": False}
     acknowledged = produce(kafka, numbered_batches(ROWS), topic=topic, **settings)
     assert {(UNKNOWN_OFFSET, UNKNOWN_OFFSET)} == {
         (partition.first_offset, partition.last_offset) for partition in acknowledged.values()
     }
-    # Nobody tells when the last request has been dealt with.
+    # Nothing signals that the broker has handled the last request.
     wait_until(
         lambda: check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS) == RowCheck(),
         seconds=30,
@@ -44,14 +44,14 @@ def test_without_acknowledgements_rows_arrive_and_offsets_are_unknown(kafka, cre
 
 
 def test_without_idempotence_rows_arrive_once_from_a_healthy_broker(kafka, create_topic):
-    """enable.idempotence=false writes every row once, in order, when nothing goes wrong."""
+    """With enable.idempotence=false, every row is written once, in order, if nothing fails."""
     topic = create_topic(3)
     produce(kafka, numbered_batches(ROWS), topic=topic, **{"enable.idempotence": False})
     assert RowCheck() == check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS)
 
 
 def test_a_compacted_topic_refuses_a_row_without_key(kafka, create_topic):
-    """The error for a null key in a compacted topic names topic and partition, and Kafka's code."""
+    """The error for a null key in a compacted topic names topic, partition and error code."""
     topic = create_topic(config={"cleanup.policy": "compact"})
     rows = [Row(key=b"k", value=b"v"), Row(value=b"no key", partition=0)]
     with producer_for(kafka) as producer:
@@ -62,7 +62,7 @@ def test_a_compacted_topic_refuses_a_row_without_key(kafka, create_topic):
 
 
 def test_a_timestamp_far_in_the_future_is_refused_by_kafka_4(kafka_4):
-    """An event time over an hour ahead fails with INVALID_TIMESTAMP, as the broker's limit says."""
+    """A timestamp over an hour in the future, the broker's limit, fails with INVALID_TIMESTAMP."""
     topic = kafka_4.create_topic()
     tomorrow = int((time.time() + 86_400) * 1_000_000)
     with producer_for(kafka_4) as producer:

@@ -1,4 +1,4 @@
-"""What a client may not do is told before a job runs, or with the records that it concerns."""
+"""Missing rights are reported before a job runs, or with the records that they affect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.record.rows import Row, arrow_batch
 
 
 def _restricted_topic(kafka, *allowed: AclOperation) -> str:
-    """Create a topic on which nobody but its owner may do more than `allowed`."""
+    """Create a topic on which clients other than its owner may do only what is `allowed`."""
     topic = kafka.create_topic(2)
     Rights(kafka).only(ResourceType.TOPIC, topic, *allowed)
     return topic
@@ -27,26 +27,26 @@ def _describe(kafka, topic: str) -> TopicDescription:
 
 
 def test_the_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
-    """A topic that may be written to says so."""
+    """The description of a topic says that the client may write to it."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE, AclOperation.WRITE)
     assert TopicDescription(topic, 2, can_write=True) == _describe(kafka_with_acls, topic)
 
 
 def test_a_missing_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
-    """A topic that may be seen and not written to says so."""
+    """The description of a topic says that the client may not write to it."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     assert TopicDescription(topic, 2, can_write=False) == _describe(kafka_with_acls, topic)
 
 
 def test_a_topic_that_may_not_be_seen_is_refused_at_once(kafka_with_acls):
-    """The broker's refusal to describe a topic is told with its name, without waiting."""
+    """The broker's refusal to describe a topic raises an error that names it, without a retry."""
     topic = _restricted_topic(kafka_with_acls)
     with pytest.raises(BrokerError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED"):
         _describe(kafka_with_acls, topic)
 
 
 def test_a_check_names_the_missing_right(kafka_with_acls, spark):
-    """`KafkaSink.check` says which right is missing on which topic, and runs no job."""
+    """`KafkaSink.check` raises an error that names the missing right and the topic."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     options = {"kafka.bootstrap.servers": kafka_with_acls.bootstrap_servers, "topic": topic}
     with pytest.raises(BrokerError, match=rf"{topic}.*no right to write.*WRITE"):
@@ -54,7 +54,7 @@ def test_a_check_names_the_missing_right(kafka_with_acls, spark):
 
 
 def test_a_refused_batch_names_its_rows_and_the_missing_right(kafka_with_acls):
-    """A right that is missing only when records arrive fails the write with what to do."""
+    """A write that the broker rejects for a missing right fails with an error that says what to do."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     producer = producer_for(kafka_with_acls)
     append_all(producer, [arrow_batch([Row(value=b"v")] * 3)], topic=topic)

@@ -1,4 +1,4 @@
-"""The only broker goes away in mid-write, and comes back."""
+"""The only broker goes down during a write, and comes back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = 3_000_000
 
 
 def test_a_killed_broker_costs_no_row_and_doubles_none(own_kafka):
-    """After SIGKILL and restart, twice in one write, every row is there once and in order."""
+    """After two SIGKILLs and restarts during one write, every row is there once and in order."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
 
@@ -37,7 +37,7 @@ def test_a_killed_broker_costs_no_row_and_doubles_none(own_kafka):
 
 
 def test_a_broker_restarted_in_order_costs_no_row_and_doubles_none(own_kafka):
-    """An orderly restart in mid-write leaves every row there once and in order."""
+    """After an orderly restart during a write, every row is there once and in order."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
 
@@ -53,7 +53,7 @@ def test_a_broker_restarted_in_order_costs_no_row_and_doubles_none(own_kafka):
 
 
 def test_a_killed_broker_costs_a_spark_job_no_row_and_doubles_none(own_kafka, spark):
-    """A Spark write goes on after SIGKILL and restart of the broker, without a task's retry."""
+    """A Spark write survives SIGKILL and restart of the broker without retrying a task."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
     tasks = 4
@@ -87,5 +87,5 @@ def test_a_killed_broker_costs_a_spark_job_no_row_and_doubles_none(own_kafka, sp
 
 @pytest.mark.spark
 def test_a_stream_waits_for_its_broker(own_kafka, spark, tmp_path):
-    """A broker that is away when a micro-batch begins is waited for by the tasks."""
+    """If the broker is down when a micro-batch starts, the tasks wait for it."""
     AbsentBroker(spark, own_kafka, tmp_path).goes_on_when_the_broker_is_back()

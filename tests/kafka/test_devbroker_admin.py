@@ -1,6 +1,6 @@
-"""What the embedded broker answers to administrators, against Apache Kafka.
+"""Admin requests to the embedded broker and to Apache Kafka: the same answers.
 
-As in test_devbroker_conformance.
+The method is that of test_devbroker_conformance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.support.kafka.kafka_files import KAFKA_3
 PATIENCE_SECONDS = 30
 GOOD = sequenced(0, 3)
 NEXT = sequenced(3, 3)
-#: The newest versions that 3.9 has as well.
+#: The newest versions that 3.9 supports, too.
 LIST_TRANSACTIONS, DESCRIBE_CLUSTER = 1, 1
 
 
@@ -48,7 +48,7 @@ def wait_for(condition):
 
 
 def deletion(broker):
-    """Delete topics by name and id, twice, and such as are not there."""
+    """Delete topics by name and id, twice, and topics that do not exist."""
 
     def deleted(*topics, version=6):
         responses = broker.ask(delete_topics(*topics), version).responses
@@ -72,7 +72,7 @@ def deletion(broker):
 
 
 def partitions(broker):
-    """Add partitions, fewer, as many, and assigned in all ways."""
+    """Create more, fewer and the same number of partitions, with all kinds of assignments."""
     topic = broker.topic(2)
 
     def created(*topics, **fields):
@@ -95,7 +95,7 @@ def partitions(broker):
 
 
 def records(broker):
-    """Let a log start later, and look at what is left."""
+    """Delete records, and read what is left."""
     topic = broker.topic()
     compacted = broker.topic(cleanup_policy="compact")
     broker.produce(topic, GOOD)
@@ -127,7 +127,7 @@ def records(broker):
 
 
 def settings(broker):
-    """Change a topic's settings, in all ways that are taken and refused."""
+    """Change a topic's configs, in all ways that are accepted and rejected."""
     topic = broker.topic(max_message_bytes="1000")
 
     def described(*keys):
@@ -168,7 +168,7 @@ def settings(broker):
 
 
 def epochs(broker):
-    """Look for the ends of leader epochs."""
+    """Look up the end offsets of leader epochs."""
     topic = broker.topic()
     broker.produce(topic, GOOD)
 
@@ -187,7 +187,7 @@ def epochs(broker):
 
 
 def cluster(broker):
-    """Describe brokers, and what is none."""
+    """Describe the cluster, with valid and invalid endpoint types."""
 
     def described(endpoint_type, operations):
         answer = broker.ask(
@@ -346,10 +346,10 @@ def check(kafka, scenario):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_administrators_are_answered_as_by_kafka(kafka, scenario):
-    """Asked the same, Kafka and the embedded broker answer the same."""
+    """Kafka and the embedded broker give the same answers to the same requests."""
     check(kafka, scenario)
 
 
 def test_patterns_filter_as_in_kafka(kafka_4):
-    """Only the newest version has them."""
+    """Filters by pattern, which only the newest version supports, work as in Kafka."""
     check(kafka_4, patterns)

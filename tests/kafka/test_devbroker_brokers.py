@@ -1,7 +1,7 @@
-"""Three embedded brokers against three of Apache Kafka: who answers what for whom.
+"""Three embedded brokers and three of Apache Kafka: the same answers from each of the three.
 
-A topic is on two of the brokers. Its leader, its follower and a stranger are asked the same before
-its leader stops, while it is away, and when it is back.
+A topic has replicas on two of the brokers. Its leader, its follower and the third broker get the
+same requests before the leader stops, while it is down, and after it is back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SECONDS = 60
 
 
 class Brokers:
-    """Three brokers, each asked by itself; they stop and start."""
+    """Three brokers that get requests one by one, and that can be stopped and started."""
 
     def __init__(self, ports, stop, start):
         self._ports = ports
@@ -54,7 +54,7 @@ class Brokers:
         self.start = start
 
     def ask(self, node_id, request, version):
-        """Ask one broker on a connection of its own."""
+        """Send a request to one broker on a new connection."""
         asker = self.asker(node_id)
         try:
             return asker.ask(request, version)
@@ -62,13 +62,13 @@ class Brokers:
             asker.close()
 
     def asker(self, node_id):
-        """Give somebody who asks one broker."""
+        """Return an `Asker` for one broker."""
         return Asker(self._ports[node_id])
 
     def create(self, *replicas, min_insync_replicas=1):
-        """Create a topic of one partition on these brokers, and wait until all know of it."""
+        """Create a topic of one partition on these brokers, and wait until all brokers know it."""
         name = f"brokers-{uuid.uuid4().hex}"
-        # The records are as old as they can be.
+        # The records have the lowest possible timestamps.
         configs = {"min.insync.replicas": str(min_insync_replicas), "retention.ms": "-1"}
         asker = self.asker(STRANGER)
         (result,) = asker.create(creatable(name, -1, -1, [(0, replicas)], **configs))
@@ -77,19 +77,19 @@ class Brokers:
         self.wait(
             lambda: all(self.described(node, name)["isr"] == sorted(replicas) for node in NODES)
         )
-        # What leads it has yet to begin to.
+        # The leader may not have taken over the partition yet.
         self.wait(lambda: not self.listed(replicas[0], name)[0][0])
         return name
 
     def wait(self, condition):
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + SECONDS
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def described(self, node_id, topic, version=METADATA):
-        """Note what a broker says of the topic's partition."""
+        """Return a broker's metadata of the topic's partition."""
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
         (found,) = self.ask(node_id, request, version).topics
         if not found.partitions:
@@ -105,13 +105,13 @@ class Brokers:
         }
 
     def running(self, node_id):
-        """Note which brokers a broker knows."""
+        """Return the brokers that a broker knows."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         answer = self.ask(node_id, request, 0)
         return answer.error_code, sorted(broker.broker_id for broker in answer.brokers)
 
     def produced(self, node_id, topic, *, acks=-1, version=PRODUCE):
-        """Note the answer to a batch."""
+        """Return the answer to a Produce request."""
         request = produce_request(topic, plain_batch(2), acks=acks)
         answer = self.ask(node_id, request, version)
         (p,) = answer.responses[0].partition_responses
@@ -125,7 +125,7 @@ class Brokers:
         )
 
     def fetched(self, node_id, topic, *, version=FETCH, epoch=-1, last_epoch=-1, offset=0):
-        """Note the answer to a reader."""
+        """Return the answer to a Fetch request."""
         partition = FetchPartition(
             partition=0,
             fetch_offset=offset,
@@ -152,7 +152,7 @@ class Brokers:
         )
 
     def listed(self, node_id, topic, *, timestamp=-1, epoch=-1):
-        """Note the answer to who looks for an offset."""
+        """Return the answer to a ListOffsets request."""
         asker = self.asker(node_id)
         try:
             return asker.offsets((topic, 0, timestamp, epoch))
@@ -160,7 +160,7 @@ class Brokers:
             asker.close()
 
     def epoch_ends(self, node_id, topic, *, epoch, current=-1):
-        """Note where a leader epoch ends."""
+        """Return the answer to an OffsetForLeaderEpoch request."""
         request = OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=(
@@ -180,7 +180,7 @@ class Brokers:
 
 @pytest.fixture(params=["kafka_cluster", "kafka_cluster_3"])
 def kafka_brokers(request):
-    """Give three brokers of Kafka."""
+    """Return three brokers of Apache Kafka."""
     cluster = request.getfixturevalue(request.param)
     by_id = {broker.node_id: broker for broker in cluster.brokers}
 
@@ -197,14 +197,14 @@ def kafka_brokers(request):
 
 @pytest.fixture
 def our_brokers():
-    """Give three brokers of ours."""
+    """Yield three embedded brokers."""
     with DevBroker(brokers=3) as cluster:
         ports = {i: int(a.rpartition(":")[2]) for i, a in cluster.addresses.items()}
         yield Brokers(ports, cluster.stop, cluster.start)
 
 
 def everything(brokers, topic, nodes, when):
-    """Ask each of these brokers everything."""
+    """Send every request to each of these brokers."""
     seen = {}
     for node_id in nodes:
 
@@ -232,7 +232,7 @@ def everything(brokers, topic, nodes, when):
 
 
 def leaders_and_followers(brokers):
-    """Ask before, while, and after the leader is away."""
+    """Send the requests before, while, and after the leader is down."""
     topic = brokers.create(LEADER, FOLLOWER)
     strict = brokers.create(FOLLOWER, LEADER, min_insync_replicas=2)
     single = brokers.create(LEADER)
@@ -249,7 +249,7 @@ def leaders_and_followers(brokers):
         seen["too few replicas"] = [
             brokers.produced(FOLLOWER, strict, acks=acks) for acks in (-1, 1)
         ]
-        # Who was in sync last is told differently by versions with KIP-966 and without.
+        # Versions with and without KIP-966 report the last in-sync replica differently.
         leaderless = brokers.described(STRANGER, single)
         seen["no leader"] = [leaderless[key] for key in ("error", "leader", "replicas", "offline")]
         seen["no leader to write to"] = brokers.produced(STRANGER, single)[0]
@@ -265,7 +265,7 @@ def leaders_and_followers(brokers):
 
 
 def coordinators(brokers):
-    """Ask each broker who coordinates, and then those that do not."""
+    """Find the coordinators, then send them and the other brokers a coordinator's requests."""
     found = {}
     for key_type, key in [(0, "a group"), (1, "an id")]:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=(key,))
@@ -285,7 +285,7 @@ def coordinators(brokers):
     def asked_of_id(node_id):
         return brokers.ask(node_id, init, 4).error_code
 
-    # They have yet to begin to, even where they have been named.
+    # A coordinator may not be loaded yet, even if brokers already return it.
     brokers.wait(lambda: not asked_of_group(found[0]))
     brokers.wait(lambda: not asked_of_id(found[1]))
     return {
@@ -296,7 +296,7 @@ def coordinators(brokers):
 
 @pytest.mark.parametrize("scenario", [leaders_and_followers, coordinators])
 def test_three_brokers_answer_as_kafkas_do(kafka_brokers, our_brokers, scenario):
-    """Whoever is asked, and whoever leads, the answers are the same."""
+    """The answers are the same for every broker, whichever broker is the leader."""
     theirs, ours = scenario(kafka_brokers), scenario(our_brokers)
     assert theirs.keys() == ours.keys()
     assert {} == {key: (theirs[key], ours[key]) for key in theirs if theirs[key] != ours[key]}

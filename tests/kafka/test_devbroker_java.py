@@ -1,6 +1,6 @@
-"""Java's own producer and consumer, idempotent and transactional, at the embedded broker.
+"""Java's own producer and consumer, idempotent and transactional, with the embedded broker.
 
-Java's ProducerPerformance stands for its transactional copier: it commits a transaction each
+ProducerPerformance stands in for Java's transactional copier: it commits a transaction every
 `--transaction-duration-ms`, and waits for the last one.
 """
 
@@ -38,7 +38,7 @@ def _java():
 
 
 def perform(broker, topic, *arguments, **settings):
-    """Write with ProducerPerformance; give how many records it says to have sent."""
+    """Write with ProducerPerformance; return how many records it reports as sent."""
     properties = {"bootstrap.servers": broker.bootstrap_servers, "acks": "all", **settings}
     output = run_java_tool(
         "org.apache.kafka.tools.ProducerPerformance",
@@ -51,7 +51,7 @@ def perform(broker, topic, *arguments, **settings):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_javas_idempotent_producer_writes_every_codec(broker, codec):
-    """What ProducerPerformance sent is there, once, in each codec."""
+    """The records of ProducerPerformance are there once, with each codec."""
     topic = f"java-{codec}"
     broker.create_topic(topic, partitions=3)
     assert RECORDS == perform(broker, topic, compression_type=codec)
@@ -62,7 +62,7 @@ def test_javas_idempotent_producer_writes_every_codec(broker, codec):
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_javas_transactions_are_committed(version):
-    """A read_committed consumer of Java's sees all records of all transactions."""
+    """Java's read_committed consumer sees all records of all transactions."""
     with DevBroker(topics={"t": 3}, transaction_version=version) as broker:
         sent = perform(
             broker, "t", "--transactional-id", "copier", "--transaction-duration-ms", "50"
@@ -77,7 +77,7 @@ def test_javas_transactions_are_committed(version):
 
 
 def test_javas_console_tools_agree_with_others(broker):
-    """Keys and values written by Java's console producer are read by its consumer, and by ours."""
+    """Java's console consumer and librdkafka read what Java's console producer has written."""
     broker.create_topic("console", partitions=3)
     values = {f"schlüssel {i}": f"wert {i}" for i in range(100)}
     produce_with_java(broker.bootstrap_servers, "console", values)

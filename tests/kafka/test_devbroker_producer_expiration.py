@@ -1,4 +1,4 @@
-"""What Apache Kafka forgets of producers, and the embedded broker likewise."""
+"""Expiration of producer ids: the embedded broker behaves like Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 CHECK_INTERVAL_MS = 100
 PATIENCE_SECONDS = 60
 DESCRIBE_PRODUCERS = 0
-#: More than the day for which both remember a producer by default.
+#: Longer than the day after which both expire a producer id by default.
 LONG_AGO_MS = 25 * 3_600_000
 YOUNG, OLD = 4_000_001, 4_000_002
 
@@ -39,7 +39,7 @@ def kafka_that_looks_often(request):
 
 
 class Client(TransactionalRequests):
-    """Asks one broker about a topic of its own."""
+    """A client that sends requests to one broker about its own topic."""
 
     def __init__(self, asker):
         super().__init__(f"expiration-{uuid.uuid4().hex}", asker.topic())
@@ -50,18 +50,18 @@ class Client(TransactionalRequests):
         return self.asker.ask(request, version)
 
     def write(self, producer_id, sequence, *, age_ms=0):
-        """Write a batch of that age, outside of transactions; give the error code."""
+        """Write a batch of that age outside of a transaction, and return the error code."""
         self.timestamp = int(time.time() * 1000) - age_ms
         batch = self.produce((producer_id, 0), sequence, attributes=0, version=PRODUCE_TV1)
         return ErrorCode(batch[0][0]).name
 
     def known(self):
-        """List the producers that the partition knows."""
+        """Return the ids of the partition's active producers."""
         (topic,) = self.ask(describe_producers(self.topic, 0), DESCRIBE_PRODUCERS).topics
         return {producer.producer_id for producer in topic.partitions[0].active_producers}
 
     def patiently(self, action):
-        """Do something until its answer is neither None nor "ask again"."""
+        """Repeat an action until its result is not None, and return it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (answer := action()) is None:
             assert time.monotonic() < deadline
@@ -70,7 +70,7 @@ class Client(TransactionalRequests):
 
 
 def observe(port):
-    """Write as three producers, and note what is known of them after a check."""
+    """Write as three producers, and record which of them are known after an expiration check."""
     asker = Asker(port)
     try:
         asker.wait_for_coordinators()
@@ -88,7 +88,7 @@ def observe(port):
         client.patiently(lambda: True if OLD not in client.known() else None)
         notes.append({YOUNG, identity[0]} == client.known())
         notes += [client.write(YOUNG, 5), client.write(OLD, 5)]
-        # The marker's time is now.
+        # The marker's timestamp is the current time.
         notes.append(client.end(identity, committed=True, version=END_TV1)[0])
         client.patiently(lambda: True if client.latest() == 5 else None)
         notes.append({YOUNG, OLD, identity[0]} == client.known())
@@ -98,7 +98,7 @@ def observe(port):
 
 
 def test_producers_are_forgotten_as_by_kafka(kafka_that_looks_often):
-    """The records' time decides, and an open transaction protects; then any sequence is taken."""
+    """Producers expire by record timestamps, unless in a transaction; then any sequence is valid."""
     kafka = kafka_that_looks_often
     expected = observe(int(kafka.bootstrap_servers.rpartition(":")[2]))
 
