@@ -54,7 +54,7 @@ def test_a_check_names_the_missing_right(kafka_with_acls, spark):
 
 
 def test_a_refused_batch_names_its_rows_and_the_missing_right(kafka_with_acls):
-    """A write that the broker rejects for a missing right fails with an error that says what to do."""
+    """A write rejected by the broker for a missing right fails with what to do."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     producer = producer_for(kafka_with_acls)
     append_all(producer, [arrow_batch([Row(value=b"v")] * 3)], topic=topic)

@@ -1,7 +1,7 @@
-"""The embedded broker against Apache Kafka: the same requests, byte for byte, the same answers.
+"""The embedded broker and Apache Kafka: the same answers to the same requests, byte for byte.
 
-Each scenario asks one broker through one socket and notes what matters of the answers: error codes,
-offsets, what is visible. Sentences are left out, they are each broker's own.
+Each scenario sends requests to one broker through one socket and returns what matters in the
+answers: error codes, offsets, visible records. Error messages are left out, since they differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08
 MAX_SEQUENCE = 2**31 - 1
 HOUR_MS = 3_600_000
 GOOD = plain_batch(2)
-#: What Kafka says of a transaction while its coordinator is being loaded.
+#: Kafka's answer about a transaction while the coordinator is loading.
 NOT_READY = [(0, ErrorCode.NOT_ENOUGH_REPLICAS, -1, -1, -1, [])]
 SIZE = len(GOOD)
 
@@ -44,7 +44,7 @@ def sequences(broker):
     """Send duplicates, gaps, overlaps, new and stale epochs."""
     topic = broker.topic()
     steps = [
-        sequenced(41, 3),  # Nobody knows the producer: anywhere will do.
+        sequenced(41, 3),  # The producer is unknown, so any sequence is valid.
         sequenced(41, 3),
         sequenced(41, 2),
         sequenced(41, 4),
@@ -64,7 +64,7 @@ def sequences(broker):
 
 
 def sequence_wrap(broker):
-    """Go past sequence number 2^31-1."""
+    """Send batches past sequence number 2^31-1."""
     topic = broker.topic()
     steps = [
         sequenced(MAX_SEQUENCE - 1, 4),
@@ -109,13 +109,13 @@ BAD_BATCHES = {
 
 
 def bad_batches(broker):
-    """Send each wrong batch, beside a partition with a good one."""
+    """Send each bad batch in a request with a good batch for another partition."""
     topic = broker.topic(2)
     return {name: broker.produce(topic, batch, GOOD) for name, batch in BAD_BATCHES.items()}
 
 
 def undecodable_records(broker):
-    """Send records that only the checksum vouches for."""
+    """Send a batch with a valid checksum whose records cannot be decoded."""
     topic = broker.topic()
     return [
         broker.produce(topic, plain_batch(2, payload=b"\x7f no records", compression=codec))
@@ -124,7 +124,7 @@ def undecodable_records(broker):
 
 
 def produce_refusals(broker):
-    """Name partitions, acks, codecs and transactional ids that are not there."""
+    """Send unknown partitions and transactional ids, and invalid acks and codecs."""
     broker.wait_for_coordinators()
     topic = broker.topic(1)
     unknown_id = sequenced(0, attributes=TRANSACTIONAL)
@@ -146,20 +146,20 @@ def produce_refusals(broker):
 
 
 def sizes(broker):
-    """Reach max.message.bytes, to the byte."""
+    """Send a batch of exactly max.message.bytes, and one that is a byte larger."""
     exact = broker.topic(max_message_bytes=str(SIZE))
     smaller = broker.topic(max_message_bytes=str(SIZE - 1))
     return [broker.produce(exact, GOOD), broker.produce(smaller, GOOD)]
 
 
 def replicas(broker):
-    """Ask for more in-sync replicas than there are."""
+    """Require more in-sync replicas than there are."""
     topic = broker.topic(min_insync_replicas="2")
     return [broker.produce(topic, GOOD, acks=acks) for acks in (-1, 1)]
 
 
 def timestamps(broker):
-    """Send timestamps out of range, and such as the broker replaces."""
+    """Send timestamps that are out of range, and timestamps that the broker replaces."""
     now = int(time.time() * 1000)
     future = plain_batch([PlainRecord(timestamp=now), PlainRecord(timestamp=now + 2 * HOUR_MS)])
     past = plain_batch([PlainRecord(timestamp=now), PlainRecord(timestamp=now - 2 * HOUR_MS)])
@@ -187,7 +187,7 @@ def compacted(broker):
 
 
 def fetching(broker):
-    """Read with all kinds of limits, offsets, sessions and epochs."""
+    """Fetch with all kinds of limits, offsets, sessions and epochs."""
     topic = broker.topic(2)
     for _ in range(4):
         broker.produce(topic, GOOD)
@@ -221,7 +221,7 @@ def fetching(broker):
 
 
 def offsets(broker):
-    """Look offsets up by name and by time."""
+    """Look up offsets by special timestamp and by time."""
     topic = broker.topic(2)
     for times in ((10, 30, 20), (15, 40), (40,)):
         broker.produce(topic, plain_batch([PlainRecord(timestamp=time) for time in times]))
@@ -238,13 +238,13 @@ def offsets(broker):
         ],
         "missing": broker.offsets((topic, 2, -1), ("no-such-topic", 0, -1)),
         "epoch": broker.offsets((topic, 0, -1, 7)),
-        # 3.9 answers as often as it is asked, 4.3 once.
+        # For a repeated partition, 3.9 answers each time, 4.3 once.
         "twice": set(broker.offsets((topic, 0, -1), (topic, 0, -2))),
     }
 
 
 def creation(broker):
-    """Try each way for a topic not to be created."""
+    """Send each kind of CreateTopics request that does not create a topic."""
     name = f"creation-{uuid.uuid4().hex}"
     existing = broker.topic()
     dotted = f"a.{uuid.uuid4().hex}"
@@ -284,7 +284,7 @@ def creation(broker):
 
 
 def metadata(broker):
-    """Ask for topics by name and by id, and for such as are not there."""
+    """Request topics by name and by id, and topics that do not exist."""
     topic = broker.topic(2)
 
     def errors(*topics, version=METADATA):
@@ -318,7 +318,7 @@ def metadata(broker):
 
 
 def producer_ids(broker):
-    """Ask for identities as idempotent producers do."""
+    """Request producer ids as idempotent producers do."""
     broker.wait_for_coordinators()
 
     def init(**fields):
@@ -340,7 +340,7 @@ def producer_ids(broker):
 
 
 def versions(broker):
-    """Ask from the future, and without a name."""
+    """Request ApiVersions with a future version, and without a client name."""
     named = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     unnamed = ApiVersionsRequest(client_software_name=" ", client_software_version="1")
     with RawClient(broker.port) as client:
@@ -359,7 +359,7 @@ def versions(broker):
 
 
 def closings(broker):
-    """Send what closes a connection instead of being answered."""
+    """Send bytes for which the broker closes the connection instead of answering."""
     topic = broker.topic()
 
     def header(api_key, version):
@@ -412,7 +412,7 @@ def observe(scenario, port):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_the_embedded_broker_answers_as_kafka_does(kafka, scenario):
-    """Asked the same, Kafka and the embedded broker answer the same."""
+    """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
 
     with DevBroker(validate_records=True) as devbroker:

@@ -1,8 +1,8 @@
-"""Consumer groups of the embedded broker against those of Apache Kafka: the same answers.
+"""Consumer groups of the embedded broker and of Apache Kafka: the same answers.
 
-As in test_devbroker_conformance. Each member has a connection of its own: while it waits for the
-others it says nothing else. Member ids are each broker's own; they are noted by the order in which
-they were given.
+The method is that of test_devbroker_conformance. Each member has its own connection, on which it
+sends nothing else while it waits for the others. Member ids differ between brokers, so they are
+recorded as numbers, in the order in which they were assigned.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ LOADING = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 SHORT_SESSION_MS = 6_000
-#: Groups have settings of their own since 4.0: read, delete and describe are what 3.9 knows.
+#: The operations that 3.9 supports: read, delete and describe. Since 4.0 groups have configs, too.
 OLD_OPERATIONS = 0b101001000
 
 
 class Group:
-    """A group, a topic, and what was noted of them."""
+    """A group, a topic, and the recorded answers about them."""
 
     def __init__(self, port):
-        """Create the topic, and wait until groups can be coordinated."""
+        """Create the topic, and wait until the group coordinator is ready."""
         self.port = port
         self.asker = Asker(port)
         self.group_id = f"conformance-{uuid.uuid4().hex}"
@@ -69,42 +69,42 @@ class Group:
         self.topic = self.asker.topic(2)
 
     def close(self):
-        """Disconnect everyone."""
+        """Close all connections."""
         self.asker.close()
         for client in self.clients:
             client.close()
 
     def wait_for(self, condition):
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def connect(self):
-        """Give a connection of its own."""
+        """Return a new connection."""
         self.clients.append(RawClient(self.port))
         return self.clients[-1]
 
     def heartbeat(self, member_id, generation_id, **fields):
-        """Make a heartbeat."""
+        """Build a Heartbeat request."""
         return heartbeat_request(self.group_id, member_id, generation_id, **fields)
 
     def name(self, member_id):
-        """Replace a member's id by its number; what was never given stays as it is."""
+        """Return the number of a member id; an id that the broker did not assign is unchanged."""
         return self.members.index(member_id) if member_id in self.members else member_id
 
     def new_member(self, member_id):
-        """Give a member's id a number."""
+        """Assign a number to a new member id."""
         if member_id and member_id not in self.members:
             self.members.append(member_id)
 
     def note(self, what, *values):
-        """Note what matters of an answer."""
+        """Record what matters in an answer."""
         self.notes.append((what, *values))
 
     def joined(self, what, answer):
-        """Note the answer to a JoinGroup request."""
+        """Record the answer to a JoinGroup request."""
         if answer.error_code in {0, 79}:
             self.new_member(answer.member_id)
         self.note(
@@ -123,43 +123,43 @@ class Group:
         return answer.member_id
 
     def get_id(self, **fields):
-        """Ask for a member id."""
+        """Request a member id."""
         answer = self.asker.ask(join_request(self.group_id, **fields), JOIN)
         return self.joined("first join", answer)
 
     def begin(self, client, member_id, version=JOIN, **fields):
-        """Send a JoinGroup request whose answer may take its time."""
+        """Send a JoinGroup request without waiting for the answer."""
         client.send(join_request(self.group_id, member_id, **fields), version)
 
     def synced(self, what, answer):
-        """Note the answer to a SyncGroup request."""
+        """Record the answer to a SyncGroup request."""
         self.note(
             what, answer.error_code, answer.protocol_type, answer.protocol_name, answer.assignment
         )
 
     def beat(self, what, member_id, generation_id, **fields):
-        """Note the answer to a heartbeat."""
+        """Send a heartbeat, and record the answer."""
         answer = self.asker.ask(self.heartbeat(member_id, generation_id, **fields), HEARTBEAT)
         self.note(what, answer.error_code)
         return answer.error_code
 
     def sync(self, what, member_id, generation_id, assignments=None, **fields):
-        """Note the answer to a SyncGroup request that need not wait."""
+        """Send a SyncGroup request that is answered immediately, and record the answer."""
         request = sync_request(self.group_id, member_id, generation_id, assignments, **fields)
         self.synced(what, self.asker.ask(request, SYNC))
 
     def leave(self, what, *members):
-        """Note the answer to a LeaveGroup request."""
+        """Send a LeaveGroup request, and record the answer."""
         answer = self.asker.ask(leave_request(self.group_id, *members), LEAVE)
         self.note(what, answer.error_code, [member.error_code for member in answer.members])
 
     def commit(self, what, offsets, version=COMMIT, **fields):
-        """Note the answer to an OffsetCommit request."""
+        """Send an OffsetCommit request, and record the answer."""
         answer = self.asker.ask(commit_request(self.group_id, offsets, **fields), version)
         self.note(what, sorted(p.error_code for topic in answer.topics for p in topic.partitions))
 
     def look(self, what, *partitions, **fields):
-        """Note the offsets of some partitions, or of all."""
+        """Record the committed offsets of some partitions, or of all."""
         topic = self.topic if partitions else None
         request = fetch_offsets_request(self.group_id, topic, *partitions, **fields)
         answer = self.asker.ask(request, FETCH_OFFSETS)
@@ -167,7 +167,7 @@ class Group:
         self.note(what, {partition: value for (_, partition), value in sorted(fetched.items())})
 
     def alone(self, **fields):
-        """Make a group of one."""
+        """Form a group with a single member."""
         client = self.connect()
         member = "" if fields.get("instance_id") else self.get_id(**fields)
         self.begin(client, member, **fields)
@@ -178,7 +178,7 @@ class Group:
 
 
 def two_members(group):
-    """Let a second member join, and leave again."""
+    """Add a second member, then remove the first and the second."""
     first, leader = group.alone()
     second, follower = group.connect(), group.get_id()
     group.begin(second, follower)
@@ -209,7 +209,7 @@ def two_members(group):
 
 
 def refusals(group):
-    """Join with bad timeouts, protocols and ids; speak for members that are not there."""
+    """Join with bad timeouts, protocols and ids; send requests for unknown members."""
     ask = group.asker.ask
     for timeout in (5_999, 1_800_001):
         group.joined("timeout", ask(join_request(group.group_id, session_timeout_ms=timeout), 9))
@@ -235,7 +235,7 @@ def refusals(group):
 
 
 def old_members(group):
-    """Join as clients of long ago do."""
+    """Join with old request versions."""
     ask = group.asker.ask
     for version in range(4):
         fields = {} if version else {"rebalance_timeout_ms": -1}
@@ -253,7 +253,7 @@ def old_members(group):
 
 
 def static_members(group):
-    """Restart a static member, fence the old one, and remove it by name."""
+    """Restart a static member, fence the old one, and remove it by its instance id."""
     _, member = group.alone(instance_id="i")
     group.joined("restarted", group.asker.ask(join_request(group.group_id, instance_id="i"), JOIN))
     new = group.members[-1]
@@ -272,7 +272,7 @@ def static_members(group):
 
 
 def silent_members(group):
-    """Let a member fall silent, beside one that is not."""
+    """Stop the heartbeats of one of two members."""
     first, leader = group.alone(session_timeout_ms=SHORT_SESSION_MS)
     second, silent = group.connect(), group.get_id(session_timeout_ms=SHORT_SESSION_MS)
     group.begin(second, silent, session_timeout_ms=SHORT_SESSION_MS)
@@ -291,7 +291,7 @@ def silent_members(group):
 
 
 def offsets(group):
-    """Commit and look up offsets, in all ways that are taken and refused."""
+    """Commit and fetch offsets, in all ways that are accepted and rejected."""
     group.look("nothing", 0, 1)
     group.look("nothing at all")
     group.commit("simple", {(group.topic, 0): 5, (group.topic, 1): 6})
@@ -308,7 +308,7 @@ def offsets(group):
     group.commit("member", {(group.topic, 0): 11}, generation_id=1, member_id=member)
     group.look("all")
     other = f"{group.group_id}-other"
-    # From version 9 on it depends on Kafka's version as well.
+    # From version 9 on, the error depends on Kafka's version as well.
     answer = group.asker.ask(
         commit_request(other, {(group.topic, 0): 1}, generation_id=1, member_id="m"), 8
     )
@@ -371,7 +371,7 @@ def administration(group):
 
 
 def transactions(group):
-    """Commit offsets with transactions that are committed or aborted, in every version."""
+    """Commit offsets in transactions that are committed, aborted or fenced."""
     producer = TransactionalRequests(f"conformance-{uuid.uuid4().hex}", group.topic)
     producer.ask = group.asker.ask
     group.asker.wait_for_coordinators()
@@ -458,7 +458,7 @@ def observe(scenario, port):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_groups_are_those_of_kafka(kafka, scenario):
-    """Asked the same, Kafka and the embedded broker answer the same."""
+    """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
 
     with DevBroker(transaction_version=0 if kafka.version == KAFKA_3 else 2) as devbroker:

@@ -98,7 +98,7 @@ def observe(port):
 
 
 def test_producers_are_forgotten_as_by_kafka(kafka_that_looks_often):
-    """Producers expire by record timestamps, unless in a transaction; then any sequence is valid."""
+    """Producers without an open transaction expire by record time; then any sequence is valid."""
     kafka = kafka_that_looks_often
     expected = observe(int(kafka.bootstrap_servers.rpartition(":")[2]))
 

@@ -1,4 +1,4 @@
-"""Conversations by SASL, in order and out of it: the embedded broker's words are Kafka's."""
+"""SASL exchanges, valid and invalid: the embedded broker answers as Kafka does."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def token(subject=USER, *, lifetime=600.0):
 
 
 def of_unknown_version(request):
-    """Give a request's frame, without its size, that says version 99."""
+    """Return a request's frame, without its size, with version 99 in its header."""
     header = RequestHeader(
         request_api_key=request.api_key, request_api_version=1, correlation_id=0, client_id="raw"
     )
@@ -70,8 +70,8 @@ def of_unknown_version(request):
     return bytes(frame)
 
 
-#: Steps are requests, frames without header, or functions of the answer before; each conversation
-#: is made anew for each broker.
+#: A step is a request, a frame without header, or a function of the previous answer; each exchange
+#: is built separately for each broker.
 IN_ORDER = {
     "plain": lambda: [API_VERSIONS, handshake(), authenticate(plain()), METADATA],
     "without versions": lambda: [handshake(), authenticate(plain(), 0), METADATA],
@@ -149,7 +149,7 @@ AGAIN = {
 
 
 def told(answer):
-    """Sum up what an answer says that does not differ from broker to broker."""
+    """Return the parts of an answer that must be the same for both brokers."""
     kind = type(answer).__name__
     match kind:
         case "SaslHandshakeResponse":
@@ -169,7 +169,7 @@ def told(answer):
 
 
 def talk(port, steps, tls=None):
-    """Say each step when the one before was answered; give what was told, up to the end."""
+    """Send each step after the answer to the previous one; return the answers, up to the end."""
     heard = []
     answer = None
     with RawClient(port, tls) as client:
@@ -200,7 +200,7 @@ def devbroker():
 
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_who_comes_in_is_told_the_same(secured_kafka, devbroker, name):
-    """A conversation in order ends with Metadata, by the embedded broker as by Kafka."""
+    """A valid exchange gets the same answers from the embedded broker as from Kafka, to the end."""
     expected = talk(port_of(address(secured_kafka, "SASLPLAIN")), IN_ORDER[name]())
     assert ("MetadataResponse", 1) == expected[-1]
     assert expected == talk(devbroker.port, IN_ORDER[name]())
@@ -208,7 +208,7 @@ def test_who_comes_in_is_told_the_same(secured_kafka, devbroker, name):
 
 @pytest.mark.parametrize("name", OUT_OF_ORDER)
 def test_who_does_not_come_in_is_told_the_same(secured_kafka, devbroker, name):
-    """Wrong orders, mechanisms and passwords get the same answers, and the same end."""
+    """Wrong orders, mechanisms and passwords get the same answers, and the same failure."""
     steps = OUT_OF_ORDER[name]
     expected = talk(port_of(address(secured_kafka, "SASLPLAIN")), steps())
     assert ("MetadataResponse", 1) not in expected
@@ -217,7 +217,7 @@ def test_who_does_not_come_in_is_told_the_same(secured_kafka, devbroker, name):
 
 @pytest.mark.parametrize("name", AGAIN)
 def test_who_authenticates_again_is_told_the_same(secured_kafka, certificates, name):
-    """A session that ends is prolonged, or not, as by Kafka (KIP-368)."""
+    """Re-authentication succeeds or fails as with Kafka (KIP-368)."""
     tls = ssl.create_default_context(cafile=certificates.authority.pem_file)
     ending = listener("SASL_SSL", certificates, users={USER: PASSWORD}, max_reauth_ms=SESSION_MS)
     expected = talk(port_of(address(secured_kafka, "REAUTH")), AGAIN[name](), tls)
@@ -226,7 +226,7 @@ def test_who_authenticates_again_is_told_the_same(secured_kafka, certificates, n
 
 
 def test_a_stranger_may_not_send_more_than_to_kafka(secured_kafka, devbroker):
-    """Half a megabyte before authentication is the most, as sasl.server.max.receive.size has it."""
+    """Frames over 512 KiB, sasl.server.max.receive.size, are rejected before authentication."""
     for port in (port_of(address(secured_kafka, "SASLPLAIN")), devbroker.port):
         with RawClient(port) as client:
             client.send_bytes(struct.pack(">i", 512 * 1024 + 1))
@@ -246,7 +246,7 @@ JAVA = {
 @pytest.mark.kafka
 @pytest.mark.parametrize("protocol", JAVA)
 def test_javas_clients_come_in(certificates, tmp_path, protocol):
-    """Java's console producer and consumer come in by a certificate, and by SCRAM over TLS."""
+    """Java's console clients authenticate with a certificate, and with SCRAM over TLS."""
     made = listener(protocol, certificates, users={USER: PASSWORD})
     settings = {"security.protocol": protocol, **JAVA[protocol]}
     settings["ssl.truststore.type"] = "PKCS12"

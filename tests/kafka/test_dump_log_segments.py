@@ -1,4 +1,4 @@
-"""Kafka's own DumpLogSegments reads what the embedded broker writes to disk."""
+"""Kafka's own DumpLogSegments can read what the embedded broker writes to disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORY = [
 
 
 def dump(*arguments):
-    """Run the tool; what it finds wrong it says behind "Mismatches", "Found" or "Non-"."""
+    """Run the tool, and check that it reports no mismatch."""
     output = run_java_tool("org.apache.kafka.tools.DumpLogSegments", *arguments)
     assert "Mismatch" not in output
     return output
@@ -51,7 +51,7 @@ def files(directory, suffix):
 
 
 def test_segments_hold_the_records_that_were_written(directory):
-    """Every batch is valid, every record there, offsets without a gap."""
+    """Every batch is valid, every record is there, and offsets have no gaps."""
     output = dump("--deep-iteration", "--print-data-log", "--files", files(directory, ".log"))
 
     log = open_log(directory, config=SMALL)
@@ -65,7 +65,7 @@ def test_segments_hold_the_records_that_were_written(directory):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_indexes_pass_kafkas_sanity_check_and_fit_their_segments(directory, suffix):
-    """Each entry points to the batch that it names."""
+    """The tool accepts each index and finds no entry that does not match its segment."""
     paths = files(directory, suffix)
 
     sane = dump("--index-sanity-check", "--files", paths)
@@ -79,7 +79,7 @@ def test_indexes_pass_kafkas_sanity_check_and_fit_their_segments(directory, suff
 
 
 def test_the_transaction_index_lists_the_aborted_transactions(directory):
-    """Version 0, and the offsets of the transaction and its marker."""
+    """Each entry has version 0, and the offsets of the transaction and its marker."""
     output = dump("--files", files(directory, ".txnindex"))
 
     log = open_log(directory, config=SMALL)
@@ -94,7 +94,7 @@ def test_the_transaction_index_lists_the_aborted_transactions(directory):
 
 
 def test_a_snapshot_names_the_producers(directory):
-    """The last one has every producer with its last batch."""
+    """The last snapshot has every producer with its last batch."""
     output = dump("--files", files(directory, ".snapshot").split(",")[-1])
 
     log = open_log(directory, config=SMALL)
@@ -113,7 +113,7 @@ def test_a_snapshot_names_the_producers(directory):
 
 @pytest.fixture
 def coordinated(tmp_path):
-    """Keep a committed transaction with a group's offsets, and a group with a member."""
+    """Store a committed transaction with a group's offsets, and a group with a member."""
     cluster = DurableCluster(tmp_path / "data")
     state = cluster.broker.cluster
     state.create_topic("t", partitions=2, config=cluster.broker.settings.topic_defaults)
@@ -133,7 +133,7 @@ def logs(directory, topic):
 
 
 def test_kafka_reads_the_coordinators_transactions(coordinated):
-    """Every state of the transaction, with its partitions and its timeout."""
+    """The transaction log has every state of the transaction, with its partitions and timeout."""
     output = dump("--transaction-log-decoder", "--files", logs(coordinated, "__transaction_state"))
 
     # Empty, Ongoing with the topic, then with the group, PrepareCommit, CompleteCommit.
@@ -145,7 +145,7 @@ def test_kafka_reads_the_coordinators_transactions(coordinated):
 
 
 def test_kafka_reads_the_coordinators_groups(coordinated):
-    """The transaction's offset with its marker, and the generation with its member."""
+    """The offsets log has the transaction's offset, its marker, and the group's metadata."""
     output = dump("--offsets-decoder", "--files", logs(coordinated, "__consumer_offsets"))
 
     assert '"offset":77' in output
@@ -155,7 +155,7 @@ def test_kafka_reads_the_coordinators_groups(coordinated):
 
 
 def test_kafka_reads_what_compaction_leaves(tmp_path):
-    """Batches with gaps, without records, and with the time at which tombstones go."""
+    """A compacted log is valid, with gaps, empty batches and tombstones' deletion times."""
     directory = tmp_path / "orders-0"
     config = TopicConfig(cleanup_policy="compact", segment_bytes=700, index_interval_bytes=0)
     writer = LogWriter(open_log(directory, config=config))
