@@ -1,9 +1,9 @@
-"""Transactions of the embedded broker against those of Apache Kafka: the same requests and answers.
+"""Transactions of the embedded broker and of Apache Kafka: the same answers to the same requests.
 
-As in test_devbroker_conformance. Kafka 4.3 is asked as clients of transaction.version 2 and as
-those before it, 3.9 as the latter alone. Producer ids are each broker's own: they are noted by the
-order in which they were given. Kafka writes markers a moment after it has answered; a scenario
-waits for them before it goes on.
+The method is that of test_devbroker_conformance. Kafka 4.3 gets the requests of clients with
+transaction.version 2 and of older clients, 3.9 only the latter. Producer ids differ between
+brokers, so they are recorded as numbers, in the order in which they were assigned. Kafka writes
+markers after it has answered, so a scenario waits for them before it continues.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ ABORT_INTERVAL_MS = 100
 
 
 class Producer(TransactionalRequests):
-    """A transactional id of its own, and a topic of three partitions."""
+    """A client with a unique transactional id and a topic of three partitions."""
 
     def __init__(self, asker, version, *, other=None):
-        """Create the topic, or share that of another producer."""
+        """Create the topic, or use that of another producer."""
         super().__init__(f"conformance-{uuid.uuid4().hex}", other.topic if other else "")
         self.asker = asker
-        # Far from the markers' time, Kafka would begin a new segment with each of them.
+        # If record timestamps were far from those of the markers, Kafka would roll a segment for
+        # each marker.
         self.timestamp = int(time.time() * 1000)
         self.tv2 = version == 2
         self.produce_version = PRODUCE_TV2 if self.tv2 else PRODUCE_TV1
@@ -61,12 +62,12 @@ class Producer(TransactionalRequests):
         return self.asker.ask(request, version)
 
     def note(self, what, answer):
-        """Note an answer, with producer ids in the order in which they came."""
+        """Record an answer, with a number in place of the producer id."""
         self.notes.append((what, self.anonymous(answer)))
         return answer
 
     def anonymous(self, answer):
-        """Replace a producer id by its number."""
+        """Return an answer with its producer id replaced by its number."""
         match answer:
             case (code, (producer_id, epoch)):
                 if producer_id >= 0 and producer_id not in self.known:
@@ -76,11 +77,11 @@ class Producer(TransactionalRequests):
         return answer
 
     def start(self, expected=(-1, -1), **fields):
-        """Initialise, until the broker is ready to."""
+        """Initialize the producer, and retry until the broker is ready."""
         return self.note("init", self.patiently(lambda: self.init(expected, **fields)))[1]
 
     def enlist(self, identity, *partitions):
-        """Add partitions where the client has to."""
+        """Add partitions to the transaction if the client has to."""
         if not self.tv2:
             self.note("add", self.patiently(lambda: self.add(identity, *partitions)))
 
@@ -96,7 +97,7 @@ class Producer(TransactionalRequests):
         )
 
     def finish(self, identity, *, committed, settle=True):
-        """End the transaction and wait for its markers; give the next identity."""
+        """End the transaction and wait for its markers; return the next producer id and epoch."""
         answer = self.note(
             "commit" if committed else "abort",
             self.end(identity, committed=committed, version=self.end_version),
@@ -106,7 +107,7 @@ class Producer(TransactionalRequests):
         return answer[1] if self.tv2 and answer[1][0] >= 0 else identity
 
     def settle(self):
-        """Wait until nothing in the topic is undecided, and the coordinator knows it."""
+        """Wait until the topic has no open transaction, and the coordinator knows it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.is_preparing() or any(
             self.latest(partition=p) != self.latest(partition=p, isolation_level=0)
@@ -116,13 +117,13 @@ class Producer(TransactionalRequests):
             time.sleep(0.01)
 
     def is_preparing(self):
-        """Tell whether markers are still to be written, or to be known to be written."""
+        """Return whether the coordinator has yet to write markers or to record their completion."""
         request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
         (described,) = self.ask(request, 0).transaction_states
         return described.transaction_state.startswith("Prepare")
 
     def patiently(self, call):
-        """Ask again while the broker is busy."""
+        """Repeat a call while the broker is busy."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             answer = call()
@@ -133,7 +134,7 @@ class Producer(TransactionalRequests):
             time.sleep(0.02)
 
     def look(self):
-        """Note what each partition holds, and what a reader sees of it."""
+        """Record the contents of each partition, and what a read_committed consumer sees of it."""
         for partition in range(3):
             answer = self.fetch(partition=partition)
             everything = self.fetch(partition=partition, isolation_level=0)
@@ -167,7 +168,7 @@ class Producer(TransactionalRequests):
 
 
 def commits_and_aborts(producer):
-    """Write transactions over several partitions, and look at them after each step."""
+    """Write transactions to several partitions, and record the partitions after each step."""
     identity = producer.start()
     for number, committed in enumerate((True, False, True)):
         producer.enlist(identity, 0, 2)
@@ -179,7 +180,7 @@ def commits_and_aborts(producer):
 
 
 def overlapping(producer):
-    """Let two producers write into one partition, the first of them longer."""
+    """Write to one partition in two overlapping transactions."""
     other = Producer(producer.asker, 2 if producer.tv2 else 0, other=producer)
     one, two = producer.start(), other.start()
     for client, identity in ((producer, one), (other, two)):
@@ -196,7 +197,7 @@ def overlapping(producer):
 
 
 def ends(producer):
-    """End transactions twice, the other way, with foreign identities, and with nothing in them."""
+    """End transactions twice, with the opposite outcome, as other producers, and when empty."""
     identity = producer.start()
 
     def end(identity, what):
@@ -220,7 +221,7 @@ def ends(producer):
 
 
 def empty_aborts(producer):
-    """Abort where nothing was written."""
+    """Abort empty transactions."""
     identity = producer.start()
     for _ in range(2):
         identity = producer.finish(identity, committed=False)
@@ -233,7 +234,7 @@ def empty_aborts(producer):
 
 
 def fencing(producer):
-    """Take an id over, with and without a transaction open, and let the old producer try on."""
+    """Fence a producer with and without an open transaction, and send its requests afterwards."""
     first = producer.start()
     second = producer.start()
     producer.note("zombie", producer.produce(first, 0, version=producer.produce_version))
@@ -258,7 +259,7 @@ def fencing(producer):
 
 
 def own_bumps(producer):
-    """Bump the own epoch, ask again after a lost answer, and name what is not one's own."""
+    """Bump the producer's own epoch, retry as after a lost answer, and send foreign identities."""
     first = producer.start()
     second = producer.start(first)
     producer.start(first)
@@ -273,7 +274,7 @@ def own_bumps(producer):
 
 
 def refusals(producer):
-    """Write without a transaction, beside it, and in the wrong order."""
+    """Write without a transaction, outside of it, and in the wrong order."""
     identity = producer.start()
     for version in (10, 11):
         producer.note(f"not added, {version}", producer.produce(identity, 0, 0, version=version))
@@ -292,7 +293,7 @@ def refusals(producer):
 
 
 def bad_requests(producer):
-    """Name no id, and impossible timeouts."""
+    """Send an empty and an unknown transactional id, and invalid timeouts."""
     for timeout_ms in (0, -1, 900_001):
         producer.note("timeout", producer.init(timeout_ms=timeout_ms))
     producer.note("unknown", producer.end((0, 0), committed=True, version=producer.end_version))
@@ -306,7 +307,7 @@ def bad_requests(producer):
 
 
 def timeouts(producer):
-    """Let a transaction take too long."""
+    """Wait until a transaction times out."""
     identity = producer.start(timeout_ms=1)
     producer.enlist(identity, 0)
     producer.write(identity, 0)
@@ -345,7 +346,7 @@ def observe(scenario, port, version):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_transactions_are_those_of_kafka(kafka, scenario):
-    """Asked the same, Kafka and the embedded broker answer the same."""
+    """Kafka and the embedded broker give the same answers to the same requests."""
     is_old = kafka.version == KAFKA_3
     for version in (0,) if is_old else (2, 0):
         expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]), version)

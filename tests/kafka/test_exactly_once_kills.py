@@ -1,8 +1,8 @@
-"""Drivers, workers and brokers that are killed by SIGKILL, on real Kafka.
+"""Drivers, workers and brokers that are killed with SIGKILL, on real Kafka.
 
-The victim stands behind a proxy, whose trace of what the broker has answered proves how far it had
-got. Afterwards another driver starts, as Spark would do it; a consumer that is not ours must see
-each row exactly once, and nothing may be left open.
+The victim connects through a proxy, whose trace of the broker's answers proves how far the victim
+got. Afterwards another driver starts, as Spark would start it; an independent consumer must see
+each row exactly once, and no transaction may stay open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 FENCED = Received(ledger_inits=1)
 LISTED = FENCED._replace(described=1, listed=1)
 
-#: What the broker has done for the victim, where two decided winners and an orphan were left.
+#: What the broker has done for the victim, after two decided winners and an orphan were left.
 PLAN_TRACES = {
     Point.PLAN_FENCED: FENCED,
     Point.ROLLED_FORWARD: FENCED._replace(task_commits=2),
@@ -43,7 +43,7 @@ PLAN_TRACES = {
     Point.CLAIMED: LISTED._replace(task_commits=2, ledger_commits=1),
     Point.SWEPT: LISTED._replace(task_commits=2, ledger_commits=1, task_aborts=1),
 }
-#: The same of a commit of two winners, beside which a loser is open.
+#: The same for a commit of two winners while a loser is open.
 COMMIT_TRACES = {
     Point.COMMIT_FENCED: FENCED,
     Point.CHECKED: LISTED,
@@ -59,7 +59,7 @@ ABORT_TRACES = {
 
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
 def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
-    """Give a broker behind a proxy."""
+    """Yield a broker behind a proxy."""
     try:
         with start_proxied_kafka(request.param) as kafka:
             yield kafka
@@ -69,7 +69,7 @@ def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
 
 @pytest.fixture
 def scene(proxied: ProxiedKafka) -> Iterator[Scene]:
-    """Give a scene with a worker at work."""
+    """Yield a scene with a running worker."""
     with scene_on(proxied) as made:
         yield made
 
@@ -83,7 +83,7 @@ def _by_name(point):
 
 @pytest.mark.parametrize("point", PLAN_TRACES, ids=_by_name)
 def test_a_driver_is_killed_in_its_plan(scene, point):
-    """Before it lie a decided batch and an orphan, and whoever comes next finds them as well."""
+    """The next driver finishes what the killed one has found: a decided batch and an orphan."""
     plan = scene.world.driver().plan()
     scene.world.decide_and_die(0)
     scene.worker.call("write", plan, 0, ["an orphan's row"])
@@ -95,7 +95,7 @@ def test_a_driver_is_killed_in_its_plan(scene, point):
 
 
 def _to_be_committed(scene):
-    """Have a plan, two winners, and a loser."""
+    """Return a plan and its two winners, with a loser left open."""
     plan = scene.world.driver().plan()
     scene.worker.call("write", plan, 1, ["a loser's row"])
     return plan, scene.world.worker.run(plan, 0)
@@ -103,11 +103,11 @@ def _to_be_committed(scene):
 
 @pytest.mark.parametrize("point", COMMIT_TRACES, ids=_by_name)
 def test_a_driver_is_killed_in_its_commit(scene, point):
-    """Until the decision is durable nothing of the batch counts, and from then on all of it."""
+    """Before the decision is durable nothing of the batch counts, afterwards all of it."""
     plan, prepared = _to_be_committed(scene)
     expected = COMMIT_TRACES[point]
     if point is Point.DONE and scene.kafka.cluster.version == KAFKA_3:
-        # TV1: only InitProducerId gives the second entry an epoch of its own.
+        # With TV1, the second entry gets its own epoch only from InitProducerId.
         expected = expected._replace(ledger_inits=2)
     with scene.driver() as victim:
         victim.begin("commit", plan, QUERY, 0, prepared)
@@ -119,7 +119,7 @@ def test_a_driver_is_killed_in_its_commit(scene, point):
 
 
 def test_a_driver_is_killed_half_way_through_the_commits(scene):
-    """One winner is committed; the request for the other never arrives."""
+    """If only one winner was committed, the next driver commits the other one."""
     plan, prepared = _to_be_committed(scene)
     held = Fault(side=Side.REQUEST, action=Action.HANG, api_key=ApiKey.END_TXN, nth=2)
     with scene.driver() as victim:
@@ -137,7 +137,7 @@ def test_a_driver_is_killed_half_way_through_the_commits(scene):
 
 @pytest.mark.parametrize("side", Side, ids=lambda side: side.value)
 def test_a_driver_is_killed_while_its_decision_is_on_its_way(scene, side):
-    """The request may be lost, or its answer: the ledger knows."""
+    """Whether the request or its answer is lost, the ledger shows if the batch is decided."""
     plan, prepared = _to_be_committed(scene)
     held = Fault(side=side, action=Action.HANG, api_key=ApiKey.END_TXN)
     scene.kafka.proxy.arm(held)
@@ -154,7 +154,7 @@ def test_a_driver_is_killed_while_its_decision_is_on_its_way(scene, side):
 
 @pytest.mark.parametrize("point", ABORT_TRACES, ids=_by_name)
 def test_a_driver_is_killed_in_its_abort(scene, point):
-    """What it left open is swept by the next one."""
+    """The next driver aborts the transactions that the killed one left open."""
     plan, prepared = _to_be_committed(scene)
     with scene.driver() as victim:
         victim.begin("abort", plan, QUERY, 0, prepared)
@@ -167,14 +167,14 @@ def test_a_driver_is_killed_in_its_abort(scene, point):
 
 
 def _commit_beside(scene, plan):
-    """Have the task run again elsewhere, and commit."""
+    """Run the task again in another worker, and commit."""
     scene.world.driver().commit(plan, scene.world.worker.run(plan, 0))
     assert each_once(0, count=ROWS) == scene.world.visible()
     scene.check(0)
 
 
 def test_a_worker_is_killed_before_it_writes(scene):
-    """It has a producer id and nothing else."""
+    """A worker that was killed with only a producer id does not disturb the retry of its task."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as victim:
         victim.begin("write", plan, 0, ["a row of the dead"])
@@ -184,7 +184,7 @@ def test_a_worker_is_killed_before_it_writes(scene):
 
 
 def test_a_worker_is_killed_in_mid_write(scene):
-    """Some of its rows are in the log, and none counts."""
+    """Rows of a killed worker that are already in the log are never committed."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as victim:
         victim.begin("write_on", plan, 0)
@@ -195,7 +195,7 @@ def test_a_worker_is_killed_in_mid_write(scene):
 
 
 def test_a_worker_is_killed_after_its_flush(scene):
-    """All is acknowledged, but its message never gets to the driver."""
+    """Acknowledged rows are not committed if the commit message never reaches the driver."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as victim:
         victim.begin("write", plan, 0, ["a row of the dead"])
@@ -205,7 +205,7 @@ def test_a_worker_is_killed_after_its_flush(scene):
 
 
 def test_a_worker_that_stalls_wakes_up_after_the_next_batch_has_begun(scene):
-    """Its transaction is nobody's, and is swept."""
+    """The transaction of a stalled worker that writes after the next batch began is aborted."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as zombie:
         zombie.begin("write", plan, 0, ["a zombie's row"])
@@ -226,7 +226,7 @@ def test_a_worker_that_stalls_wakes_up_after_the_next_batch_has_begun(scene):
 
 
 def test_the_broker_is_killed_while_tasks_have_their_rows_in_it(scene):
-    """Open transactions live on in its log, and the batch is committed."""
+    """Open transactions survive in the broker's log, and the batch is committed."""
     plan, prepared = _to_be_committed(scene)
     scene.restart_broker()
     with scene.driver() as driver:
@@ -236,7 +236,7 @@ def test_the_broker_is_killed_while_tasks_have_their_rows_in_it(scene):
 
 
 def test_the_broker_is_killed_after_a_decision(scene):
-    """The driver waits for it and commits what it has decided."""
+    """The driver waits for the broker and commits what it has decided."""
     plan, prepared = _to_be_committed(scene)
     with scene.driver() as driver:
         driver.begin("commit", plan, QUERY, 0, prepared)
@@ -246,8 +246,8 @@ def test_the_broker_is_killed_after_a_decision(scene):
         driver.go()
         driver.finish()
     assert each_once(0, count=ROWS) == scene.world.visible()
-    # A coordinator that has been loaded anew knows no epoch before the latest, and may refuse the
-    # mark of what is done: then the next plan notes it.
+    # After reloading, a coordinator knows only the latest epoch, and may reject the done entry of
+    # the ledger: then the next plan appends it.
     assert scene.world.state() in {WriteState.DECIDED, WriteState.DONE}
     assert not scene.world.driver().plan().must_write(QUERY, 0)
     assert WriteState.DONE is scene.world.state()

@@ -1,4 +1,4 @@
-"""Rights that an exactly-once write lacks are named on the driver, and what each is needed for."""
+"""Rights missing for an exactly-once write are named on the driver, with the failed request."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TOPIC, _ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 @pytest.fixture
 def here(kafka_with_acls: KafkaCluster) -> Iterator[World]:
-    """Give a world in which rights can be taken away."""
+    """Yield a world in which rights can be revoked."""
     with world_at(KafkaSite(kafka_with_acls)) as made:
         yield made
 
 
 @pytest.fixture
 def rights(here: World, kafka_with_acls: KafkaCluster) -> Iterator[Rights]:
-    """Give what takes rights away, until the end of the test."""
+    """Yield an object that revokes rights until the end of the test."""
     taken = Rights(kafka_with_acls)
     yield taken
     taken.give_back()
@@ -51,7 +51,7 @@ def _can_read(world: World) -> bool:
 
 
 def _refused(action, *parts):
-    """Wait until an action is refused, as a new right may take a moment to be known, and look."""
+    """Wait until an action is refused, since ACLs take effect late, and check the message."""
     said = []
 
     def is_refused():
@@ -67,7 +67,7 @@ def _refused(action, *parts):
 
 
 def test_a_missing_right_on_the_transactional_ids_is_named(here, rights):
-    """The plan fails with the id and Kafka's own name of the error, before any task runs."""
+    """The plan fails before any task runs, with the id and Kafka's error code."""
     rights.only(_ID, here.prefix, AclOperation.DESCRIBE, prefixed=True)
     _refused(
         here.driver().plan,
@@ -85,7 +85,7 @@ def test_a_missing_right_on_the_transactional_ids_is_named(here, rights):
     ids=["READ", "WRITE"],
 )
 def test_a_missing_right_on_the_ledger_is_named(here, rights, allowed, what):
-    """Without READ it cannot be known what is in, without WRITE nothing can be decided."""
+    """The plan fails without READ or without WRITE on the ledger, and the error names its topic."""
     here.finish(0)
     rights.only(_TOPIC, here.ledger, *allowed)
     wait_until(
@@ -107,7 +107,7 @@ def _error_of(action) -> str:
 
 
 def test_a_missing_right_to_describe_the_ledger_is_named(here, rights):
-    """Whether it keeps what was decided is asked first."""
+    """The check of the ledger's configs fails with the request and Kafka's error code."""
     rights.only(_TOPIC, here.ledger, AclOperation.READ, AclOperation.WRITE)
     _refused(
         here.create_ledger,
@@ -117,7 +117,7 @@ def test_a_missing_right_to_describe_the_ledger_is_named(here, rights):
 
 
 def test_without_the_right_to_read_data_a_lost_batch_is_not_known_to_be_lost(here, rights):
-    """Its markers cannot be read: it is left to an operator, and nothing is written twice."""
+    """If its markers cannot be read, a batch is left to an operator, and not written again."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
     here.visible()
@@ -137,7 +137,7 @@ def _may_read_data(here) -> bool:
 
 
 def test_with_the_rights_of_the_table_a_write_needs_no_more(here, rights):
-    """Exactly those that docs/exactly-once.md lists are enough, for the operator's list too."""
+    """The rights that docs/exactly-once.md lists are enough, also for `transactions list`."""
     prefix, operation = here.prefix, AclOperation
     rights.only(_ID, f"{prefix}.", operation.WRITE, operation.DESCRIBE, prefixed=True)
     rights.only(
@@ -160,7 +160,7 @@ def test_with_the_rights_of_the_table_a_write_needs_no_more(here, rights):
 
 
 def test_a_time_out_that_brokers_do_not_allow_is_named(here):
-    """It is above transaction.max.timeout.ms, and tried again it would be refused again."""
+    """A timeout above transaction.max.timeout.ms raises an error that names the setting."""
     with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
         here.admin.init_producer_id(
             f"{here.prefix}.ledger", transaction_timeout_ms=900_001, timeout=TIMEOUT

@@ -1,4 +1,4 @@
-"""Faults of the network between the producer and a real Kafka: see `fault_scenarios`."""
+"""Network faults between the producer and a real Kafka: see `fault_scenarios`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 
 def pytest_generate_tests(metafunc):
-    """Use the newest version, and the oldest one too where a test asks for both."""
+    """Use the newest version, and also the oldest one if a test is marked with both_versions."""
     if "kafka_behind_proxy" in metafunc.fixturenames:
         both = metafunc.definition.get_closest_marker("both_versions")
         versions = ["proxied_4", "proxied_3"] if both else ["proxied_4"]
@@ -42,7 +42,7 @@ def proxied_3():
 
 @pytest.fixture
 def kafka_behind_proxy(request):
-    """Give a broker behind an honest proxy."""
+    """Yield a broker behind a proxy without faults."""
     kafka = request.getfixturevalue(request.param)
     kafka.disarm()
     yield kafka
