@@ -1,7 +1,6 @@
-"""What happens to a cluster of three brokers while a producer writes to it.
+"""Faults in a cluster of three brokers while a producer writes to it.
 
-A killed leader and a rolling restart are in `test_three_nodes`; here are the faults with which all
-brokers, or at least their connections, stay up.
+`test_three_nodes` has more tests of killed leaders, and a rolling restart.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from tests.support.soaking.steady_writer import SteadyWriter, write_during
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-#: Small batches make many requests; a silent broker is given up before the cluster gives it up.
+#: Small batches cause many requests; the producer times out a silent broker before the cluster
+#: fences it.
 SETTINGS = {
     "batch.size": 16_384,
     "compression.type": "none",
@@ -41,7 +41,7 @@ def cluster(request):
 
 @contextmanager
 def frozen(*brokers):
-    """Stop processes in their tracks, as a long pause of the virtual machine does."""
+    """Suspend the processes of brokers, as a long pause of a virtual machine does."""
     for broker in brokers:
         broker.freeze()
     try:
@@ -67,7 +67,7 @@ def check(cluster, topic, disturb):
 
 @BOTH_VERSIONS
 def test_leaders_that_move_cost_no_row_and_double_none(cluster):
-    """Leadership handed on three times in mid-write leaves every row there once and in order."""
+    """After leaders move three times during a write, every row is there once and in order."""
     topic = cluster.create_topic(6)
 
     def disturb():
@@ -79,7 +79,7 @@ def test_leaders_that_move_cost_no_row_and_double_none(cluster):
 
 
 def test_a_leader_killed_under_small_batches_costs_no_row_and_doubles_none(cluster):
-    """With five small requests in flight a leader's SIGKILL and return disturb no row."""
+    """With five small requests in flight, a leader's SIGKILL loses and duplicates no row."""
     topic = cluster.create_topic(2)
 
     def disturb():
@@ -94,7 +94,7 @@ def test_a_leader_killed_under_small_batches_costs_no_row_and_doubles_none(clust
 
 
 def test_partitions_that_are_added_get_rows(cluster):
-    """New partitions are found within metadata.max.age.ms, and get their share of the rows."""
+    """New partitions are discovered within metadata.max.age.ms, and get a share of the rows."""
     topic = cluster.create_topic(2)
 
     def add():
@@ -110,7 +110,7 @@ def test_partitions_that_are_added_get_rows(cluster):
 
 @BOTH_VERSIONS
 def test_a_frozen_follower_costs_no_row_and_doubles_none(cluster):
-    """Rows wait until a silent follower is out of sync, are sent again meanwhile, and stay one."""
+    """Rows that are resent while a silent follower leaves the ISR are there once and in order."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
 
     def disturb():
@@ -122,7 +122,7 @@ def test_a_frozen_follower_costs_no_row_and_doubles_none(cluster):
 
 @BOTH_VERSIONS
 def test_a_frozen_leader_costs_no_row_and_doubles_none(cluster):
-    """A leader that wakes up to find its place taken has lost no row and adds none."""
+    """A frozen leader that resumes after another was elected loses and duplicates no row."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
 
     def disturb():
@@ -140,7 +140,7 @@ def test_a_frozen_leader_costs_no_row_and_doubles_none(cluster):
 
 
 def test_both_followers_frozen_for_a_while_cost_no_row_and_double_none(cluster):
-    """What a lonely leader appended and could not acknowledge is acknowledged later, once."""
+    """Rows that a leader without followers could not acknowledge are acknowledged later, once."""
     topic = cluster.create_topic(3)
 
     def disturb():
@@ -151,7 +151,7 @@ def test_both_followers_frozen_for_a_while_cost_no_row_and_double_none(cluster):
 
 
 def test_rows_wait_for_enough_replicas(cluster):
-    """While too few replicas are in sync nothing is written, and afterwards all of it is."""
+    """While too few replicas are in sync, rows wait, and are then written once and in order."""
     topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "2"})
     cluster.wait_until_in_sync(topic)
     follower = only_follower(cluster, topic)
@@ -167,7 +167,7 @@ def test_rows_wait_for_enough_replicas(cluster):
 
 
 def test_too_few_replicas_for_too_long_are_an_error(cluster):
-    """When the replicas stay away past delivery.timeout.ms the error names what is missing."""
+    """If replicas are down for longer than delivery.timeout.ms, the error says what is missing."""
     topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "2"})
     cluster.wait_until_in_sync(topic)
     follower = only_follower(cluster, topic)
@@ -200,7 +200,7 @@ def in_sync(cluster, topic):
 
 
 def test_a_deleted_topic_is_an_error_in_time(cluster):
-    """When its topic is deleted in mid-write the writer is told which one, in delivery.timeout."""
+    """Deleting a topic during a write raises an error that names it within delivery.timeout.ms."""
     topic = cluster.create_topic(3)
     settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "max.block.ms": 4_000}
     writer = SteadyWriter(cluster, topic, **settings)
@@ -215,7 +215,7 @@ def test_a_deleted_topic_is_an_error_in_time(cluster):
 
 
 def test_a_topic_created_again_gets_no_row_twice(cluster):
-    """Rows written behind a deletion are in the new topic once and in order, or in an error."""
+    """Rows written after a deletion are in the new topic once and in order, or the write fails."""
     topic = cluster.create_topic(3)
     settings = {**SETTINGS, "delivery.timeout.ms": 10_000, "max.block.ms": 10_000}
     writer = SteadyWriter(cluster, topic, **settings)
@@ -226,7 +226,7 @@ def test_a_topic_created_again_gets_no_row_twice(cluster):
             cluster.create_topic(3, name=topic)
             writer.write_on(5000)
     except DeliveryError as error:
-        assert topic in str(error)  # noqa: PT017  # either end is a good one
+        assert topic in str(error)  # noqa: PT017  # the write may succeed or fail
     found = writer.check(cluster.bootstrap_servers)
     assert RowCheck(lost=found.lost) == found
     assert read_numbers(cluster.bootstrap_servers, topic)

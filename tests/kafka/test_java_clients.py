@@ -1,4 +1,4 @@
-"""Java's own clients and the producer agree: on where a key goes, and on what a batch says."""
+"""Java's own clients and the producer agree on the partition of a key and the batch format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def partitions_by_key(kafka, topic):
 
 
 def test_keys_go_where_java_sends_them(kafka, create_topic):
-    """The same keys land in the same partitions, whether Java's producer writes them or ours."""
+    """Java's producer and ours write the same keys to the same partitions."""
     keys = [f"{'schlüssel' * (i % 5)}{i}" for i in range(2000)] + [
         "ключ",
         "鍵",
@@ -39,7 +39,7 @@ def test_keys_go_where_java_sends_them(kafka, create_topic):
 
 
 def test_java_reads_every_codec(kafka, create_topic):
-    """Java's console consumer reads keys, values, headers and timestamps of all five codecs."""
+    """Java's console consumer reads keys, values, headers and timestamps with all five codecs."""
     topic = create_topic(PARTITIONS)
     now_ms = int(time.time() * 1000)
     rows = []

@@ -1,4 +1,4 @@
-"""Kerberos with a real KDC and a real broker: who gets in, who does not, and what is said."""
+"""Kerberos with a real KDC and a real broker: successful and failed logins, and their errors."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.support.security.secured_kafka import SESSION_MS, address, count_rene
 
 pytestmark = pytest.mark.kafka
 
-#: How long the tickets of `brief` last, in seconds.
+#: The lifetime of the tickets of `brief`, in seconds.
 BRIEF = 4
 GUARDED = "KERBEROS"
 RENEWED = "KERBEROSREAUTH"
-#: A listener whose broker has an old key.
+#: A listener for which the broker has an outdated key.
 STALE = "KERBEROSSTALE"
 
 
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory):
-    """Give a realm with users, whose files are the only ones of Kerberos that anybody reads."""
+    """Yield a KDC, and make its configuration the only Kerberos configuration in use."""
     try:
         with Kdc(tmp_path_factory.mktemp("kdc")) as kdc, pytest.MonkeyPatch.context() as patch:
             for name, value in kdc.environment.items():
@@ -44,14 +44,14 @@ def kdc(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def keytabs(kdc):
-    """Give the keytabs of the realm's principals, by their names."""
+    """Return the keytabs of the realm's principals, by name."""
     names = ("alice", "kafka/localhost", "stale/localhost")
     return {name: kdc.add(name) for name in names} | {"brief": kdc.add("brief", seconds=BRIEF)}
 
 
 @pytest.fixture(scope="module")
 def kerberos_kafka(kdc, keytabs):
-    """Give a broker with listeners for Kerberos."""
+    """Yield a broker with listeners for Kerberos."""
     properties = {}
     for listener, service in ((GUARDED, "kafka"), (RENEWED, "kafka"), (STALE, "stale")):
         principal = f"{service}/localhost"
@@ -91,7 +91,7 @@ def settings(kafka, login, listener=GUARDED, service="kafka", **others):
 
 
 def write(kafka, login, **others):
-    """Write records to a topic of their own; each has to get the offset of its number."""
+    """Write records to a new topic, and check that their offsets are their numbers."""
     topic = kafka.create_topic(1)
     with KafkaProducer(settings(kafka, login, **others)) as producer:
         futures = [producer.send(topic, b"%d" % number) for number in range(10)]
@@ -99,7 +99,7 @@ def write(kafka, login, **others):
 
 
 def refusal(kafka, login, *places, **others):
-    """Give the error of a producer that does not get in; max.block.ms would be hours."""
+    """Return the error of a producer that fails to log in, long before its max.block.ms."""
     given = {"max.block.ms": 10**7, **settings(kafka, login, *places, **others)}
     producer = KafkaProducer(given)
     try:
@@ -111,21 +111,21 @@ def refusal(kafka, login, *places, **others):
 
 
 def begin(login, service="kafka", host="localhost"):
-    """Begin an exchange as a connection does."""
+    """Begin a GSSAPI exchange as a connection does."""
     read = read_kerberos(parse_jaas(login).options, service)
     return asyncio.run(begin_gssapi(read, host))
 
 
-# --- who gets in
+# --- successful logins
 
 
 def test_a_keytab_opens_the_connection(kerberos_kafka, keytabs):
-    """A JVM user's login by a keytab works as it is."""
+    """A JAAS login with a keytab works unchanged."""
     write(kerberos_kafka, keytab_module("alice", keytabs["alice"], storeKey="true"))
 
 
 def test_a_ticket_cache_opens_the_connection(kerberos_kafka, kdc, keytabs, monkeypatch):
-    """A ticket that kinit got is used, from the cache that is named and from the default one."""
+    """A ticket from kinit is used, from a named cache and from the default one."""
     cache = kdc.kinit("alice", keytabs["alice"])
     write(kerberos_kafka, module(useTicketCache="true", ticketCache=cache))
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
@@ -133,13 +133,13 @@ def test_a_ticket_cache_opens_the_connection(kerberos_kafka, kdc, keytabs, monke
 
 
 def test_the_keytab_is_for_when_there_is_no_ticket(kerberos_kafka, keytabs, tmp_path):
-    """With a cache and a keytab, the keytab serves where the cache has no ticket."""
+    """With a cache and a keytab, the keytab is used if the cache has no ticket."""
     both = {"useTicketCache": "true", "ticketCache": tmp_path / "none"}
     write(kerberos_kafka, keytab_module("alice", keytabs["alice"], **both))
 
 
 def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatch):
-    """Sessions are renewed with tickets that are got anew after others have ended."""
+    """Sessions are renewed with new tickets after earlier ones have expired, without losses."""
     renewed = count_renewals(monkeypatch)
     topic = kerberos_kafka.create_topic(1)
     given = settings(kerberos_kafka, keytab_module("brief", keytabs["brief"]), RENEWED)
@@ -156,11 +156,11 @@ def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatc
     assert max(renewed.values()) >= 2, f"no session of {SESSION_MS} ms was renewed twice"
 
 
-# --- who does not
+# --- failed logins
 
 
 def test_a_service_that_the_kdc_does_not_know(kerberos_kafka, keytabs):
-    """Principal, service and cause are named, with what to check."""
+    """The error names principal, service and cause, and says what to check."""
     login = keytab_module("alice", keytabs["alice"])
     message = refusal(kerberos_kafka, login, GUARDED, "other")
     assert (
@@ -171,7 +171,7 @@ def test_a_service_that_the_kdc_does_not_know(kerberos_kafka, keytabs):
 
 
 def test_no_ticket(kerberos_kafka, tmp_path):
-    """Who has no ticket is told how to get one."""
+    """The error for a missing ticket says how to get one."""
     login = module(useTicketCache="true", ticketCache=tmp_path / "none")
     message = refusal(kerberos_kafka, login)
     assert "no Kerberos ticket of the ticket cache's owner for the service kafka/" in message
@@ -179,7 +179,7 @@ def test_no_ticket(kerberos_kafka, tmp_path):
 
 
 def test_a_ticket_that_has_ended(kdc, keytabs):
-    """A cache whose ticket has ended is as good as none, and the error says that it ended."""
+    """An expired ticket in the cache is not used, and the error says that it has expired."""
     cache = kdc.kinit("brief", keytabs["brief"], "-l", "1s")
     login = module(useTicketCache="true", ticketCache=cache)
     with pytest.raises(AuthenticationError, match=r"expired.*get a (new )?ticket with kinit"):
@@ -194,7 +194,7 @@ def _until_refused(login):
 
 
 def test_a_keytab_of_nobody(kerberos_kafka, keytabs, tmp_path):
-    """A keytab that is missing, is none, or is another's is told of before the KDC is asked."""
+    """The error for a missing keytab names its path, and that for a wrong one lists its keys."""
     missing = refusal(kerberos_kafka, keytab_module("alice", tmp_path / "none"))
     assert f"the keytab {tmp_path / 'none'} of 'alice@{REALM}' (GSSAPI) cannot be read" in missing
     other = refusal(kerberos_kafka, keytab_module("bob", keytabs["alice"]))
@@ -202,7 +202,7 @@ def test_a_keytab_of_nobody(kerberos_kafka, keytabs, tmp_path):
 
 
 def test_an_old_keytab(kdc):
-    """A key that is the KDC's no more gets no ticket, and the error says why."""
+    """An outdated key gets no ticket from the KDC, and the error names the principal."""
     keytab = kdc.add("changed")
     kdc.change_key("changed")
     with pytest.raises(AuthenticationError, match=f"of 'changed@{REALM}' for the service"):
@@ -210,7 +210,7 @@ def test_an_old_keytab(kdc):
 
 
 def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
-    """A broker that cannot read a ticket refuses it; the error names both, and its keytab."""
+    """If the broker cannot decrypt a ticket, the error says to check the broker's keytab."""
     login = keytab_module("alice", keytabs["alice"])
     message = refusal(kerberos_kafka, login, STALE, "stale")
     assert f"GSSAPI authentication of user 'alice@{REALM}' failed: " in message
@@ -218,7 +218,7 @@ def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
 
 
 def test_a_kdc_that_does_not_answer_may_answer_later(kdc, keytabs):
-    """A KDC that is away fails nobody for good."""
+    """An unreachable KDC is a retriable error, and a later login succeeds."""
     login = keytab_module("kafka/localhost", keytabs["kafka/localhost"])
     kdc.stop()
     try:

@@ -1,6 +1,6 @@
-"""Exactly once on Kafka while a partition has no leader at the moment of its marker (KAFKA-20734).
+"""Exactly-once writes when a partition has no leader while its marker is written (KAFKA-20734).
 
-Kafka 4.3.1 then answers that the transaction is committed and never writes the marker.
+Kafka 4.3.1 then answers that the transaction is committed, but never writes the marker.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _SECONDS = 120
 
 
 class _OneReplica(KafkaSite):
-    """Three nodes, each partition on one of them."""
+    """Three brokers, with each partition on only one of them."""
 
     def create_topic(self, name: str, partitions: int = 1, **_: str) -> None:
-        """See Site."""
+        """Create a topic with one replica; see `Site`."""
         self._cluster.create_topic(partitions, name=name, replication_factor=1)
 
 
 @pytest.fixture
 def here(kafka_cluster: KafkaCluster) -> Iterator[World]:
-    """Give a world whose partitions are gone with their one broker."""
+    """Yield a world whose partitions are offline while their only broker is down."""
     with world_at(_OneReplica(kafka_cluster)) as made:
         yield made
 
 
 class _Outage:
-    """A leader that is killed, and comes back once the transactions that wrote there have ended."""
+    """An outage of a leader, which is killed, and restarted after given transactions have ended."""
 
     def __init__(self, here: World, cluster: KafkaCluster, topic: str) -> None:
         self._here = here
@@ -52,7 +52,7 @@ class _Outage:
         self._thread: threading.Thread | None = None
 
     def begin(self, transactional_ids: list[str]) -> None:
-        """Kill it, and go on when everybody knows."""
+        """Kill the leader, and wait until the cluster has noticed."""
         assert self._thread is None
         leader = self._cluster.leader(self._topic)
         leader.kill()
@@ -84,7 +84,7 @@ class _Outage:
         self._cluster.wait_until_ready()
 
     def join(self) -> None:
-        """Wait until all is well again; there was an outage."""
+        """Wait until the outage is over; there must have been one."""
         assert self._thread is not None
         self._thread.join(_SECONDS)
         assert not self._thread.is_alive()
@@ -94,7 +94,7 @@ class _Outage:
 def _before_an_append_ends(
     driver: Driver, number: int, outage: _Outage, own: str
 ) -> Iterator[None]:
-    """Begin the outage between the records and the end of one of the driver's ledger entries."""
+    """Start the outage between the records and the EndTxn of one of the driver's ledger entries."""
     end_transaction, seen = driver.admin.end_transaction, []
 
     def end(*args, **kwargs):
@@ -109,7 +109,7 @@ def _before_an_append_ends(
 
 
 def test_rows_in_a_partition_without_leader_are_committed_when_it_is_back(here, kafka_cluster):
-    """The batch is done when all of it is visible, whatever the coordinator has said before."""
+    """A batch is done only when all of it is visible, even if the coordinator answered earlier."""
     outage = _Outage(here, kafka_cluster, here.data)
     prepared = []
 
@@ -128,7 +128,7 @@ def test_rows_in_a_partition_without_leader_are_committed_when_it_is_back(here, 
 
 
 def test_a_decision_in_a_ledger_without_leader_is_made_again(here, kafka_cluster):
-    """What the ledger has no marker of is not relied on, though its end was answered."""
+    """A ledger entry without a marker is not relied on, even if its EndTxn succeeded."""
     outage = _Outage(here, kafka_cluster, here.ledger)
     driver = here.driver()
     plan = driver.plan()

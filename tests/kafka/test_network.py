@@ -1,4 +1,4 @@
-"""The network layer alone, with real brokers: topic ids, and topics that come and go."""
+"""The network layer alone, with real brokers: topic ids, and recreated topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _deadline() -> float:
 async def _produce(
     client: NetworkClient, topic: str, topic_id: uuid.UUID
 ) -> PartitionProduceResponse:
-    """Append a record to a topic's first partition, by name or by id as the versions have it."""
+    """Append a record to a topic's first partition, by name or by id, depending on the version."""
     request = ProduceRequest(
         acks=-1,
         timeout_ms=10_000,
@@ -60,7 +60,7 @@ async def _produce(
 
 
 def test_records_are_written_by_the_id_of_their_topic(kafka):
-    """Where both sides have topic ids in Produce they are used, elsewhere the name is."""
+    """Produce uses topic ids if both sides support them, and the topic name otherwise."""
     topic = kafka.create_topic(1)
 
     async def write() -> tuple[bool, bool, list[int]]:
@@ -82,7 +82,7 @@ def test_records_are_written_by_the_id_of_their_topic(kafka):
 
 
 def test_a_recreated_topic_is_another_one(kafka_4):
-    """The old id is refused, and the next answer has the new id and the fewer partitions."""
+    """The old id is rejected, and the next metadata has the new id and fewer partitions."""
     topic = kafka_4.create_topic(3)
 
     async def write() -> None:
@@ -107,7 +107,7 @@ def test_a_recreated_topic_is_another_one(kafka_4):
 
 
 def test_metadata_that_arrived_during_a_pause_of_the_process_ends_the_wait(kafka):
-    """After a pause beyond the deadline, the answer is read before the time-out is looked at."""
+    """After a pause beyond the deadline, an answer is read before the timeout is checked."""
     known, wanted = kafka.create_topic(1), kafka.create_topic(2)
 
     async def wait() -> int:
@@ -120,7 +120,7 @@ def test_metadata_that_arrived_during_a_pause_of_the_process_ends_the_wait(kafka
             [connection] = client._connections.values()
             while not connection.in_flight_count:  # noqa: ASYNC110  no time passes
                 await asyncio.sleep(0)
-            # Nothing else happens on the loop until the answer is there.
+            # This blocks the event loop until the answer has arrived.
             select.select([connection._transport._socket], [], [], PATIENCE)
             pause = 2 * PATIENCE
             await waiting

@@ -1,4 +1,4 @@
-"""What the producer writes to a real Kafka, other clients read record for record."""
+"""Other clients read what the producer writes to a real Kafka, record for record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(request):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_and_kind_of_row_is_read_back(kafka, create_topic, read, codec):
-    """Each codec carries null, empty and long keys, values and headers without a change."""
+    """With each codec, null, empty and long keys, values and headers arrive unchanged."""
     rows = mixed_rows(3000, PARTITIONS, now_ms=now_ms())
     topic = create_topic(PARTITIONS)
     produce(kafka, batches_of(rows, 700), topic=topic, **{"compression.type": codec})
@@ -40,7 +40,7 @@ def test_every_codec_and_kind_of_row_is_read_back(kafka, create_topic, read, cod
     [("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 17), ("zstd", -5), ("zstd", 19)],
 )
 def test_every_level_is_read_back(kafka_4, read, codec, level):
-    """The ends of each codec's range of levels give batches that other clients read."""
+    """Batches compressed with each codec's lowest and highest levels are read by other clients."""
     rows = mixed_rows(500, 1, now_ms=now_ms())
     topic = kafka_4.create_topic()
     settings = {"compression.type": codec, f"compression.{codec}.level": level}
@@ -78,7 +78,7 @@ def test_every_arrow_type_of_key_and_value_is_read_back(kafka_4, kind):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
 def test_timestamps_of_every_unit_are_floored_to_milliseconds(kafka_4, unit, zone):
-    """A timestamp is the same instant in Kafka, in milliseconds, whatever its unit and zone."""
+    """A timestamp of any unit and time zone is the same instant in Kafka, in milliseconds."""
     whole_seconds = now_ms() // 1000 * 1000
     rows = [
         Row(key=b"k", value=b"v", timestamp=(whole_seconds - i * 1000) * 1000) for i in range(9)
@@ -95,7 +95,7 @@ def test_timestamps_of_every_unit_are_floored_to_milliseconds(kafka_4, unit, zon
 
 
 def test_a_row_without_timestamp_gets_the_time_of_writing(kafka, create_topic):
-    """A null timestamp, and a missing column, mean the moment of appending."""
+    """With a null timestamp or without the column, a record gets the time of appending."""
     topic = create_topic()
     before = now_ms()
     produce(kafka, [arrow_batch([Row(key=b"k", value=b"null")])], topic=topic)
@@ -106,7 +106,7 @@ def test_a_row_without_timestamp_gets_the_time_of_writing(kafka, create_topic):
 
 
 def test_each_row_may_name_its_topic(kafka, create_topic):
-    """Rows of one batch go to the topics that their column names, each in its order."""
+    """Rows of one batch go to the topics in their column, in order within each partition."""
     topics = [create_topic(PARTITIONS) for _ in range(3)]
     rows = [
         Row(key=b"%d" % i, value=b"%d" % i, timestamp=now_ms() * 1000, topic=topics[i * i % 3])
@@ -121,7 +121,7 @@ def test_each_row_may_name_its_topic(kafka, create_topic):
 
 
 def test_rows_without_key_are_spread_over_all_partitions(kafka, create_topic):
-    """Rows without key and partition use every partition, and keep their order in each."""
+    """Rows without key and partition are spread over all partitions, in order within each."""
     topic = create_topic(PARTITIONS)
     values = [b"%06d" % i for i in range(20_000)]
     batches = [
@@ -138,7 +138,7 @@ def test_rows_without_key_are_spread_over_all_partitions(kafka, create_topic):
 
 
 def test_a_batch_too_large_for_its_topic_is_split(kafka, create_topic):
-    """Where a topic takes only small batches, larger ones are divided until they fit."""
+    """A batch that exceeds the topic's max.message.bytes is split until the parts fit."""
     topic = create_topic(config={"max.message.bytes": "5000"})
     rows = mixed_rows(300, 1, now_ms=now_ms())
     rows = [row for row in rows if len(row.key or b"") + len(row.value or b"") < 3000]
@@ -148,7 +148,7 @@ def test_a_batch_too_large_for_its_topic_is_split(kafka, create_topic):
 
 
 def test_the_acknowledgements_are_what_kafka_holds(kafka, create_topic):
-    """First and last offset, records and bytes per partition agree with the log."""
+    """The acknowledgements agree with the log in offsets, number of records and bytes."""
     topic = create_topic(2)
     rows = [Row(key=b"k", value=b"v", partition=1)] * 250
     earlier = produce(kafka, [arrow_batch(rows)], topic=topic)
@@ -161,7 +161,7 @@ def test_the_acknowledgements_are_what_kafka_holds(kafka, create_topic):
 
 
 def test_log_append_time_is_reported(kafka, create_topic):
-    """Where a topic replaces timestamps by its own, the acknowledgement says so."""
+    """The acknowledgement says whether the topic has replaced timestamps with LogAppendTime."""
     topic = create_topic(config={"message.timestamp.type": "LogAppendTime"})
     (acks,) = produce(kafka, [arrow_batch([Row(value=b"v", timestamp=1000)])], topic=topic).values()
     assert acks.log_append_time

@@ -1,4 +1,4 @@
-"""Topics that are deleted and created again while a producer lives on, on a real Kafka."""
+"""Topics that are deleted and recreated while a producer keeps running, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.faults.recreated_topic import (
 
 
 def test_records_follow_a_topic_that_comes_back_with_fewer_partitions(own_kafka):
-    """No record goes to a partition that is not there any more."""
+    """After a topic is recreated with fewer partitions, records go only to existing ones."""
     topic = own_kafka.create_topic(BEFORE, replication_factor=1)
     before, after = set(range(BEFORE)), set(range(AFTER))
     assert [before, before, after, after] == write_around_a_shrinking(own_kafka, topic)
 
 
 def test_a_lingering_record_whose_partition_is_gone_fails_alone(own_kafka):
-    """The records that were sent with it arrive, those of other topics too."""
+    """A record whose partition no longer exists fails alone; all others sent with it arrive."""
     topic = own_kafka.create_topic(BEFORE, replication_factor=1)
     other = own_kafka.create_topic(1, replication_factor=1)
     ended = send_before_a_shrinking(own_kafka, topic, other)

@@ -1,4 +1,4 @@
-"""TLS and SASL with real brokers: who gets in, who does not, and what is said to them."""
+"""TLS and SASL with real brokers: successful and failed connections, and their errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bearer(subject="alice", protocol="SASL_PLAINTEXT"):
 
 
 def write(kafka, listener, *parts, count=10, **others):
-    """Write records to a topic of their own; each has to get the offset of its number."""
+    """Write records to a new topic, and check that their offsets are their numbers."""
     topic = kafka.create_topic(1)
     with KafkaProducer(settings(kafka, listener, *parts, **others)) as producer:
         futures = [producer.send(topic, b"%d" % number) for number in range(count)]
@@ -50,7 +50,7 @@ def write(kafka, listener, *parts, count=10, **others):
 
 
 def refusal(kafka, listener, *parts, **others):
-    """Give the error of a producer that does not get in; max.block.ms would be hours."""
+    """Return the error of a producer that fails to connect, long before its max.block.ms."""
     producer = KafkaProducer(settings(kafka, listener, *parts, max_block_ms=10**7, **others))
     try:
         with pytest.raises(AuthenticationError) as caught:
@@ -61,18 +61,18 @@ def refusal(kafka, listener, *parts, **others):
     return str(caught.value).replace(address(kafka, listener), "ADDRESS")
 
 
-# --- who gets in
+# --- successful connections
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_tls(secured_kafka, certificates, version):
-    """Records get in over TLS, by the version that was chosen."""
+    """Records are written over TLS with the selected version."""
     write(secured_kafka, "TLS", tls(certificates.authority), ssl_enabled_protocols=version)
 
 
 @pytest.mark.parametrize("form", ["pem", "pkcs12"])
 def test_mutual_tls(secured_kafka, certificates, form):
-    """A client shows its certificate where the listener wants one."""
+    """A client presents its certificate if the listener requires one."""
     store = {
         "pem": key_store(certificates.client),
         "pkcs12": {
@@ -87,7 +87,7 @@ def test_mutual_tls(secured_kafka, certificates, form):
 @pytest.mark.parametrize("mechanism", PASSWORDS)
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
 def test_users_and_passwords(secured_kafka, certificates, mechanism, listener):
-    """PLAIN and SCRAM open the connection, over plain TCP and over TLS."""
+    """PLAIN and SCRAM work over plain TCP and over TLS."""
     parts = [sasl(mechanism, USER, PASSWORD)]
     if listener == "SASLTLS":
         parts.append(tls(certificates.authority, "SASL_SSL"))
@@ -96,7 +96,7 @@ def test_users_and_passwords(secured_kafka, certificates, mechanism, listener):
 
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
 def test_tokens(secured_kafka, certificates, listener):
-    """OAUTHBEARER opens the connection."""
+    """OAUTHBEARER works over plain TCP and over TLS."""
     parts = [bearer()]
     if listener == "SASLTLS":
         parts.append(tls(certificates.authority, "SASL_SSL"))
@@ -104,14 +104,14 @@ def test_tokens(secured_kafka, certificates, listener):
 
 
 def test_a_token_of_a_function(secured_kafka):
-    """A function's token opens the connection."""
+    """A login callback may be a function that returns the token."""
     given = {**bearer(), HANDLER: lambda: jwt("alice")}
     del given["sasl.jaas.config"]
     write(secured_kafka, "SASLPLAIN", given)
 
 
 def test_a_delegation_token(secured_kafka, tmp_path):
-    """A delegation token of Kafka's own tool logs in by SCRAM, as user and password (KIP-48)."""
+    """A delegation token from Kafka's own tool works as user and password of SCRAM (KIP-48)."""
     properties = tmp_path / "client.properties"
     login = sasl("SCRAM-SHA-256", USER, PASSWORD)
     properties.write_text("".join(f"{name}={value}\n" for name, value in login.items()))
@@ -126,23 +126,23 @@ def test_a_delegation_token(secured_kafka, tmp_path):
     write(secured_kafka, "SASLPLAIN", login, sasl_jaas_config=module)
 
 
-# --- who does not
+# --- failed connections
 
 
 def test_a_wrong_authority(secured_kafka, certificates):
-    """A broker whose certificate nobody trusted has signed is not spoken to."""
+    """A broker whose certificate is not signed by a trusted authority is rejected."""
     message = refusal(secured_kafka, "TLS", tls(certificates.stranger))
     assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
 
 
 def test_an_expired_certificate(secured_kafka, certificates):
-    """A broker's certificate that has ended is refused."""
+    """A broker's expired certificate is rejected."""
     message = refusal(secured_kafka, "EXPIRED", tls(certificates.authority))
     assert "certificate, or one in its chain, has expired (" in message
 
 
 def test_a_certificate_of_another_host(secured_kafka, certificates):
-    """A broker's certificate has to be for the host, unless nobody is to look."""
+    """A broker's certificate must be for the host, unless hostname verification is disabled."""
     message = refusal(secured_kafka, "OTHERHOST", tls(certificates.authority))
     assert "the broker's certificate is not for the host 'localhost' (" in message
     anyone = {"ssl.endpoint.identification.algorithm": ""}
@@ -152,7 +152,7 @@ def test_a_certificate_of_another_host(secured_kafka, certificates):
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("shown", ["none", "a stranger's"])
 def test_a_client_without_a_good_certificate(secured_kafka, certificates, version, shown):
-    """A listener that wants a certificate refuses who has none, or one that it does not trust."""
+    """A listener that requires a certificate rejects clients without a trusted one."""
     store = {} if shown == "none" else key_store(certificates.strange_client)
     message = refusal(
         secured_kafka, "MTLS", tls(certificates.authority), store, ssl_enabled_protocols=version
@@ -162,13 +162,13 @@ def test_a_client_without_a_good_certificate(secured_kafka, certificates, versio
 
 
 def test_a_plain_client_at_a_tls_listener(secured_kafka):
-    """A client without TLS is told that the listener speaks it."""
+    """A client without TLS gets an error that says that the listener uses TLS."""
     assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener speaks TLS")
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "PLAINTEXT"), ("SASLTLS", "SSL")])
 def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, listener, protocol):
-    """A client that does not log in is told that the listener requires it."""
+    """A client without SASL gets an error that says that the listener requires it."""
     trust = tls(certificates.authority) if protocol == "SSL" else {}
     message = refusal(secured_kafka, listener, trust)
     assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers ")
@@ -177,7 +177,7 @@ def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, l
 
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "plain"])
 def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener):
-    """A client with TLS is told that the listener does not speak it."""
+    """A client with TLS gets an error that says that the listener does not use it."""
     where = {} if listener != "plain" else {"bootstrap.servers": secured_kafka.bootstrap_servers}
     message = refusal(secured_kafka, "SASLPLAIN", tls(certificates.authority), where)
     assert "this listener does not speak TLS" in message
@@ -186,7 +186,7 @@ def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener)
 @pytest.mark.parametrize("mechanism", PASSWORDS)
 @pytest.mark.parametrize("user", [USER, "nobody"])
 def test_a_wrong_password(secured_kafka, mechanism, user):
-    """Broker, mechanism and user are named, with what the broker said."""
+    """The error names broker, mechanism and user, and has the broker's message."""
     message = refusal(secured_kafka, "SASLPLAIN", sasl(mechanism, user, "wrong"))
     assert message.startswith(
         f"ADDRESS (id -1): {mechanism} authentication of user {user!r} failed: Authentication "
@@ -196,7 +196,7 @@ def test_a_wrong_password(secured_kafka, mechanism, user):
 
 
 def test_a_token_that_has_ended(secured_kafka):
-    """A token is refused by the broker too, whatever its giver says of its end."""
+    """The broker rejects an expired token, even if the callback reports a later expiry."""
     given = {**bearer(), HANDLER: lambda: (jwt("alice", lifetime=-600), time.time() + 600)}
     del given["sasl.jaas.config"]
     message = refusal(secured_kafka, "SASLPLAIN", given)
@@ -205,14 +205,14 @@ def test_a_token_that_has_ended(secured_kafka):
 
 
 def test_no_mechanism_in_common(secured_kafka):
-    """Both sides' mechanisms are listed."""
+    """The error lists the mechanisms of both sides."""
     message = refusal(secured_kafka, "SCRAMONLY", sasl("PLAIN", USER, PASSWORD))
     assert "The broker offers: SCRAM-SHA-512; this client knows: PLAIN, SCRAM-SHA-256" in message
     assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
 
 
 def test_sasl_at_a_listener_without(secured_kafka):
-    """A client that wants to log in is told that nobody has to."""
+    """A client with SASL gets an error that says that the listener does not use it."""
     where = {"bootstrap.servers": secured_kafka.bootstrap_servers}
     message = refusal(secured_kafka, "SASLPLAIN", sasl("PLAIN", USER, PASSWORD), where)
     assert "this listener does not use SASL" in message
@@ -222,7 +222,7 @@ def test_sasl_at_a_listener_without(secured_kafka):
 
 
 def test_the_driver_asks_as_the_job_will(secured_kafka, certificates):
-    """The check before a job and the admin client go by the same settings."""
+    """The driver's check and the admin client use the same security settings."""
     topic = secured_kafka.create_topic(3)
     good = settings(secured_kafka, "SASLTLS", sasl("SCRAM-SHA-512", USER, PASSWORD))
     good.update(tls(certificates.authority, "SASL_SSL"))
@@ -234,7 +234,7 @@ def test_the_driver_asks_as_the_job_will(secured_kafka, certificates):
 
 @pytest.mark.parametrize("secured_kafka", [KAFKA_4], indirect=True)
 def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificates, spark):
-    """A user's options for Spark's own sink work as they are, in check, tasks and driver."""
+    """The options of Spark's own sink work unchanged in the check, the driver and the tasks."""
     topic = secured_kafka.create_topic(2)
     login = sasl("SCRAM-SHA-256", USER, PASSWORD)
     trust = {
@@ -258,7 +258,7 @@ def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificat
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeypatch):
-    """Connections are authenticated again every few seconds, and nothing is lost or doubled."""
+    """Connections re-authenticate every few seconds, and no record is lost or duplicated."""
     renewed = count_renewals(monkeypatch)
     topic = secured_kafka.create_topic(1)
     login = bearer() if mechanism == "OAUTHBEARER" else sasl(mechanism, USER, PASSWORD)
@@ -267,12 +267,12 @@ def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeyp
     give_up_at = time.monotonic() + 60
     futures = []
     with KafkaProducer(given) as producer:
-        # Two renewals of the connection that carries the records.
+        # Wait for two renewals of the connection that carries the records.
         while max(renewed.values(), default=0) < 2 and time.monotonic() < give_up_at:
             futures += [producer.send(topic, b"%d" % len(futures)) for _ in range(200)]
             futures[-1].result(60)
         producer.flush(60)
         assert [*range(len(futures))] == [future.result(0).offset for future in futures]
-    # A machine that stands still at the end of a session costs a connection, and so retries; no
-    # record may be lost or come twice by that.
+    # If the machine stalls at the end of a session, the connection is lost and batches are retried;
+    # no record may be lost or duplicated by that.
     assert max(renewed.values()) >= 2, f"no session of {SESSION_MS} ms was renewed twice"

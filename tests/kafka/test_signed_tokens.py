@@ -1,4 +1,4 @@
-"""OAUTHBEARER with a broker that checks signature, issuer, audience and end of each token."""
+"""OAUTHBEARER with a broker that checks signature, issuer, audience and expiry of each token."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
 @pytest.fixture(scope="module")
 def key():
-    """Give the key that the broker knows."""
+    """Return the key that the broker knows."""
     return SigningKey("known")
 
 
 @pytest.fixture(scope="module")
 def strict_kafka(key, tmp_path_factory):
-    """Give a broker that takes what this key has signed, for its audience and by its issuer."""
+    """Yield a broker that accepts tokens signed with this key, with its audience and issuer."""
     keys = tmp_path_factory.mktemp("keys") / "jwks.json"
     keys.write_text(jwks([key]))
     prefix = f"listener.name.{LISTENER.lower()}"
@@ -50,7 +50,7 @@ def strict_kafka(key, tmp_path_factory):
                 f"{prefix}.sasl.oauthbearer.expected.issuer": ISSUER,
                 f"{prefix}.sasl.oauthbearer.clock.skew.seconds": "0",
             },
-            # What brokers since Kafka 4 may read keys from.
+            # Since Kafka 4, brokers read keys only from allowed URLs and files.
             java_options=(
                 "-Xmx512m",
                 f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}",
@@ -75,7 +75,7 @@ def settings(kafka, **others):
 
 
 def showing(token):
-    """Show a token, whatever it says of its end."""
+    """Return settings that send a token, even one that has expired."""
     return {"sasl_login_callback_handler_class": lambda: (token, time.time() + 600)}
 
 
@@ -87,7 +87,7 @@ def write(kafka, **others):
 
 
 def refusal(kafka, token, **others):
-    """Give the error of a producer that does not get in; max.block.ms would be hours."""
+    """Return the error of a producer that fails to log in, long before its max.block.ms."""
     producer = KafkaProducer(settings(kafka, max_block_ms=10**7, **others))
     try:
         with pytest.raises(AuthenticationError) as caught:
@@ -99,12 +99,12 @@ def refusal(kafka, token, **others):
 
 
 def test_a_signed_token_opens_the_connection(strict_kafka, key):
-    """A token by the known key, for this audience, is what the broker takes."""
+    """The broker accepts a token that is signed with the known key for its audience."""
     write(strict_kafka, **showing(key.token("alice")))
 
 
 def test_a_token_of_an_endpoint_opens_the_connection(strict_kafka, key):
-    """Client credentials get a token of the issuer's, and the broker takes it."""
+    """The broker accepts a token that was requested from an endpoint with client credentials."""
     with TokenEndpoint() as endpoint:
         endpoint.token = key.token("alice")
         write(
@@ -117,7 +117,7 @@ def test_a_token_of_an_endpoint_opens_the_connection(strict_kafka, key):
 
 
 def changed(key):
-    """Give a token with another's claims in place of those that were signed."""
+    """Return a token whose signed claims are replaced with those of another token."""
     header, _, signature = key.token("alice").split(".")
     return ".".join((header, key.token("alice", audience="others").split(".")[1], signature))
 
@@ -135,7 +135,7 @@ def changed(key):
     ids=["audience", "issuer", "unknown key", "forged", "changed", "unsigned"],
 )
 def test_a_token_that_the_broker_does_not_take(strict_kafka, key, made, told):
-    """Each is refused at once, and the error tells what the token says, and not the token."""
+    """An invalid token is rejected without a retry; the error shows its claims, not the token."""
     token = made(key)
     message = refusal(strict_kafka, token, **showing(token))
     assert "OAUTHBEARER authentication of user 'alice' failed: " in message
@@ -144,7 +144,7 @@ def test_a_token_that_the_broker_does_not_take(strict_kafka, key, made, told):
 
 
 def test_a_token_that_has_ended(strict_kafka, key):
-    """One that has ended is refused by the broker with its end, and not even sent where we know."""
+    """The broker rejects an expired token; a client that knows the expiry does not send it."""
     token = key.token("alice", lifetime=-60)
     end = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 60))
     message = refusal(strict_kafka, token, **showing(token))

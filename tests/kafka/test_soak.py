@@ -1,4 +1,4 @@
-"""A minute of random faults, some seconds of random kills; `make soak` has the long ones."""
+"""A minute of random faults and some seconds of random kills; `make soak` runs longer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILL_SECONDS = 10
 
 
 def test_a_minute_of_random_faults_costs_no_row_and_doubles_none():
-    """Whatever the plan of this seed holds, every row is there once and in order, and no error."""
+    """Under this seed's faults, every row is there once and in order, and nothing fails."""
     try:
         report = run_soak(seed=SEED, seconds=SECONDS, version=KAFKA_4)
     except KafkaUnavailableError as error:
@@ -30,7 +30,7 @@ def test_a_minute_of_random_faults_costs_no_row_and_doubles_none():
 
 
 def test_some_seconds_of_random_kills_leave_every_row_there_once():
-    """Drivers and workers die wherever this seed has them die, and no batch is lost or doubled."""
+    """Under this seed's kills of drivers and workers, no batch is lost or duplicated."""
     try:
         report = run_kill_soak(seed=SEED, seconds=KILL_SECONDS, version=KAFKA_4)
     except KafkaUnavailableError as error:

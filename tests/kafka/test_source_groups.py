@@ -1,4 +1,4 @@
-"""`sourceConsumerGroup` on Apache Kafka: its groups, its rights, and offsets that Spark noted."""
+"""`sourceConsumerGroup` on Apache Kafka: groups, rights, and the offsets that Spark recorded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _own_process():
 
 
 def test_a_group_is_told_of_each_batch(kafka, create_topic, tmp_path, caplog, group):
-    """A client that is not ours sees the offsets of each finished batch, also after a replay."""
+    """The offsets of each finished batch are committed to the group, also after a replay."""
     options = {
         "deliveryGuarantee": "exactly_once",
         "transactionalIdPrefix": group,
@@ -51,12 +51,12 @@ def test_a_group_is_told_of_each_batch(kafka, create_topic, tmp_path, caplog, gr
 
 
 def test_a_group_with_members_refuses(kafka, create_topic, tmp_path, caplog, group):
-    """While a consumer is in the group that is a warning, and the next batch makes up for it."""
+    """While the group has a consumer, commits fail with a warning; the next batch catches up."""
     refuse_and_make_up(kafka, create_topic(2), tmp_path, caplog, group)
 
 
 def test_a_group_of_the_new_protocol_refuses_as_well(kafka_4, tmp_path, caplog, group):
-    """Members by KIP-848 are members."""
+    """While the group has a member with the new protocol (KIP-848), commits fail as well."""
     topic = kafka_4.create_topic(2)
     refuse_and_make_up(kafka_4, topic, tmp_path, caplog, group, group_protocol="consumer")
 
@@ -78,7 +78,7 @@ def refuse_and_make_up(kafka, topic, tmp_path, caplog, group, **settings):
 
 
 def test_a_topic_that_the_cluster_has_not_is_named(kafka, create_topic, tmp_path, caplog, group):
-    """It is refused by itself; the offsets of the others are in."""
+    """An unknown topic is named in a warning; the offsets of other topics are committed."""
     topic = create_topic()
     stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
     stream.note(0, f'{{"elsewhere-{group}":{{"0":7}},"{topic}":{{"0":1}}}}')
@@ -91,7 +91,7 @@ def test_a_topic_that_the_cluster_has_not_is_named(kafka, create_topic, tmp_path
 
 
 def test_the_rights_of_the_table_are_needed_and_enough(kafka_with_acls, tmp_path, caplog, group):
-    """READ on the group and on the topics that are read; without one a warning names it."""
+    """READ on the group and on the source topics is enough; a warning names a missing right."""
     kafka = kafka_with_acls
     topic, source = kafka.create_topic(), kafka.create_topic()
     stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
@@ -126,7 +126,7 @@ def wait_for(is_so):
 
 @pytest.mark.spark
 def test_what_spark_notes_of_a_source_is_told(spark, kafka_4, tmp_path, group):
-    """Offsets that Spark itself notes of a stream's source are those that the group has."""
+    """The group's offsets are those that Spark itself has recorded for the stream's source."""
     from pyspark.sql.datasource import (  # noqa: PLC0415 -- most runs start no Spark
         DataSource,
         DataSourceStreamReader,
@@ -135,7 +135,7 @@ def test_what_spark_notes_of_a_source_is_told(spark, kafka_4, tmp_path, group):
 
     topic, source = kafka_4.create_topic(), kafka_4.create_topic(2)
 
-    # Spark's own Kafka source is no part of PySpark; this one has offsets of the same form.
+    # Spark's own Kafka source is not part of PySpark; this one has offsets in the same format.
     class Reader(DataSourceStreamReader):
         def initialOffset(self):  # noqa: N802 -- Spark's name
             return {source: {"0": 0, "1": 0}}

@@ -1,7 +1,7 @@
-"""Exactly once in a cluster of Spark, whose executors are processes: races, failures, losses.
+"""Exactly-once writes in a Spark cluster whose executors are processes: races, failures, losses.
 
-Rows are numbered; in the end a consumer that is not ours, reading committed records only, has seen
-every number once, and no transaction is left open.
+Rows are numbered; in the end an independent read_committed consumer must see every number once,
+and no transaction may stay open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
-    # As soon as a task takes longer than half of the others: a busy machine makes all of them slow.
+    # As soon as a task takes longer than half of the others: on a busy machine, all are slow.
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1",
     "spark.speculation.efficiency.enabled": "false",
@@ -45,7 +45,7 @@ def case(kafka_4):
 
 
 def written_twice(kafka, topics):
-    """Count the numbers that are in the log more than once, committed or not."""
+    """Return how many numbers are in the log more than once, committed or not."""
     values = Counter(
         record.value
         for topic in topics
@@ -55,7 +55,7 @@ def written_twice(kafka, topics):
 
 
 def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_path):
-    """A task that has written all and is slow to say so is overtaken by a copy of itself."""
+    """A task that stalls after its flush is overtaken by a speculative copy, and is aborted."""
     [topic, *_] = case.topics
     query = MortalQuery(tmp_path, NumberedFiles(tmp_path), {**case.options, "topic": topic})
     query.source.add(20, files=2)
@@ -63,12 +63,12 @@ def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_
     query.run_to_end(**cluster.settings(tmp_path), **SPECULATION)
     case.check(query.source.numbers)
     assert [] == query.kills.left
-    # One of the two tasks of the first micro-batch has lost, with all of its rows in the log.
+    # One of the two tasks of the first micro-batch lost the race, with all its rows in the log.
     assert 0 < written_twice(kafka_4, [topic]) < 20
 
 
 def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_path):
-    """So is the task of a batch write."""
+    """In a batch write, too, a task that stalls after its flush is overtaken and aborted."""
     job = MortalJob(tmp_path, case.options, topics=case.topics, rows=400, tasks=4, filled=100)
     job.kills.add([AFTER_FLUSH], STALL)
     job.run(**cluster.settings(tmp_path), **SPECULATION)
@@ -78,8 +78,8 @@ def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_pat
 
 
 def test_a_job_of_200_tasks_is_written_once_whatever_is_lost(kafka_4, cluster, case, tmp_path):
-    """Tasks fail and die, and an executor with what others need: stages are run again."""
-    # At most 120 of the tasks have rows; each of these writes to three topics.
+    """Tasks fail and die, and so does an executor with shuffle data, so that stages run again."""
+    # At most 120 of the tasks have rows; each of those writes to three topics.
     report = tmp_path / "report.json"
     options = {**case.options, "reportPath": str(report)}
     job = MortalJob(tmp_path, options, topics=case.topics, rows=6000, tasks=200, filled=120)
@@ -90,7 +90,7 @@ def test_a_job_of_200_tasks_is_written_once_whatever_is_lost(kafka_4, cluster, c
     case.check(job.numbers)
     assert [] == job.kills.left
     assert 200 == json.loads(report.read_text())["tasks"]
-    # Of the stage before the shuffle, and of the writing one.
+    # The retries of the stage before the shuffle, and of the writing stage.
     [_, retries] = job.stage_retries
     assert 0 < retries
     assert 0 < written_twice(kafka_4, case.topics)
