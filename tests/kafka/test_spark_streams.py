@@ -1,7 +1,7 @@
-"""Streams into real Kafka, 4.3 (TV2) and 3.9 (TV1), whose processes are killed by SIGKILL.
+"""Streams into real Kafka, 4.3 (TV2) and 3.9 (TV1), whose processes are killed with SIGKILL.
 
-Rows are numbered; in the end a consumer that is not ours, reading committed records only, has seen
-every number once (at least once: no number is missing), and no transaction is left open.
+Rows are numbered; in the end an independent read_committed consumer must see every number once
+(with at-least-once: every number), and no transaction may stay open.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.support.spark.source_groups import committed_offsets
 from tests.support.spark.streams import NumberedFiles
 
 PARTITIONS = 3
-#: What is in the cluster at these points: the state of the query's last batch, and how many of the
-#: two tasks' transactions are open.
+#: The cluster's state at these points: the state of the query's last batch, and how many of the two
+#: tasks' transactions are open.
 EXPECTED = {
     Point.CHECKED: (None, 2),
     Point.DECIDED: ("decided", 2),
@@ -42,7 +42,7 @@ EXPECTED = {
 
 
 class _Case(ExactlyOnceCase):
-    """A query under a prefix of its own, and what is visible of it."""
+    """A query with a unique prefix, and what is visible of its rows."""
 
     def __init__(self, kafka, topic, directory, source=None, **more_options):
         super().__init__(kafka, [topic])
@@ -50,7 +50,7 @@ class _Case(ExactlyOnceCase):
         self.query = MortalQuery(directory, source or NumberedFiles(directory), options)
 
     def check_query(self):
-        """Every number is visible once, and nothing is left open."""
+        """Check that every number is visible once, and that no transaction is open."""
         self.check(self.query.source.numbers)
 
 
@@ -71,7 +71,7 @@ def case_4(kafka_4, tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(case):
-    """A process dies at each named point, and in tasks; what it saw shows where the point is."""
+    """A stream killed at each point, with the cluster in the expected state, writes each row once."""
     query = case.query
     query.source.add(20, files=4)
     in_tasks = [BEFORE_PRODUCE, BEFORE_FLUSH, AFTER_FLUSH]
@@ -90,11 +90,11 @@ def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(c
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
-    """JVM and all die, after a decision and before Spark notes a batch; restarts go on."""
+    """Kills of the JVM after a decision and before Spark's commit log lose and duplicate no row."""
     query = case_4.query
     query.source.add(20, files=2)
     query.kills.add([Point.DECIDED.value, BEFORE_SPARKS_COMMIT], SESSION)
-    # Each task has a worker of its own, as after a trigger that is longer than workers live.
+    # Each task has its own worker, as with a trigger interval longer than the lifetime of workers.
     query.run_to_end(**{"spark.python.worker.reuse": "false"})
     case_4.check_query()
     assert ([], 3) == (query.kills.left, query.starts)
@@ -105,8 +105,8 @@ def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_4, tmp_path):
-    """With a task flushed or a decision to be made they sleep, and are refused when they go on."""
-    # However long they sleep, they try.
+    """Drivers frozen after a task's flush or before a decision are fenced when they resume."""
+    # However long they are frozen, they must not time out.
     patience = {"kafka.delivery.timeout.ms": "900000", "kafka.max.block.ms": "900000"}
     case = _Case(kafka_4, kafka_4.create_topic(PARTITIONS), tmp_path, **patience)
     query = case.query
@@ -118,7 +118,7 @@ def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_
             stack.callback(zombies[-1].close)
         query.run_to_end()
         case.check_query()
-        # The first one then goes on with this, and its new plan ends what its old tasks left open.
+        # The first zombie goes on with these rows; its new plan aborts its tasks' transactions.
         query.source.add(20)
         for zombie in zombies:
             zombie.thaw()
@@ -132,7 +132,7 @@ def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_
 @pytest.mark.spark
 @pytest.mark.slow
 def test_no_row_is_lost_at_least_once_whatever_is_killed(kafka_4, tmp_path):
-    """Without transactions rows may be there twice after kills, and none is missing."""
+    """With at-least-once, rows may be there twice after kills, but none is missing."""
     topic = kafka_4.create_topic(PARTITIONS)
     servers = {"kafka.bootstrap.servers": kafka_4.bootstrap_servers}
     query = MortalQuery(tmp_path, NumberedFiles(tmp_path), {**servers, "topic": topic})
@@ -149,8 +149,8 @@ def test_no_row_is_lost_at_least_once_whatever_is_killed(kafka_4, tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_group_follows_what_sparks_own_source_has_read(kafka_4, tmp_path):
-    """From Kafka to Kafka, lag monitors see each finished batch, also after kills and a restart."""
-    # The source is of PySpark's version, or the nearest that Maven has.
+    """From Kafka to Kafka, the group has the offsets of each finished batch, also after kills."""
+    # The source's version is that of PySpark, or the nearest one in Maven.
     try:
         jars = ",".join(map(str, kafka_source_jars()))
     except KafkaUnavailableError as error:
@@ -168,7 +168,7 @@ def test_a_group_follows_what_sparks_own_source_has_read(kafka_4, tmp_path):
     case.check_query()
     assert source.ends == committed_offsets(kafka_4.bootstrap_servers, group)
     first = (query.checkpoint.path / "offsets" / "0").read_text().splitlines()[-1]
-    # The first batch: decided and not yet in, then in, though Spark does not know.
+    # The first batch: decided and not yet committed, then committed, though not in Spark's log.
     seen = query.kills.seen
     assert [{}, json.loads(first)] == [
         seen[place]["group"] for place in (Point.DECIDED.value, BEFORE_SPARKS_COMMIT)

@@ -1,4 +1,4 @@
-"""DataFrames reach a real Kafka through Spark, and other clients read them record for record."""
+"""Spark writes DataFrames to a real Kafka, and other clients read them record for record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def now_ms():
 
 
 def data_frame(spark, rows, columns=("key", "value", "headers", "timestamp", "partition")):
-    """One Spark partition, so that the order of the rows is the order of the topic."""
+    """Return a DataFrame with one Spark partition, so that rows and records have the same order."""
     data = [
         row._replace(timestamp=datetime.fromtimestamp(row.timestamp / 1e6, UTC)) for row in rows
     ]
@@ -40,7 +40,7 @@ def save(df, kafka, **options):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_and_kind_of_row_is_read_back(kafka, create_topic, spark, codec):
-    """A DataFrame of every kind of row arrives unchanged in each codec, by both readers' word."""
+    """Every kind of row arrives unchanged with each codec, according to both readers."""
     rows = mixed_rows(1500, PARTITIONS, now_ms=now_ms())
     topic = create_topic(PARTITIONS)
     save(data_frame(spark, rows), kafka, topic=topic, **{"kafka.compression.type": codec})
@@ -50,7 +50,7 @@ def test_every_codec_and_kind_of_row_is_read_back(kafka, create_topic, spark, co
 
 
 def test_string_columns_are_read_back(kafka_4, spark):
-    """Key and value columns of type string arrive as UTF-8."""
+    """Key and value columns of type string are written as UTF-8."""
     topic = kafka_4.create_topic(PARTITIONS)
     df = spark.range(200).selectExpr(
         "concat('schlüssel-', id) as key", "concat('größe ', id) as value"
@@ -62,7 +62,7 @@ def test_string_columns_are_read_back(kafka_4, spark):
 
 
 def test_rows_go_to_the_topics_they_name(kafka, create_topic, spark):
-    """Without the `topic` option each row goes to the topic in its column."""
+    """Without the option `topic`, each row goes to the topic in its column."""
     topics = [create_topic(PARTITIONS) for _ in range(2)]
     timestamp = now_ms() * 1000
     rows = [
@@ -76,7 +76,7 @@ def test_rows_go_to_the_topics_they_name(kafka, create_topic, spark):
 
 
 def test_the_report_tells_the_offsets_that_kafka_has(kafka, create_topic, spark, tmp_path):
-    """First and last offset and number of records per partition are those that a reader finds."""
+    """The report's offsets and record counts of each partition are those that a consumer finds."""
     topic = create_topic(PARTITIONS)
     df = spark.range(0, 50_000, 1, 4).selectExpr("cast(id as string) key", "'value' value")
     for name in ("first.json", "second.json"):
@@ -96,7 +96,7 @@ def test_the_report_tells_the_offsets_that_kafka_has(kafka, create_topic, spark,
 
 
 def test_one_huge_row_and_a_thousand_partitions(kafka_4, spark):
-    """A row just under max.request.size arrives, and so do keys for a thousand partitions."""
+    """A row just below max.request.size arrives, and so do keys for a thousand partitions."""
     topic = kafka_4.create_topic(1000)
     df = spark.range(20_000).selectExpr(
         "cast(id as string) as key", "if(id = 7, repeat('x', 1000000), 'x') as value"

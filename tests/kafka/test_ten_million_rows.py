@@ -16,7 +16,7 @@ TASKS = 4
 
 
 def test_the_producer_loses_none_doubles_none_and_keeps_their_order(kafka, create_topic):
-    """Ten million rows from one producer are there once each, in order in every partition."""
+    """Ten million rows from one producer are there once each, in order within every partition."""
     topic = create_topic(PARTITIONS)
     acknowledged = produce(kafka, numbered_batches(ROWS), topic=topic)
     assert ROWS == sum(partition.records for partition in acknowledged.values())
@@ -24,7 +24,7 @@ def test_the_producer_loses_none_doubles_none_and_keeps_their_order(kafka, creat
 
 
 def test_spark_loses_none_doubles_none_and_keeps_each_tasks_order(kafka, create_topic, spark):
-    """Ten million rows from four tasks are there once each, each task's in order."""
+    """Ten million rows from four tasks are there once each, in order within each task."""
     topic = create_topic(PARTITIONS)
     df = spark.range(0, ROWS, 1, TASKS).selectExpr(
         "cast(id as string) as key",

@@ -1,4 +1,4 @@
-"""Three brokers, three replicas: leaders move in mid-write."""
+"""Three brokers, three replicas: leaders move during a write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cluster(request):
 
 
 def test_rows_go_to_all_leaders(cluster):
-    """Partitions led by three brokers each get their share, once and in order."""
+    """Partitions led by each of the three brokers get rows, once and in order."""
     topic = cluster.create_topic(6)
     assert {1, 2, 3} == {cluster.leader(topic, partition).node_id for partition in range(6)}
     produce(cluster, numbered_batches(300_000), topic=topic)
@@ -31,7 +31,7 @@ def test_rows_go_to_all_leaders(cluster):
 
 
 def test_a_killed_leader_costs_no_row_and_doubles_none(cluster):
-    """When a leader is killed and stays away, the rows go to its successors, once and in order."""
+    """When a leader is killed and stays down, rows go to the new leaders, once and in order."""
     topic = cluster.create_topic(6)
     killed = cluster.leader(topic)
     checked = write_disturbed(cluster, topic, rows=ROWS, disturbances=[killed.kill], **UNCOMPRESSED)
@@ -42,7 +42,7 @@ def test_a_killed_leader_costs_no_row_and_doubles_none(cluster):
 
 
 def test_a_leader_killed_and_started_again_costs_no_row_and_doubles_none(cluster):
-    """A leader that is killed and comes back in mid-write leaves every row there once, in order."""
+    """If a leader is killed and restarted during a write, every row is there once and in order."""
     topic = cluster.create_topic(6)
     killed = cluster.leader(topic)
 
@@ -59,7 +59,7 @@ def test_a_leader_killed_and_started_again_costs_no_row_and_doubles_none(cluster
 
 
 def test_a_rolling_restart_costs_no_row_and_doubles_none(cluster):
-    """All three brokers restarted one after another, as an upgrade does, disturb no row."""
+    """If all brokers restart one by one, as in an upgrade, every row is there once, in order."""
     topic = cluster.create_topic(6)
 
     def restart(broker):

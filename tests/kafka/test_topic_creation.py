@@ -1,4 +1,4 @@
-"""Topics that are not there yet, or only just."""
+"""Topics that do not exist yet, or were just created."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.spark.missing_topics import MissingTopics
 
 
 def test_a_topic_is_created_where_the_broker_allows_it(own_kafka):
-    """Writing to a missing topic creates it under auto.create.topics.enable, as Java's does."""
+    """Writing to a missing topic creates it with auto.create.topics.enable, as in Java."""
     topic = f"created-{uuid.uuid4().hex}"
     produce(own_kafka, numbered_batches(1000), topic=topic)
     assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 1000)
 
 
 def test_a_missing_topic_is_an_error_where_none_is_created(kafka):
-    """Where topics are not created, the first write to a missing one says which one is missing."""
+    """Without auto-creation, the first write to a missing topic raises an error that names it."""
     topic = f"missing-{uuid.uuid4().hex}"
     with (
         producer_for(kafka, **{"max.block.ms": 1500}) as producer,
@@ -32,7 +32,7 @@ def test_a_missing_topic_is_an_error_where_none_is_created(kafka):
 
 
 def test_topics_just_created_keep_their_order(own_kafka):
-    """Leaders that do not serve a new topic yet refuse some first batches; none is lost for it."""
+    """Leaders not yet ready for a new topic reject its first batches, but no row is lost."""
     settings = {
         "batch.size": 16_384,
         "request.timeout.ms": 10_000,
@@ -56,7 +56,7 @@ def test_topics_just_created_keep_their_order(own_kafka):
     ids=lambda scenario: scenario.__name__,
 )
 def test_topics_are_created_only_by_option(own_kafka, scenario):
-    """A Spark write creates topics only with autoCreateTopics=true, and a check never does."""
+    """A Spark write creates topics only with autoCreateTopics=true, and a check never does so."""
 
     def create_topic(name: str) -> None:
         own_kafka.create_topic(name=name)

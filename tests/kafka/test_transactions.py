@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka.real_kafka import KafkaCluster
 
-#: A transaction of this time-out, on a cluster that looks for such every half second.
+#: The timeout of a transaction, on a cluster that checks for timeouts every half second.
 TIMEOUT_MS = 1_000
 CHECK_INTERVAL_MS = 500
 
@@ -48,13 +48,13 @@ def _producer(kafka: KafkaCluster, transactional_id: str, **settings: object) ->
 
 @pytest.fixture
 def transactional_id() -> str:
-    """Give an id of the test's own."""
+    """Return a unique transactional id."""
     return f"orders.{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
 def impatient_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Give brokers that end a timed-out transaction at once."""
+    """Yield a cluster that aborts timed-out transactions without much delay."""
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_INTERVAL_MS)}
     try:
         cluster = start_kafka(request.param, overrides=often)
@@ -78,7 +78,7 @@ def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: 
 
 
 def test_exactly_the_committed_records_are_read(kafka, create_topic, transactional_id):
-    """Every third transaction is aborted; of the others each record is there once, in order."""
+    """Of aborted transactions no record is read; of committed ones each record once, in order."""
     topic = create_topic(3)
     expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     with _producer(kafka, transactional_id) as producer:
@@ -107,7 +107,7 @@ def test_exactly_the_committed_records_are_read(kafka, create_topic, transaction
 
 
 def test_a_newer_producer_fences_the_older_one(kafka, create_topic, transactional_id):
-    """The older one's transaction is aborted, and every call of it says that it is fenced."""
+    """The older producer's transaction is aborted, and then it raises ProducerFencedError."""
     topic = create_topic()
     with _producer(kafka, transactional_id) as newer:
         older = _producer(kafka, transactional_id)
@@ -133,7 +133,7 @@ def test_a_newer_producer_fences_the_older_one(kafka, create_topic, transactiona
 def test_a_fenced_producer_cannot_write_into_the_newer_ones_transaction(
     kafka, create_topic, transactional_id
 ):
-    """What it sends late is refused, whoever is in a transaction meanwhile."""
+    """Records that a fenced producer sends are rejected, also while the newer one writes."""
     topic = create_topic()
     older, newer = (_producer(kafka, transactional_id) for _ in range(2))
     older.init_transactions()
@@ -154,7 +154,7 @@ def test_a_fenced_producer_cannot_write_into_the_newer_ones_transaction(
 
 
 def test_a_refused_record_costs_its_transaction_and_no_more(kafka, create_topic, transactional_id):
-    """Commit says so; after the abort the same producer goes on."""
+    """A commit fails after a rejected record; after the abort, the producer can be used again."""
     topic = create_topic(1, config={"max.message.bytes": "2000"})
     with _producer(kafka, transactional_id, **{"compression.type": "none"}) as producer:
         producer.init_transactions()
@@ -178,7 +178,7 @@ def test_a_refused_record_costs_its_transaction_and_no_more(kafka, create_topic,
 def test_what_was_not_sent_when_the_transaction_was_aborted_says_so(
     kafka, create_topic, transactional_id
 ):
-    """No future is left pending."""
+    """The future of a record that was not sent before the abort raises TransactionAbortedError."""
     topic = create_topic()
     with _producer(kafka, transactional_id, **{"linger.ms": 60_000}) as producer:
         producer.init_transactions()
@@ -193,7 +193,7 @@ def test_what_was_not_sent_when_the_transaction_was_aborted_says_so(
 def test_offsets_are_committed_with_the_transaction_and_not_without(
     kafka, create_topic, transactional_id
 ):
-    """A group sees the offsets of a committed transaction, never those of an aborted one."""
+    """A group has the offsets of committed transactions, never those of aborted ones."""
     topic = create_topic(2)
     group = ConsumerGroupMetadata(f"readers-{transactional_id}")
     with _producer(kafka, transactional_id) as producer:
@@ -221,7 +221,7 @@ def test_offsets_are_committed_with_the_transaction_and_not_without(
 def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(
     kafka, create_topic, transactional_id
 ):
-    """KIP-447: a consumer that lost its partitions cannot commit; the producer goes on."""
+    """A consumer that lost its partitions cannot commit (KIP-447); the producer can go on."""
     topic = create_topic()
     stranger = ConsumerGroupMetadata(f"readers-{transactional_id}", 7, "no-such-member")
     with _producer(kafka, transactional_id) as producer:
@@ -240,7 +240,7 @@ def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(
 
 
 def test_closing_aborts_an_open_transaction(kafka, create_topic, transactional_id):
-    """A reader of committed records is not held up until the time-out."""
+    """Closing aborts the transaction, so that it does not block consumers until its timeout."""
     topic = create_topic()
     producer = _producer(kafka, transactional_id)
     producer.init_transactions()
@@ -257,7 +257,7 @@ def test_closing_aborts_an_open_transaction(kafka, create_topic, transactional_i
 
 
 def test_calls_out_of_turn_change_nothing(kafka, create_topic, transactional_id):
-    """They are refused, and the transaction goes on."""
+    """Calls in the wrong order raise IllegalStateError, and the transaction can continue."""
     topic = create_topic()
     with _producer(kafka, transactional_id) as producer:
         with pytest.raises(IllegalStateError, match="init_transactions"):
@@ -285,7 +285,7 @@ def _producer_that_outlived_its_transaction(
     producer.begin_transaction()
     producer.send(topic, b"lost")
     producer.flush()
-    # The time belongs to the brokers: nothing tells when they have aborted it.
+    # The brokers' clock decides, and nothing signals that they have aborted the transaction.
     threading.Event().wait((TIMEOUT_MS + 3 * CHECK_INTERVAL_MS) / 1000 + 1)
     return producer
 
@@ -299,7 +299,7 @@ def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -
 def _producer_that_goes_on(
     kafka, transactional_id: str, producer: KafkaProducer, end: Callable[[], object]
 ) -> KafkaProducer:
-    """End the transaction; 3.9 answers as if another producer had the id: then make one."""
+    """End the transaction; return a new producer on 3.9, which reports a timeout as fencing."""
     if kafka.version != KAFKA_3:
         end()
         return producer
@@ -321,7 +321,7 @@ def _write_the_only_record_that_is_kept(kafka, producer: KafkaProducer, topic: s
 def test_a_transaction_that_timed_out_is_aborted_and_the_producer_goes_on(
     impatient_kafka, transactional_id
 ):
-    """Found out by the next record, it costs no more than that; to 3.9 it is like fencing."""
+    """A timeout fails the next record and the commit; on 3.9, it also fences the producer."""
     topic = impatient_kafka.create_topic(1)
     producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
     late = producer.send(topic, b"late")
@@ -339,7 +339,7 @@ def test_a_transaction_that_timed_out_is_aborted_and_the_producer_goes_on(
 def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
     impatient_kafka, transactional_id
 ):
-    """Where the coordinator tells it from fencing (4.x), the same producer goes on."""
+    """A commit after the timeout fails; on 4.x, the same producer can abort and continue."""
     topic = impatient_kafka.create_topic(1)
     producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
     end = producer.commit_transaction
@@ -355,7 +355,7 @@ def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
 def test_an_abort_after_the_timeout_is_no_loss_where_kafka_tells_it_from_fencing(
     impatient_kafka, transactional_id
 ):
-    """As Java's client: on 4.x it succeeds, while 3.9 answers as if another producer had the id."""
+    """As in Java, an abort after the timeout succeeds on 4.x, while 3.9 answers as for fencing."""
     topic = impatient_kafka.create_topic(1)
     producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
     producer = _producer_that_goes_on(
