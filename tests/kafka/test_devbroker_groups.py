@@ -167,7 +167,7 @@ class Group:
         self.note(what, {partition: value for (_, partition), value in sorted(fetched.items())})
 
     def alone(self, **fields):
-        """Form a group with a single member."""
+        """Create a group with a single member."""
         client = self.connect()
         member = "" if fields.get("instance_id") else self.get_id(**fields)
         self.begin(client, member, **fields)

@@ -61,7 +61,7 @@ class Client(TransactionalRequests):
         return {producer.producer_id for producer in topic.partitions[0].active_producers}
 
     def patiently(self, action):
-        """Repeat an action until its result is not None, and return it."""
+        """Retry an action until its result is not None, and return it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (answer := action()) is None:
             assert time.monotonic() < deadline

@@ -123,7 +123,7 @@ class Producer(TransactionalRequests):
         return described.transaction_state.startswith("Prepare")
 
     def patiently(self, call):
-        """Repeat a call while the broker is busy."""
+        """Retry a call while the broker is busy."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             answer = call()

@@ -71,7 +71,7 @@ def case_4(kafka_4, tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(case):
-    """A stream killed at each point, with the cluster in the expected state, writes each row once."""
+    """A stream killed at each point, in the expected state of the cluster, writes each row once."""
     query = case.query
     query.source.add(20, files=4)
     in_tasks = [BEFORE_PRODUCE, BEFORE_FLUSH, AFTER_FLUSH]
