@@ -208,15 +208,18 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    # Later look-ups do not call this function.
-    globals()[name] = value
-    return value
+# Type checkers see the imports above, and report any other name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used."""
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        # Later look-ups do not call this function.
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -137,7 +137,11 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class SecurityProtocol(StrEnum):
-    """The security protocol of a connection (`security.protocol`)."""
+    """The security protocol of a connection (`security.protocol`).
+
+    >>> SecurityProtocol("SASL_SSL")
+    <SecurityProtocol.SASL_SSL: 'SASL_SSL'>
+    """
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

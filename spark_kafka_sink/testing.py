@@ -31,17 +31,21 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.listener import Listener
+from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import TokenRules
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import Header, Record
-from spark_kafka_sink.security.tls import TlsSettings
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
 
 __all__ = [
     "Action",
     "AnswerError",
     "ApiKey",
     "BrokerSettings",
+    "ClientAuth",
     "CloseConnection",
     "ConnectionLimits",
     "Corrupt",
@@ -56,10 +60,13 @@ __all__ = [
     "NeverAnswer",
     "Record",
     "RefusedError",
+    "SaslMechanism",
     "SaslSettings",
+    "SecurityProtocol",
     "StartDevBroker",
     "Throttle",
     "TlsSettings",
+    "TokenRules",
     "TopicConfig",
 ]
 

@@ -71,9 +71,10 @@ class DevBroker:
         in Kafka's file format, and survive the process.
 
         `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
-        precedence over `settings`. `max_message_bytes` (in bytes) and `log_append_time` change the
-        defaults of new topics. `clock` returns seconds since 1970. Without `settings`, topics have
-        three replicas, or as many as there are brokers if that is fewer.
+        precedence over `settings` unless they are None. `max_message_bytes` (in bytes) and
+        `log_append_time` change the defaults of new topics. `clock` returns seconds since 1970.
+        Topics have `default_replication_factor` replicas: in `settings` that is 1 unless set, as in
+        Kafka; without `settings` it is three, or the number of brokers if that is smaller.
 
         Raises ConfigError for contradictory values, and TypeError for an unknown keyword.
         """
@@ -82,7 +83,8 @@ class DevBroker:
         self._topics = dict(topics or {})
         if settings is None:
             settings = BrokerSettings(default_replication_factor=usual_replication_factor(brokers))
-        settings = replace(settings, **changes)
+        given = {name: value for name, value in changes.items() if value is not None}
+        settings = replace(settings, **given)  # type: ignore[arg-type]  # SettingChanges has them
         topic_defaults = settings.topic_defaults
         if max_message_bytes is not None:
             topic_defaults = replace(topic_defaults, max_message_bytes=max_message_bytes)

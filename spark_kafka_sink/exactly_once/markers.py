@@ -10,7 +10,7 @@ transaction checks its markers before it relies on them:
 - Otherwise some producer's transaction is open there, possibly for long. DescribeProducers reports
   which one. Without the permission it needs (READ), the marker is assumed missing.
 - A missing marker is written by a transaction without records that ends the same way, with the
-  producer's next epoch. No later transaction of the id has that epoch, so none can be affected.
+  epoch that the producer uses next: one higher with transaction version 2, else the same one.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import re
+from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -83,6 +84,7 @@ class TokenFunction(Protocol):
     >>> KafkaProducer(settings).close()
     """
 
+    @abstractmethod
     def __call__(self) -> GivenToken | Awaitable[GivenToken]:
         """Return a token: a str, (str, expiry in seconds since 1970), or an `OAuthBearerToken`.
 

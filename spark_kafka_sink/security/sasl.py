@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class SaslMechanism(StrEnum):
-    """The supported mechanisms (`sasl.mechanism`)."""
+    """The supported mechanisms (`sasl.mechanism`).
+
+    >>> SaslMechanism("SCRAM-SHA-256")
+    <SaslMechanism.SCRAM_SHA_256: 'SCRAM-SHA-256'>
+    """
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"

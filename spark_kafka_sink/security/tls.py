@@ -232,7 +232,11 @@ def tls_context(
 
 
 class ClientAuth(StrEnum):
-    """Whether a server requests its clients' certificates (`ssl.client.auth`)."""
+    """Whether a server requests its clients' certificates (`ssl.client.auth`).
+
+    >>> ClientAuth("required")
+    <ClientAuth.REQUIRED: 'required'>
+    """
 
     NONE = "none"
     REQUESTED = "requested"

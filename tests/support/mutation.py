@@ -71,14 +71,24 @@ def mutable_modules(root: Path, only: str = "") -> list[Path]:
     return [path for path in relative if only in str(path)]
 
 
+#: How many tests of a module run before those of its room.
+_BEFORE_ROOM = 30
+
+
 class TestsByLine:
     """The tests that ran each line."""
 
     __test__ = False
 
-    def __init__(self, ran: Mapping[str, Mapping[int, Sequence[str]]]) -> None:
-        """Store the tests by line, by path; tests are named by their pytest node ids."""
+    def __init__(
+        self, ran: Mapping[str, Mapping[int, Sequence[str]]], root: Path | None = None
+    ) -> None:
+        """Store the tests by line, by path; tests are named by their pytest node ids.
+
+        `root` is the repository, in which the tests of a room are found.
+        """
         self._ran = ran
+        self._root = root or Path()
         self._lines_of_test = Counter(
             test for lines in ran.values() for tests in lines.values() for test in tests
         )
@@ -95,7 +105,7 @@ class TestsByLine:
                 line: sorted({_test_of(context) for context in contexts if context})
                 for line, contexts in lines.items()
             }
-        return cls(ran)
+        return cls(ran, root)
 
     def for_mutant(self, mutant: Mutant) -> list[str]:
         """Return the tests to run, the most specific first."""
@@ -104,9 +114,21 @@ class TestsByLine:
         if tests:
             return self._by_specificity(tests)
         of_module = {test for of_line in lines.values() for test in of_line}
-        # Code that only runs at import, such as a dataclass's repr, is attributed to no test.
-        room = f"tests/unit/{Path(mutant.path).parent.relative_to(PACKAGE)}"
-        return [*self._by_specificity(of_module), room]
+        # Code that only runs at import, such as a constant or a dataclass's repr, is attributed to
+        # no test. Those of its room come early, since a stage is limited to so many tests.
+        specific = self._by_specificity(of_module)
+        return [*specific[:_BEFORE_ROOM], *self._of_room(mutant), *specific[_BEFORE_ROOM:]]
+
+    def _of_room(self, mutant: Mutant) -> list[str]:
+        """Return the folder with the tests of a room, and the test modules above it."""
+        room = Path(mutant.path).parent.relative_to(PACKAGE)
+        above = [
+            path.relative_to(self._root)
+            for layer in room.parents
+            if layer.parts
+            for path in sorted((self._root / "tests/unit" / layer).glob("test_*.py"))
+        ]
+        return [str(Path("tests/unit") / room), *map(str, above)]
 
     def _by_specificity(self, tests: Iterable[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self._lines_of_test[test], test))

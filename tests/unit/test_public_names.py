@@ -57,6 +57,21 @@ def test_each_public_name_is_the_one_of_its_module(name):
     assert getattr(module, name) is getattr(spark_kafka_sink, name)
 
 
+@pytest.mark.slow
+def test_type_checkers_report_a_name_that_is_not_public():
+    """A misspelled import is an error for them, as it is when it runs."""
+    code = "from spark_kafka_sink import KafkaProducer, KafkaProducr"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    [error] = [line for line in done.stdout.splitlines() if line.startswith("<string>")]
+    assert 'has no attribute "KafkaProducr"' in error
+
+
 def test_type_checkers_see_the_names_that_the_table_has():
     """The table, `__all__` and the imports for type checkers agree."""
     assert spark_kafka_sink._MODULES == imported_for_types(SOURCE.read_text())

@@ -25,7 +25,8 @@ class BrokerSettings:
     auto_create_topics: bool = True
     #: Partitions of a topic created without a number of partitions (num.partitions).
     num_partitions: int = 1
-    #: Replicas of a partition created without a replication factor (default.replication.factor).
+    #: Replicas of a partition created without a replication factor (default.replication.factor):
+    #: 1 as in Kafka, also with several brokers; `DevBroker` without `settings` uses up to three.
     default_replication_factor: int = 1
     #: Default settings of topics.
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)

@@ -41,9 +41,16 @@ class _ScopeError(_TokenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """The requirements on a token (the validator's options `unsecuredValidator...`)."""
+    """The requirements on a token (the validator's options `unsecuredValidator...`).
 
+    >>> SaslSettings(mechanisms=("OAUTHBEARER",), tokens=TokenRules(required_scope=("write",)))
+    ... # doctest: +ELLIPSIS
+    SaslSettings(...)
+    """
+
+    #: The claim that is the principal's name.
     principal_claim: str = "sub"
+    #: The claim with the scope.
     scope_claim: str = "scope"
     #: Words that the scope must contain, all of them.
     required_scope: tuple[str, ...] = ()

@@ -26,9 +26,10 @@ class AbsentPeerError(NetworkError):
 
 
 def finds_nobody(error: OSError) -> bool:
-    """Return whether a connection failed because nothing listens at the address.
+    """Return whether a connection failed because no peer can be there.
 
-    A machine without IPv6 has no local address from which to connect to an IPv6 address of a name.
+    The connection was refused, the name has no address, or there is no local address to connect
+    from: a machine without IPv6 has none for an IPv6 address of a name.
     """
     return isinstance(error, ConnectionRefusedError | socket.gaierror) or (
         error.errno == errno.EADDRNOTAVAIL

@@ -15,6 +15,7 @@ statistics may be replaced by another thread.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from dataclasses import replace
 from itertools import accumulate
@@ -219,6 +220,7 @@ class Partitioner(Protocol):
     0
     """
 
+    @abstractmethod
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
     ) -> Int32Array:
@@ -248,6 +250,7 @@ class JavaLikePartitioner(Protocol):
     0
     """
 
+    @abstractmethod
     def partition(  # noqa: PLR0917  as Java's
         self,
         topic: str,

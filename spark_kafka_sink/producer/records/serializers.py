@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from abc import abstractmethod
 from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
@@ -133,6 +134,7 @@ class Serializer(Protocol):
     4
     """
 
+    @abstractmethod
     def serialize(
         self, topic: str, headers: list[tuple[str, bytes | None]], data: Any
     ) -> bytes | None:

@@ -38,6 +38,15 @@ def test_keywords_take_precedence_over_settings():
     assert replace(settings, num_partitions=2) == settings_of(settings=settings, num_partitions=2)
 
 
+def test_a_keyword_that_is_none_changes_nothing():
+    """None means the default, or the value in the settings."""
+    assert settings_of(brokers=3) == settings_of(
+        brokers=3, connection_limits=None, default_replication_factor=None
+    )
+    settings = BrokerSettings(num_partitions=6, default_replication_factor=2)
+    assert settings == settings_of(settings=settings, brokers=3, num_partitions=None)
+
+
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (5, 3)])
 def test_without_settings_a_topic_has_up_to_three_replicas(brokers, replicas):
     """The default replication factor is the number of brokers, but at most three."""

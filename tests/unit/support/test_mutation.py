@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,6 +47,25 @@ def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
     """No test runs one of its lines, so all tests in the folder are candidates."""
     ran = {"other.py": {1: ["tests/unit/record/a.py::b"]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record"]
+
+
+def test_a_room_within_a_room_gets_the_test_modules_above_it_too(tmp_path):
+    """Constants of several rooms may be tested together, one folder higher."""
+    layer = tmp_path / "tests/unit/producer"
+    (layer / "batch").mkdir(parents=True)
+    for name in ("test_limits.py", "conftest.py", "batch/test_row_history.py"):
+        (layer / name).touch()
+    mutant = dataclasses.replace(_mutant(), path="spark_kafka_sink/producer/batch/row_history.py")
+    assert TestsByLine({}, tmp_path).for_mutant(mutant) == [
+        "tests/unit/producer/batch",
+        "tests/unit/producer/test_limits.py",
+    ]
+
+
+def test_the_tests_of_a_room_run_in_the_first_stages():
+    """They are not left out if very many tests run other lines of the module."""
+    ran = {MODULE: {8: [f"{number:03}" for number in range(700)]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)).index("tests/unit/record") < mutants.STAGES[1]
 
 
 def test_mutants_are_read_as_they_were_printed():

@@ -7,6 +7,7 @@ from inspect import signature
 
 import pytest
 
+from spark_kafka_sink import JavaLikePartitioner, Partitioner, Serializer
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -107,3 +108,34 @@ def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
     """A serializer is accepted if it can be called, or if its signature is unknown."""
     made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
     assert expected == made.serialize(7, TOPIC, [])
+
+
+class _MisspeltSerializer(Serializer):
+    def serialise(self, _topic, _headers, data):
+        return data
+
+
+class _MisspeltPartitioner(Partitioner):
+    def partition_row(self, topic, _columns, _rows):
+        return topic.available
+
+
+class _MisspeltJavaLikePartitioner(JavaLikePartitioner):
+    def partitions(self, *_):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "plug_in", "method"),
+    [
+        ("key.serializer", _MisspeltSerializer, "serialize"),
+        ("value.serializer", _MisspeltSerializer, "serialize"),
+        ("partitioner.class", _MisspeltPartitioner, "partition_rows"),
+        ("partitioner.class", _MisspeltJavaLikePartitioner, "partition"),
+    ],
+)
+def test_a_plug_in_that_inherits_must_define_the_method(setting, plug_in, method):
+    """A misspelled method is an error at the start: the inherited one would return None."""
+    settings = {"bootstrap.servers": "localhost:1", setting: plug_in}
+    with pytest.raises(ConfigError, match=rf"^{setting}: .* abstract method {method}\b"):
+        KafkaProducer(settings)
