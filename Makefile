@@ -69,7 +69,7 @@ test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hou
 	[ "$$first$$second" = passedpassed ]
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 4 minutes on 2 cores)
+test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (4 to 5 minutes on 2 cores)
 	@$(PYTEST_FAST) --hypothesis-profile=quick $(PYTEST_ARGS)
 
 .PHONY: coverage

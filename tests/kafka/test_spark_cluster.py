@@ -63,8 +63,9 @@ def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_
     query.run_to_end(**cluster.settings(tmp_path), **SPECULATION)
     case.check(query.source.numbers)
     assert [] == query.kills.left
-    # One of the two tasks of the first micro-batch lost the race, with all its rows in the log.
-    assert 0 < written_twice(kafka_4, [topic]) < 20
+    # At least one task of the first micro-batch lost the race, with all its rows in the log. On a
+    # busy machine Spark starts a copy of the other task, too.
+    assert 0 < written_twice(kafka_4, [topic])
 
 
 def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_path):
@@ -74,7 +75,7 @@ def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_pat
     job.run(**cluster.settings(tmp_path), **SPECULATION)
     case.check(job.numbers)
     assert [] == job.kills.left
-    assert 0 < written_twice(kafka_4, case.topics) < 400
+    assert 0 < written_twice(kafka_4, case.topics)
 
 
 def test_a_job_of_200_tasks_is_written_once_whatever_is_lost(kafka_4, cluster, case, tmp_path):
