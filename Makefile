@@ -8,6 +8,10 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := $(CURDIR)/.venv/bin/python
 INSTALLED := .venv/.installed
+# The builder of the documentation. It does not notice changed docstrings, so what it has cached is
+# removed first; its own --clean would empty .cache of everything.
+DOCS := .venv-docs/bin/python -m zensical
+DOCS_INSTALLED := .venv-docs/.installed
 
 # Spark's workers must be the interpreter that has the package, not the python3 of the PATH.
 export PYSPARK_PYTHON := $(PYTHON)
@@ -48,6 +52,21 @@ check: $(INSTALLED) ## Formatting, lint, types, spelling, layering
 	$(PYTHON) -m mypy
 	$(PYTHON) -m codespell_lib
 	$(PYTHON) -m pytest -q tests/test_layering.py tests/test_docstrings.py
+
+.PHONY: docs
+docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fails if a link is broken
+	@rm -rf site .cache/mkdocstrings.json .cache/[0-9]*
+	@$(DOCS) build --strict
+
+.PHONY: docs-serve
+docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Show the documentation at http://localhost:8000, as it is edited
+	@$(DOCS) serve
+
+# Its dependencies are its own: the builder of the site must not change what the tests run with.
+$(DOCS_INSTALLED): $(INSTALLED) scripts/docs.lock
+	@[ -x .venv-docs/bin/python ] || $(PYTHON) -m venv .venv-docs
+	@scripts/install_locked.sh .venv-docs scripts/docs.lock
+	@touch $@
 
 .PHONY: fix
 fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checker can mend
@@ -109,6 +128,6 @@ demo: $(INSTALLED) ## Write a million rows to the embedded broker and read some 
 
 .PHONY: clean
 clean: ## Remove what the other targets made, .venv included
-	rm -rf .venv build dist artifacts *.egg-info .coverage .coverage.* .hypothesis \
+	rm -rf .venv .venv-docs site build dist artifacts *.egg-info .coverage .coverage.* .hypothesis \
 	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Write the lock files anew: the newest versions that pyproject.toml allows, with their hashes.
 # requirements.lock is what `make setup` installs, scripts/audit.lock the auditor of `make audit`,
-# scripts/kerberos.lock what the tests of Kerberos add. They name no index: pip asks its own.
+# scripts/kerberos.lock what the tests of Kerberos add, scripts/docs.lock the builder of `make docs`.
+# They name no index: pip asks its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,6 +26,11 @@ backend=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:
     print(*tomllib.load(project)["build-system"]["requires"], sep="\n")')
 lock requirements.lock pyproject.toml --extra dev <(echo "$backend")
+# The builder of the site reads the package without importing it, so it needs none of the rest.
+docs=$("$environment/bin/python" -c 'import tomllib
+with open("pyproject.toml", "rb") as project:
+    print(*tomllib.load(project)["project"]["optional-dependencies"]["docs"], sep="\n")')
+lock scripts/docs.lock <(echo "$docs")
 lock scripts/audit.lock <(echo "pip-audit>=2.7,<3")
 # gssapi is always built here; Cython is what it is built with.
 lock scripts/kerberos.lock <(echo "gssapi>=1.8,<2

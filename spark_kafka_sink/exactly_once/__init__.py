@@ -10,5 +10,5 @@ its decision is durable in a ledger topic.
     markers             how the driver verifies that transaction markers were written
     recovery            how it finishes decisions that another driver left behind
 
-docs/exactly-once.md explains why this is correct.
+docs/internals/exactly-once-protocol.md explains why this is correct.
 """

@@ -1,6 +1,6 @@
 """The named points of the protocol at which a driver can die, and what is durable at each.
 
-docs/exactly-once.md contains the table; the tests kill a driver at each point.
+docs/internals/exactly-once-protocol.md contains the table; the tests kill a driver at each point.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _may_read_data(here) -> bool:
 
 
 def test_with_the_rights_of_the_table_a_write_needs_no_more(here, rights):
-    """The rights that docs/exactly-once.md lists are enough, also for `transactions list`."""
+    """The rights in docs/guides/exactly-once.md suffice, also for the operator's `list`."""
     prefix, operation = here.prefix, AclOperation
     rights.only(_ID, f"{prefix}.", operation.WRITE, operation.DESCRIBE, prefixed=True)
     rights.only(

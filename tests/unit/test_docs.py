@@ -1,43 +1,161 @@
-"""The code and commands shown in docs/testing.md work."""
+"""The pages of the documentation: their code blocks work, their links lead somewhere."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
-from pathlib import Path
+import tomllib
 from typing import get_args
 
 import pytest
 
+import spark_kafka_sink
+import spark_kafka_sink.testing
 from spark_kafka_sink.devbroker.__main__ import parser
 from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
+from spark_kafka_sink.transactions import main as transactions_main
+from tests.support.documentation import (
+    ADDRESS,
+    BLOCKS,
+    DOCS,
+    PAGES,
+    PICTURES,
+    ROOT,
+    SITE,
+    anchors_in,
+    name_of,
+)
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "testing.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-EXAMPLES = [path.read_text() for path in (ROOT / "examples" / "spark_job").glob("*.py")]
+#: The site of the repository: pages outside of docs/ are linked there, and on the site only there.
+REPOSITORY = "https://github.com/spark-kafka-sink/spark-kafka-sink/blob/main/"
+FOLDERS = REPOSITORY.replace("/blob/", "/tree/")
+LINE_LENGTH = 120
+#: The topics that the blocks write to.
+TOPICS = {"events": 3, "orders": 3}
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+RUNNABLE = [block for block in PYTHON if not block.is_excerpt and not block.needs_spark]
+COMMANDS = [
+    (block.place, line)
+    for block in BLOCKS
+    if block.language == "console"
+    for line in block.code.replace("\\\n", " ").splitlines()
+]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS)
-def test_snippets_run_as_they_stand_or_are_in_the_example_that_runs(snippet):
-    """Every snippet is either executed here or part of an example that is tested."""
-    if snippet.startswith("from "):
-        exec(snippet, {})  # noqa: S102 - our own text
+def navigation(entries: list[dict]) -> list[str]:
+    """Return the pages in the navigation of the site, in its order."""
+    found = []
+    for entry in entries:
+        for target in entry.values():
+            found += [target] if isinstance(target, str) else navigation(target)
+    return found
+
+
+def test_every_page_is_in_the_navigation():
+    """The navigation of the site has each page once, and no page that does not exist."""
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+
+    assert [path.relative_to(DOCS).as_posix() for path in SITE] == sorted(navigation(site["nav"]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    """Links within the repository, also those by its address, have an existing target."""
+    missing = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        target, _, anchor = link.partition("#")
+        if target.startswith((REPOSITORY, FOLDERS)):
+            path = ROOT / target.removeprefix(REPOSITORY).removeprefix(FOLDERS)
+        elif target.startswith("https://"):
+            continue
+        else:
+            path = page.parent / target if target else page
+        is_missing = not path.exists() or (anchor and anchor not in anchors_in(path))
+        # The builder of the site sees docs/ alone.
+        is_outside = page in SITE and not target.startswith("https://") and DOCS not in path.parents
+        if is_missing or (is_outside and path.resolve() not in SITE):
+            missing.append(link)
+
+    assert [] == missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_short(page):
+    """No line is longer than an editor's window, except for rows of tables, which cannot be cut."""
+    assert [] == [
+        line
+        for line in page.read_text().splitlines()
+        if len(line) > LINE_LENGTH and not line.startswith("|") and "](https://" not in line
+    ]
+
+
+def test_every_language_of_a_block_is_tested():
+    """A block is Python, a command, or a picture."""
+    assert set() == {block.language for block in BLOCKS} - PICTURES - {"python", "console"}
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.place)
+def test_a_block_without_spark_runs_as_it_stands(block, start_devbroker):
+    """The block runs on its own, with the address of a real broker."""
+    broker = start_devbroker(topics=TOPICS)
+    code = block.code.replace(ADDRESS, broker.bootstrap_servers)
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, block.place, "exec"), {})  # noqa: S102 - our own text
+
+    assert ("print(" in code) == bool(printed.getvalue())
+
+
+@pytest.mark.parametrize(("place", "command"), COMMANDS)
+def test_a_command_is_understood(place, command):
+    """Each command that a page shows names targets, files and options that exist."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set() == {word for word in words[1:] if "=" not in word} - set(targets)
+    elif words[0] == "pytest":
+        assert [] == [word for word in words[1:] if not (ROOT / word.partition("::")[0]).exists()]
+    elif words[:2] == ["python", "-m"]:
+        _check_module(words[2], words[3:])
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file()
     else:
-        assert any(snippet in example for example in EXAMPLES)
+        assert words[:2] in (["pip", "install"], ["git", "clone"]), f"{place}: {command}"
 
 
-def test_every_action_is_in_the_table():
-    """The table of faults has each action of the command line and of the API."""
-    words = re.findall(r"^\| `.*?\| `([^`]+)` \|", PAGE, re.MULTILINE)
+def _check_module(module: str, arguments: list[str]) -> None:
+    if module == "spark_kafka_sink.devbroker":
+        parser().parse_args(arguments)
+    elif module == "spark_kafka_sink.transactions":
+        # Whether the words are understood is known before a broker is looked for.
+        plain = [word.strip("[]") for word in arguments]
+        with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(io.StringIO()):
+            transactions_main([*plain, "--help"])
+        assert 0 == end.value.code
+    else:
+        assert module in {"spark_kafka_sink.config.options_table", "venv"}
+
+
+def test_the_api_page_has_every_public_name():
+    """The page of the API documents each public name once, and nothing else."""
+    page = (DOCS / "reference" / "api.md").read_text()
+    public = {f"spark_kafka_sink.{name}" for name in spark_kafka_sink.__all__} | {
+        f"spark_kafka_sink.testing.{name}" for name in spark_kafka_sink.testing.__all__
+    }
+
+    assert sorted(public - {"spark_kafka_sink.__version__"}) == sorted(
+        re.findall(r"^::: (\S+)$", page, re.MULTILINE)
+    )
+
+
+def test_every_action_is_in_the_table_of_faults():
+    """The table has each action of the command line and of the API."""
+    page = (DOCS / "guides" / "testing.md").read_text()
+    words = re.findall(r"^\| `.*?\| `([^`]+)` \|", page, re.MULTILINE)
+
     assert sorted(ACTIONS) == sorted(words)
-    named = set(re.findall(r"`([A-Z]\w+)\(", PAGE))
+    named = set(re.findall(r"`([A-Z]\w+)\(", page))
     assert {action.__name__ for action in get_args(faults.Action)} <= named
-
-
-def test_the_command_line_is_understood():
-    """The options of the command shown are valid."""
-    (command,) = re.findall(r"```console\n(python -m .*?)\n```", PAGE)
-    arguments = parser().parse_args(shlex.split(command)[3:])
-    assert (["produce:drop-answer:3"], True) == (arguments.fault, arguments.log_requests)

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ["requirements.lock", "scripts/audit.lock", "scripts/kerberos.lock"]
+LOCKS = ["requirements.lock", "scripts/audit.lock", "scripts/docs.lock", "scripts/kerberos.lock"]
 with (ROOT / "pyproject.toml").open("rb") as file:
     PROJECT = tomllib.load(file)
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -46,6 +46,7 @@ def test_every_entry_has_one_version_and_its_hashes(name):
             + EXTRAS["dev"]
             + PROJECT["build-system"]["requires"],
         ),
+        ("scripts/docs.lock", EXTRAS["docs"]),
         ("scripts/kerberos.lock", EXTRAS["kerberos"] + PROJECT["build-system"]["requires"]),
     ],
 )

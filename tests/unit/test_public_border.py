@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
+import spark_kafka_sink.testing
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,6 +21,10 @@ COMMANDS = {
     "spark_kafka_sink.config.options_table",
     "spark_kafka_sink.devbroker",
     "spark_kafka_sink.transactions",
+}
+#: What the page of the API names in full.
+NAMES = {f"spark_kafka_sink.{name}" for name in spark_kafka_sink.__all__} | {
+    f"spark_kafka_sink.testing.{name}" for name in spark_kafka_sink.testing.__all__
 }
 ROOTS = {door.partition(".")[0] for door in DOORS}
 
@@ -47,7 +52,7 @@ def deep_names(page: str) -> list[str]:
     return [
         match["name"]
         for match in re.finditer(r"(?P<m>-m )?\b(?P<name>spark_kafka_sink(?:\.\w+)+)", page)
-        if match["name"] not in (COMMANDS if match["m"] else DOORS)
+        if match["name"] not in (COMMANDS if match["m"] else DOORS | NAMES)
     ]
 
 

@@ -1,0 +1,72 @@
+"""The pages that users read, and the code blocks in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = sorted(DOCS.rglob("*.md"))
+PAGES = [ROOT / "SECURITY.md", *SITE]
+#: The address in the examples, which readers replace by their own.
+ADDRESS = "localhost:9092"
+#: The languages whose blocks are pictures or lists of facts, and so cannot run.
+PICTURES = {"mermaid", "text"}
+
+_BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+#: The names that pages use without defining them, and that only a Spark session can define.
+_OF_SPARK = re.compile(r"\b(?:SparkSession|spark|df|stream|orders)\b")
+
+
+class Block(NamedTuple):
+    """A code block: where it is, its language and its text."""
+
+    place: str
+    language: str
+    code: str
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether it uses a Spark session or a DataFrame."""
+        return _OF_SPARK.search(re.sub(r"spark_kafka_sink", "", self.code)) is not None
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether it is a part of an example that has a test of its own."""
+        return any(self.code in text for text in _EXAMPLES)
+
+
+_EXAMPLES = [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks_in(page: Path) -> list[Block]:
+    """Return the code blocks of a page."""
+    text = page.read_text()
+    return [
+        Block(
+            f"{name_of(page)}:{text.count(chr(10), 0, found.start()) + 1}",
+            found[2],
+            dedent(found[3]),
+        )
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_in(page)]
+
+
+def anchors_in(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the site and GitHub make them."""
+    text = _BLOCK.sub("", page.read_text())
+    return {
+        re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
