@@ -1,4 +1,4 @@
-"""What the commands of this package share: their name in the usage text, and --version.
+"""Parts shared by the commands of this package: the name in the usage text, and --version.
 
 Each command is both a console script and a module for `python -m`; both call the same `main`.
 """

@@ -13,6 +13,8 @@ import pytest
 
 import spark_kafka_sink
 import spark_kafka_sink.testing
+from spark_kafka_sink import errors
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.devbroker.__main__ import parser
 from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
@@ -159,3 +161,46 @@ def test_every_action_is_in_the_table_of_faults():
     assert sorted(ACTIONS) == sorted(words)
     named = set(re.findall(r"`([A-Z]\w+)\(", page))
     assert {action.__name__ for action in get_args(faults.Action)} <= named
+
+
+def test_the_table_of_defaults_has_those_of_the_code():
+    """The defaults that differ from Java's are those of the settings."""
+    page = (DOCS / "guides" / "producer.md").read_text()
+    _, _, section = page.partition("## Defaults that differ from Java's")
+    found = dict(
+        re.findall(
+            r"^\| `(batch\.size|client\.id|compression\.type)` \|[^|]+\| `?([\w-]+)",
+            section,
+            re.MULTILINE,
+        )
+    )
+
+    assert {key.name: str(key.default) for key in PRODUCER_CONFIG_DEF if key.name in found} == found
+    assert 3 == len(found)
+
+
+def test_the_guide_of_the_producer_names_errors_that_exist():
+    """Each error in its table is one of the package, or Python's for a wrong argument."""
+    page = (DOCS / "guides" / "producer.md").read_text()
+    _, _, table = page.partition("## Errors")
+    named = {
+        name
+        for row in re.findall(r"^\| (`\w+Error.*?) \|", table, re.MULTILINE)
+        for name in row.split("`")[1::2]
+    }
+
+    assert {"TypeError", "ValueError"} == {name for name in named if not hasattr(errors, name)}
+
+
+def test_the_map_of_modules_names_modules_that_exist():
+    """The page of the architecture names files of the package and of its tests."""
+    page = (DOCS / "internals" / "architecture.md").read_text()
+    known = {
+        path.name
+        for folder in (ROOT / "spark_kafka_sink", ROOT / "tests")
+        for path in folder.rglob("*.py")
+    }
+
+    assert (
+        set() == {path.rpartition("/")[2] for path in re.findall(r"`([\w/]+\.py)`", page)} - known
+    )

@@ -1,1 +1,1 @@
-"""What all rooms of the broker speak of: settings, refusals, timers, names of topics."""
+"""Values shared by all rooms of the broker: settings, refusals, timers, topic names."""

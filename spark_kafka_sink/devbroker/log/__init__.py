@@ -1,1 +1,1 @@
-"""The log of a partition: what it takes, keeps, compacts and finds again."""
+"""The log of a partition: validation, retention, compaction and look-ups."""

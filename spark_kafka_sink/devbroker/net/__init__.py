@@ -1,1 +1,1 @@
-"""Sockets: listeners, connections, frames, and the faults that tests ask for."""
+"""Sockets: listeners, connections, frames, and the faults that tests inject."""

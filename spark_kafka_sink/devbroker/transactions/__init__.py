@@ -1,1 +1,1 @@
-"""The coordinator of transactions, and what it remembers of each transactional id."""
+"""The transaction coordinator, and its state of each transactional id."""

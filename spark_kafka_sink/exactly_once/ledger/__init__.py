@@ -1,1 +1,1 @@
-"""The ledger topic: what stands in it, how it is read, and who may write to it."""
+"""The ledger topic: its entries, how they are read, and who may write them."""

@@ -71,7 +71,7 @@ _KEY_LENGTHS: Final = {GENERATION: 2, WRITE: 3, WINNERS: 4}
 _BY_HAND: Final = (
     "No driver wrote it: find out who else may write to the ledger topic. Nothing is written under "
     "this prefix until the entry is deleted, in a transaction; see 'A ledger is a trust domain' in "
-    "docs/internals/exactly-once-protocol.md"
+    "docs/guides/exactly-once.md"
 )
 #: The end of a write's key, after its id.
 _ID_END: Final = b'"]'

@@ -1,1 +1,1 @@
-"""What an operator sees of a prefix, and can do about it."""
+"""The operator's view of a prefix, and the repairs that an operator can make."""

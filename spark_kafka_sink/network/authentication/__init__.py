@@ -1,1 +1,1 @@
-"""Who a client is, and who a broker is: TLS contexts, SASL, tickets and tokens."""
+"""Authentication of clients and brokers: TLS contexts, SASL, tickets and tokens."""

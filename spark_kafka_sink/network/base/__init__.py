@@ -1,1 +1,1 @@
-"""Threads for calls that block, time-outs, and pauses between attempts."""
+"""Threads for blocking calls, timeouts, and the back-off between attempts."""

@@ -1,1 +1,1 @@
-"""What is known of a cluster: its nodes, its topics, and when to ask again."""
+"""The client's view of a cluster: its nodes and topics, and when to refresh them."""

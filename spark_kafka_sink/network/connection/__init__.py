@@ -1,1 +1,1 @@
-"""One connection to one broker: how it is made, and requests in their order."""
+"""One connection to one broker: opening it, and sending requests in order."""

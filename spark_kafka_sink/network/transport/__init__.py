@@ -1,1 +1,1 @@
-"""Bytes over TCP and TLS: names, sockets, and what is said of their errors."""
+"""Bytes over TCP and TLS: host names, sockets, and the messages of their errors."""

@@ -1,1 +1,1 @@
-"""Batches: what one holds, what becomes of it, and what its errors mean."""
+"""Batches: their contents, their results, and the meaning of their errors."""

@@ -1,1 +1,1 @@
-"""Open batches: where records wait until there are enough of them to be sent."""
+"""Open batches, in which records wait until there are enough of them to send."""

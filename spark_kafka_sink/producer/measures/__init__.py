@@ -1,1 +1,1 @@
-"""The metrics of a producer, by the names that a Java producer has for them."""
+"""The metrics of a producer, under the names of Kafka's Java producer."""

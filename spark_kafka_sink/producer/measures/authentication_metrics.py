@@ -31,12 +31,14 @@ class AuthenticationMetrics:
         self._successes.add(
             group.name(
                 "successful-authentication-no-reauth-total",
-                "Connections authenticated by what knows no second time, in all.",
+                "Connections authenticated by an authenticator that cannot reauthenticate, in all.",
             ),
             CumulativeSum(),
         )
         self._failures = new_sensor("failed-authentication")
-        group.meter(self._failures, "failed-authentication", "Connections refused")
+        group.meter(
+            self._failures, "failed-authentication", "Connections that failed to authenticate"
+        )
         self._renewals = new_sensor("successful-reauthentication")
         group.meter(self._renewals, "successful-reauthentication", "Sessions renewed")
         self._refused_renewals = new_sensor("failed-reauthentication")

@@ -163,7 +163,7 @@ class SenderMetrics(NetworkListener):
         group.average(
             self._compression,
             "compression-rate-avg",
-            "Compressed size of a batch over its size before: the average.",
+            "Compressed size of a batch divided by its uncompressed size: the average.",
         )
         self._queue_time = self._sensor("queue-time")
         group.average_and_maximum(
@@ -181,7 +181,7 @@ class SenderMetrics(NetworkListener):
             "Records per request: the average.",
         )
         self._retries = self._sensor("record-retries")
-        group.meter(self._retries, "record-retry", "Records sent again")
+        group.meter(self._retries, "record-retry", "Records retried")
         self._errors = self._sensor("errors")
         group.meter(self._errors, "record-error", "Records that failed")
         self._splits = self._sensor("batch-split-rate")
@@ -190,18 +190,18 @@ class SenderMetrics(NetworkListener):
     def _make_buffer_sensors(self, group: MetricGroup) -> None:
         self._buffer_wait = self._sensor("bufferpool-wait-time")
         self._buffer_wait.add_time_meter(
-            group.name("bufferpool-wait-ratio", "Fraction of time that a thread waits for memory."),
+            group.name(
+                "bufferpool-wait-ratio", "Fraction of the time that a thread waits for memory."
+            ),
             group.name("bufferpool-wait-time-ns-total", "Time spent waiting for memory, in ns."),
         )
         self._buffer_exhausted = self._sensor("buffer-exhausted-records")
-        group.meter(
-            self._buffer_exhausted, "buffer-exhausted", "Calls that found no memory in time"
-        )
+        group.meter(self._buffer_exhausted, "buffer-exhausted", "Calls that got no memory in time,")
 
     def _make_network_sensors(self, group: MetricGroup) -> None:
         self._latency = self._sensor("request-time")
         group.average_and_maximum(
-            self._latency, "request-latency", "Time in ms from a produce request to its answer"
+            self._latency, "request-latency", "Time in ms from a produce request to its response"
         )
         self._throttle_time = self._sensor("produce-throttle-time")
         group.average_and_maximum(
@@ -212,7 +212,7 @@ class SenderMetrics(NetworkListener):
         self._closed = self._sensor("connections-closed")
         group.meter(self._closed, "connection-close", "Connections closed")
         self._transfers = self._sensor("bytes-sent-received")
-        group.count_meter(self._transfers, "network-io", "Requests and answers")
+        group.count_meter(self._transfers, "network-io", "Requests and responses")
         self._requests = self._sensor("requests-sent")
         self._responses = self._sensor("responses-received")
         self._add_traffic(group, self._requests, self._responses)
@@ -226,7 +226,7 @@ class SenderMetrics(NetworkListener):
         group.count_meter(requests, "request", "Requests sent")
         group.meter(requests, "outgoing-byte", "Bytes sent")
         group.average_and_maximum(requests, "request-size", "Bytes of a request")
-        group.count_meter(responses, "response", "Answers received")
+        group.count_meter(responses, "response", "Responses received")
         group.meter(responses, "incoming-byte", "Bytes received")
 
     # --- gauges, read on demand
@@ -238,7 +238,7 @@ class SenderMetrics(NetworkListener):
             group.name("buffer-total-bytes", "Bytes that unsent records may take."): (
                 lambda _: buffer.total_bytes
             ),
-            group.name("buffer-available-bytes", "Bytes of these that are free now."): (
+            group.name("buffer-available-bytes", "Bytes of buffer-total-bytes that are free."): (
                 lambda _: max(buffer.available_bytes, 0)
             ),
             group.name("waiting-threads", "Threads that wait for memory now."): (
@@ -265,7 +265,7 @@ class SenderMetrics(NetworkListener):
 
         group = MetricGroup(self._metrics, PRODUCER_GROUP)
         self._metrics.add_gauge(
-            group.name("requests-in-flight", "Requests that wait for an answer now."),
+            group.name("requests-in-flight", "Requests in flight now."),
             lambda _: requests_in_flight(),
         )
         self._metrics.add_gauge(
@@ -331,9 +331,9 @@ class SenderMetrics(NetworkListener):
         group.average(
             sensors.compression,
             "compression-rate",
-            "Compressed size of a batch over its size before: the average.",
+            "Compressed size of a batch divided by its uncompressed size: the average.",
         )
-        group.meter(sensors.retries, "record-retry", "Records sent again")
+        group.meter(sensors.retries, "record-retry", "Records retried")
         group.meter(sensors.errors, "record-error", "Records that failed")
         self._topics[topic] = sensors
         return sensors
@@ -381,7 +381,7 @@ class SenderMetrics(NetworkListener):
             group.average_and_maximum(
                 sensors.latency,
                 "request-latency",
-                "Time in ms from a produce request to its answer",
+                "Time in ms from a produce request to its response",
             )
         return sensors
 

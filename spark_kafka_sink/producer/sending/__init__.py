@@ -1,1 +1,1 @@
-"""Closed batches: their queues, their requests, and what is done about the answers."""
+"""Closed batches: their queues, their requests, and the handling of the responses."""

@@ -1,1 +1,1 @@
-"""The compiled loops that write records, and where their machine code is kept."""
+"""The compiled loops that write records, and the cache of their machine code."""
