@@ -204,3 +204,12 @@ def test_the_map_of_modules_names_modules_that_exist():
     assert (
         set() == {path.rpartition("/")[2] for path in re.findall(r"`([\w/]+\.py)`", page)} - known
     )
+
+
+def test_the_recipes_name_files_that_exist():
+    """Each file and folder that the guide for contributors names is there."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    names = re.findall(r"`((?:[\w.]+/)+(?:\w+\.\w+)?|[\w/]+\.(?:py|md|toml|yml))`", page)
+    places = [ROOT, ROOT / "spark_kafka_sink", ROOT / "tests", ROOT / "docs" / "reference"]
+
+    assert [] == [name for name in names if not any((place / name).exists() for place in places)]
