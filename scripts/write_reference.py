@@ -128,6 +128,8 @@ def options_page() -> str:
         "known one.",
         "## The sink's own",
         SINK_OPTIONS_DEF.to_markdown(),
+        "`python -m spark_kafka_sink.config.options_table` prints this table and that of the "
+        "producer.",
         "## Settings of the producer",
         "Every [setting of the producer](producer-settings.md) is an option too, with "
         f"`{KAFKA_PREFIX}` in front of its name. A Spark write refuses these, because they have no "

@@ -1,4 +1,4 @@
-"""The tables of options in Markdown, for the README.
+"""The tables of options in Markdown.
 
 `python -m spark_kafka_sink.config.options_table` prints both tables; the argument `sink` or `kafka`
 selects one.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
-PAGES = [*(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md")), *SITE]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *SITE]
 #: The address in the examples, which readers replace by their own.
 ADDRESS = "localhost:9092"
 #: The languages whose blocks are pictures or lists of facts, and so cannot run.
