@@ -51,7 +51,8 @@ PRODUCER_CONFIG_DEF: Final = (
         REQUIRED,
         None,
         _HIGH,
-        "Addresses (host:port, separated by commas) to find the cluster by.",
+        "The addresses (host:port, separated by commas) from which the client discovers the "
+        "cluster.",
     )
     .define(
         "acks",
@@ -59,9 +60,9 @@ PRODUCER_CONFIG_DEF: Final = (
         "all",
         OneOf(("all", "-1", "0", "1")),
         _LOW,
-        "Who must have a batch before it counts as written: all in-sync replicas, the leader (1), "
-        "or nobody (0: nothing is confirmed, and no offsets are known). 0 and 1 switch "
-        "enable.idempotence off.",
+        "Which replicas must have a batch before it counts as written: all in-sync replicas, "
+        "the leader (1), or none (0: nothing is confirmed, and no offsets are known). 0 and 1"
+        " disable enable.idempotence.",
     )
     .define(
         "enable.idempotence",
@@ -69,7 +70,7 @@ PRODUCER_CONFIG_DEF: Final = (
         True,
         None,
         _LOW,
-        "Keep the order, and write no record twice, when the producer sends a batch again.",
+        "Whether retries preserve the order of records and never write a record twice.",
     )
     .define(
         "compression.type",
@@ -85,19 +86,19 @@ PRODUCER_CONFIG_DEF: Final = (
         -1,
         RangeOr(Range(1, 9), -1),
         _MEDIUM,
-        "gzip's level; -1 is zlib's own default.",
+        "The level of gzip; -1 is zlib's own default.",
     )
-    .define("compression.lz4.level", _INT, 9, Range(1, 17), _MEDIUM, "lz4's level.")
-    .define("compression.zstd.level", _INT, 3, Range(-131_072, 22), _MEDIUM, "zstd's level.")
+    .define("compression.lz4.level", _INT, 9, Range(1, 17), _MEDIUM, "The level of lz4.")
+    .define("compression.zstd.level", _INT, 3, Range(-131_072, 22), _MEDIUM, "The level of zstd.")
     .define(
         "batch.size",
         _INT,
         1_000_000,
         Range(0),
         _MEDIUM,
-        "The most bytes of a record batch. Open batches are made smaller when many partitions are "
-        "written at once, so that all of them fit in buffer.memory; unless set, it is never more "
-        "than buffer.memory or max.request.size.",
+        "The maximum size of a record batch in bytes. Open batches are smaller if many "
+        "partitions are written at the same time, so that all of them fit in buffer.memory; "
+        "unless set, it never exceeds buffer.memory or max.request.size.",
     )
     .define(
         "buffer.memory",
@@ -105,8 +106,8 @@ PRODUCER_CONFIG_DEF: Final = (
         33_554_432,
         Range(1),
         _HIGH,
-        "Bytes of memory, per task, for records that are not acknowledged yet. When it is used up "
-        "the task waits, up to max.block.ms.",
+        "The memory in bytes, per task, for records that are not acknowledged yet. When it is"
+        " exhausted, the task waits for up to max.block.ms.",
     )
     .define(
         "linger.ms",
@@ -114,8 +115,8 @@ PRODUCER_CONFIG_DEF: Final = (
         5,
         Range(0),
         _MEDIUM,
-        "How long a batch waits for more records. In a Spark write batches close when they are "
-        "full, when the task's input ends, or when memory runs short, whatever this says.",
+        "How long a batch waits for more records. In a Spark write it has no effect: batches "
+        "close when they are full, when the task's input ends, or when memory runs short.",
     )
     .define(
         "max.block.ms",
@@ -131,8 +132,8 @@ PRODUCER_CONFIG_DEF: Final = (
         1_048_576,
         Range(1),
         _MEDIUM,
-        "The most bytes of a request, and so of a record before compression. The broker's own "
-        "limit is message.max.bytes, or max.message.bytes of the topic.",
+        "The maximum size of a request in bytes, and thus of a record before compression. The"
+        " broker's own limit is message.max.bytes, or max.message.bytes of the topic.",
     )
     .define(
         "max.in.flight.requests.per.connection",
@@ -140,7 +141,7 @@ PRODUCER_CONFIG_DEF: Final = (
         5,
         Range(1),
         _LOW,
-        "How many requests may wait for an answer on one connection; at most 5 with "
+        "The maximum number of unanswered requests on a connection; at most 5 with "
         "enable.idempotence.",
     )
     .define(
@@ -149,8 +150,8 @@ PRODUCER_CONFIG_DEF: Final = (
         INT_MAX,
         Range(0, INT_MAX),
         _HIGH,
-        "How often a batch is sent again after an error that may pass; delivery.timeout.ms ends "
-        "it in any case. 0 switches enable.idempotence off.",
+        "How often a batch is retried after a transient error; delivery.timeout.ms is the "
+        "limit in any case. 0 disables enable.idempotence.",
     )
     .define(
         "delivery.timeout.ms",
@@ -158,8 +159,8 @@ PRODUCER_CONFIG_DEF: Final = (
         120_000,
         Range(0),
         _MEDIUM,
-        "How long a batch may take from its closing to its acknowledgement, retries included; at "
-        "least linger.ms + request.timeout.ms.",
+        "The maximum time from the opening of a batch (in a Spark write: from its closing) to"
+        " its acknowledgement, including retries; at least linger.ms + request.timeout.ms.",
     )
     .define(
         "request.timeout.ms",
@@ -167,7 +168,7 @@ PRODUCER_CONFIG_DEF: Final = (
         30_000,
         Range(0),
         _MEDIUM,
-        "How long to wait for the answer to one request.",
+        "How long to wait for the response to a request.",
     )
     .define(
         "retry.backoff.ms",
@@ -175,16 +176,18 @@ PRODUCER_CONFIG_DEF: Final = (
         100,
         Range(0),
         _LOW,
-        "How long to wait before the first retry; doubles with each further one, with jitter.",
+        "How long to wait before the first retry; doubles with each further retry, with jitter.",
     )
-    .define("retry.backoff.max.ms", _LONG, 1_000, Range(0), _LOW, "The longest wait for a retry.")
+    .define(
+        "retry.backoff.max.ms", _LONG, 1_000, Range(0), _LOW, "The maximum wait before a retry."
+    )
     .define(
         "reconnect.backoff.ms",
         _LONG,
         50,
         Range(0),
         _LOW,
-        "How long to wait before connecting to a broker again; doubles with each failure.",
+        "How long to wait before reconnecting to a broker; doubles with each failure.",
     )
     .define(
         "reconnect.backoff.max.ms",
@@ -192,7 +195,7 @@ PRODUCER_CONFIG_DEF: Final = (
         1_000,
         Range(0),
         _LOW,
-        "The longest wait before connecting again.",
+        "The maximum wait before reconnecting.",
     )
     .define(
         "socket.connection.setup.timeout.ms",
@@ -200,7 +203,7 @@ PRODUCER_CONFIG_DEF: Final = (
         10_000,
         Range(0),
         _MEDIUM,
-        "How long a connection may take to open; doubles with each failure.",
+        "How long to wait for a connection to open; doubles with each failure.",
     )
     .define(
         "socket.connection.setup.timeout.max.ms",
@@ -208,7 +211,7 @@ PRODUCER_CONFIG_DEF: Final = (
         30_000,
         Range(0),
         _MEDIUM,
-        "The longest time that a connection may take to open.",
+        "The maximum time to wait for a connection to open.",
     )
     .define(
         "metadata.max.age.ms",
@@ -216,7 +219,7 @@ PRODUCER_CONFIG_DEF: Final = (
         300_000,
         Range(0),
         _LOW,
-        "How old the picture of the cluster may get before it is asked for again.",
+        "The age at which cluster metadata is refreshed.",
     )
     .define(
         "metadata.max.idle.ms",
@@ -224,7 +227,7 @@ PRODUCER_CONFIG_DEF: Final = (
         300_000,
         Range(5_000),
         _LOW,
-        "How long a topic that nothing is written to is still asked about.",
+        "How long metadata of a topic is kept up to date after the last write to it.",
     )
     .define(
         "metadata.recovery.strategy",
@@ -232,8 +235,8 @@ PRODUCER_CONFIG_DEF: Final = (
         "rebootstrap",
         OneOfAnyCase(("none", "rebootstrap")),
         _LOW,
-        "What to do when no known broker can be reached: rebootstrap asks bootstrap.servers again "
-        "(KIP-899), none keeps trying the known ones.",
+        "What to do when no known broker can be reached: rebootstrap contacts "
+        "bootstrap.servers again (KIP-899), none keeps trying the known brokers.",
     )
     .define(
         "metadata.recovery.rebootstrap.trigger.ms",
@@ -241,8 +244,8 @@ PRODUCER_CONFIG_DEF: Final = (
         300_000,
         Range(0),
         _LOW,
-        "How long no broker may give metadata before bootstrap.servers are asked again, although "
-        "known brokers can be reached (KIP-1102).",
+        "How long brokers that can be reached may fail to return metadata before the client "
+        "contacts bootstrap.servers again (KIP-1102).",
     )
     .define(
         "connections.max.idle.ms",
@@ -250,7 +253,7 @@ PRODUCER_CONFIG_DEF: Final = (
         540_000,
         None,
         _MEDIUM,
-        "Close a connection that was not used for so long; below 0 it is never closed.",
+        "The idle time after which a connection is closed; below 0, it is never closed.",
     )
     .define(
         "client.dns.lookup",
@@ -258,8 +261,8 @@ PRODUCER_CONFIG_DEF: Final = (
         "use_all_dns_ips",
         OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
         _MEDIUM,
-        "Try all addresses of a host's name one after the other; or replace each of "
-        "bootstrap.servers by the canonical names of its addresses.",
+        "Whether to try all addresses of a host name one after the other, or to replace each "
+        "of bootstrap.servers by the canonical names of its addresses.",
     )
     .define(
         "send.buffer.bytes",
@@ -267,7 +270,7 @@ PRODUCER_CONFIG_DEF: Final = (
         131_072,
         Range(-1),
         _MEDIUM,
-        "The socket's buffer for sending (SO_SNDBUF); -1 leaves it to the operating system.",
+        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
     )
     .define(
         "receive.buffer.bytes",
@@ -275,7 +278,8 @@ PRODUCER_CONFIG_DEF: Final = (
         32_768,
         Range(-1),
         _MEDIUM,
-        "The socket's buffer for receiving (SO_RCVBUF); -1 leaves it to the operating system.",
+        "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating "
+        "system.",
     )
     .define(
         "partitioner.class",
@@ -283,13 +287,13 @@ PRODUCER_CONFIG_DEF: Final = (
         "default",
         None,
         _MEDIUM,
-        "Who chooses the partition of records that name none: `default` (murmur2 of the key; "
-        "without a key a partition sticks until it has had a batch), `round_robin`, `murmur2` or "
-        "`murmur2_random`, `crc32` or `consistent_random` (as librdkafka's default), `fnv1a` or "
-        "`fnv1a_random` (as Sarama); `murmur2_consistent`, `consistent` and `fnv1a_consistent` "
-        "place keys in these three ways, and all records without a key on one partition (as "
-        "librdkafka's murmur2, consistent and fnv1a); or, but for a Spark write, a partitioner of "
-        "your own.",
+        "The partitioner of records that specify no partition: `default` (murmur2 of the key;"
+        " records without a key stay on one partition until it has received a batch), "
+        "`round_robin`, `murmur2` or `murmur2_random`, `crc32` or `consistent_random` "
+        "(librdkafka's default), `fnv1a` or `fnv1a_random` (as in Sarama). "
+        "`murmur2_consistent`, `consistent` and `fnv1a_consistent` place keys in these three "
+        "ways, and all records without a key on one partition (as librdkafka's murmur2, "
+        "consistent and fnv1a). Outside Spark writes, also a partitioner of your own.",
     )
     .define(
         "partitioner.ignore.keys",
@@ -297,7 +301,7 @@ PRODUCER_CONFIG_DEF: Final = (
         False,
         None,
         _MEDIUM,
-        "Place records that have a key as if they had none.",
+        "Whether to place records that have a key as if they had none.",
     )
     .define(
         "partitioner.adaptive.partitioning.enable",
@@ -305,8 +309,8 @@ PRODUCER_CONFIG_DEF: Final = (
         True,
         None,
         _LOW,
-        "Give records without a key more often to partitions whose queues are short. Only for the "
-        "default partitioner.",
+        "Whether records without a key go more often to partitions with short queues. Only "
+        "for the default partitioner.",
     )
     .define(
         "partitioner.availability.timeout.ms",
@@ -314,8 +318,8 @@ PRODUCER_CONFIG_DEF: Final = (
         0,
         Range(0),
         _LOW,
-        "Give records without a key to no partition whose leader has taken nothing for so long; 0 "
-        "waits for all of them. Only with partitioner.adaptive.partitioning.enable.",
+        "The time after which records without a key avoid a partition whose leader accepts "
+        "nothing; 0 never avoids any. Only with partitioner.adaptive.partitioning.enable.",
     )
     .define(
         "key.serializer",
@@ -323,8 +327,8 @@ PRODUCER_CONFIG_DEF: Final = (
         "bytes",
         None,
         _HIGH,
-        "What makes bytes of keys: `bytes`, `string`, `int`, `float`, `json`, or a serializer of "
-        "your own. Not in a Spark write.",
+        "The serializer of keys: `bytes`, `string`, `int`, `float`, `json`, or one of your "
+        "own. Not in a Spark write.",
     )
     .define(
         "value.serializer",
@@ -332,7 +336,7 @@ PRODUCER_CONFIG_DEF: Final = (
         "bytes",
         None,
         _HIGH,
-        "What makes bytes of values; as key.serializer. Not in a Spark write.",
+        "The serializer of values, like key.serializer. Not in a Spark write.",
     )
     .define(
         "interceptor.classes",
@@ -340,8 +344,8 @@ PRODUCER_CONFIG_DEF: Final = (
         (),
         None,
         _LOW,
-        "Who sees each record before it is sent and after it was acknowledged, in this order. "
-        "Not in a Spark write.",
+        "Interceptors that see each record before it is sent and after it was acknowledged, "
+        "in this order. Not in a Spark write.",
     )
     .define(
         "transactional.id",
@@ -349,8 +353,8 @@ PRODUCER_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _LOW,
-        "Write in transactions under this name, which fences off an older producer of the same "
-        "name; needs enable.idempotence. Not in a Spark write.",
+        "The name under which the producer writes in transactions; it fences an older "
+        "producer with the same name, and needs enable.idempotence. Not in a Spark write.",
     )
     .define(
         "transaction.timeout.ms",
@@ -358,9 +362,9 @@ PRODUCER_CONFIG_DEF: Final = (
         60_000,
         Range(1),
         _LOW,
-        "How long a transaction may stay open before its coordinator aborts it; the broker's own "
-        "limit is transaction.max.timeout.ms. In a Spark write only with exactly_once, where it "
-        "is 900000 unless set.",
+        "How long a transaction may stay open before its coordinator aborts it; the broker's "
+        "own limit is transaction.max.timeout.ms. In a Spark write only with exactly_once, "
+        "where the default is 900000.",
     )
     .define(
         "metric.reporters",
@@ -368,16 +372,24 @@ PRODUCER_CONFIG_DEF: Final = (
         (),
         None,
         _LOW,
-        "Who is told of metrics as they appear, change and go: `logging`, reporters of your own.",
+        "Reporters that are notified when metrics are added, changed or removed: `logging`, "
+        "or reporters of your own.",
     )
-    .define("metrics.num.samples", _INT, 2, Range(1), _LOW, "How many samples a metric is made of.")
+    .define(
+        "metrics.num.samples",
+        _INT,
+        2,
+        Range(1),
+        _LOW,
+        "The number of samples that a metric is computed from.",
+    )
     .define(
         "metrics.recording.level",
         _STRING,
         "INFO",
         OneOf(("INFO", "DEBUG", "TRACE")),
         _LOW,
-        "The finest metrics that are recorded.",
+        "The most detailed level of metrics to record.",
     )
     .define(
         "metrics.sample.window.ms",
@@ -385,7 +397,7 @@ PRODUCER_CONFIG_DEF: Final = (
         30_000,
         Range(0),
         _LOW,
-        "How long one sample of a metric lasts.",
+        "The duration of one sample of a metric.",
     )
     .define(
         "client.id",
@@ -393,7 +405,7 @@ PRODUCER_CONFIG_DEF: Final = (
         "spark-kafka-sink",
         None,
         _MEDIUM,
-        "The name by which brokers know this client, in their logs and quotas.",
+        "The client's name in the brokers' logs and quotas.",
     )
     .include(SECURITY_CONFIG_DEF)
 )

@@ -58,8 +58,8 @@ SECURITY_CONFIG_DEF: Final = (
         SecurityProtocol.PLAINTEXT.value,
         OneOfAnyCase(tuple(SecurityProtocol)),
         _MEDIUM,
-        "How connections are secured: SSL encrypts them and makes sure of the brokers (and of this "
-        "client, with ssl.keystore.*), SASL_* makes sure of this client by sasl.*.",
+        "How connections are secured: SSL encrypts them and authenticates the brokers (and "
+        "this client, with ssl.keystore.*); SASL_* authenticates this client with sasl.*.",
     )
     .define(
         "ssl.truststore.type",
@@ -67,8 +67,8 @@ SECURITY_CONFIG_DEF: Final = (
         "JKS",
         OneOf(("JKS", "PKCS12", "PEM")),
         _MEDIUM,
-        "The form of the truststore. PKCS12 is read under either of the first two names (extra "
-        "`pkcs12`); Java's own JKS has to be converted, and the error says how.",
+        "The format of the truststore. PKCS12 is read under either of the first two names "
+        "(extra `pkcs12`); Java's own JKS must be converted, and the error says how.",
     )
     .define(
         "ssl.truststore.location",
@@ -76,8 +76,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "The file of certificates to trust, where the driver and every task can read it. Without "
-        "one, and without ssl.truststore.certificates, the system's own are trusted.",
+        "The file with the trusted certificates, readable by the driver and every task. "
+        "Without it, and without ssl.truststore.certificates, the system's own are trusted.",
     )
     .define(
         "ssl.truststore.password",
@@ -93,7 +93,7 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "Certificates to trust, in PEM, in place of a file; with ssl.truststore.type=PEM.",
+        "The trusted certificates, in PEM, instead of a file; with ssl.truststore.type=PEM.",
     )
     .define(
         "ssl.keystore.type",
@@ -101,7 +101,7 @@ SECURITY_CONFIG_DEF: Final = (
         "JKS",
         OneOf(("JKS", "PKCS12", "PEM")),
         _MEDIUM,
-        "The form of the keystore; as ssl.truststore.type.",
+        "The format of the keystore, like ssl.truststore.type.",
     )
     .define(
         "ssl.keystore.location",
@@ -109,8 +109,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "The file with this client's key and certificate chain, for brokers that ask for one "
-        "(ssl.client.auth). Read again for each connection, so that it can be renewed.",
+        "The file with this client's key and certificate chain, for brokers that request one "
+        "(ssl.client.auth). It is read again for each connection, so that it can be renewed.",
     )
     .define(
         "ssl.keystore.password",
@@ -126,7 +126,7 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "This client's key, in PEM, in place of a file; with ssl.keystore.type=PEM.",
+        "This client's key, in PEM, instead of a file; with ssl.keystore.type=PEM.",
     )
     .define(
         "ssl.keystore.certificate.chain",
@@ -134,10 +134,15 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "The certificate of ssl.keystore.key and the chain behind it, in PEM.",
+        "The certificate for ssl.keystore.key, followed by its chain, in PEM.",
     )
     .define(
-        "ssl.key.password", _PASSWORD, None, NotEmpty(), _HIGH, "The key's own password, if any."
+        "ssl.key.password",
+        _PASSWORD,
+        None,
+        NotEmpty(),
+        _HIGH,
+        "The key's own password, if it has one.",
     )
     .define(
         "ssl.endpoint.identification.algorithm",
@@ -145,8 +150,8 @@ SECURITY_CONFIG_DEF: Final = (
         "https",
         OneOfAnyCase(("https", "")),
         _LOW,
-        "`https`: a broker's certificate must be for its host's name. Empty: whoever has a "
-        "certificate of that authority may be the broker.",
+        "`https`: a broker's certificate must match its host name. Empty: any certificate "
+        "that a trusted authority has signed is accepted.",
     )
     .define(
         "ssl.protocol",
@@ -170,8 +175,8 @@ SECURITY_CONFIG_DEF: Final = (
         (),
         None,
         _LOW,
-        "The cipher suites to use, by Java's names; all secure ones unless given. Of TLS 1.3 all "
-        "or none.",
+        "The cipher suites to use, by Java's names; by default, all secure ones. For TLS 1.3,"
+        " either all or none.",
     )
     .define(
         "sasl.mechanism",
@@ -179,8 +184,8 @@ SECURITY_CONFIG_DEF: Final = (
         "GSSAPI",
         OneOf(MECHANISMS),
         _MEDIUM,
-        "How this client shows who it is. GSSAPI is Kerberos (extra `kerberos`), the default "
-        "as in Java. AWS_MSK_IAM is Amazon's (extra `msk-iam`).",
+        "How this client authenticates. GSSAPI is Kerberos (extra `kerberos`), the default as"
+        " in Java. AWS_MSK_IAM is Amazon's (extra `msk-iam`).",
     )
     .define(
         "sasl.jaas.config",
@@ -188,8 +193,9 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _MEDIUM,
-        "The login as Java's client has it, with one login module: `...ScramLoginModule required "
-        'username="alice" password="...";`, `tokenauth="true"` for a delegation token.',
+        "The login, in the format of Java's client, with one login module: "
+        '`...ScramLoginModule required username="alice" password="...";`, `tokenauth="true"` '
+        "for a delegation token.",
     )
     .define(
         "sasl.kerberos.service.name",
@@ -197,8 +203,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         None,
         _MEDIUM,
-        "The first part of the brokers' Kerberos principal, mostly `kafka`; `serviceName` in "
-        "sasl.jaas.config is the same.",
+        "The first part of the brokers' Kerberos principal, usually `kafka`; the same as "
+        "`serviceName` in sasl.jaas.config.",
     )
     .define(
         "sasl.login.callback.handler.class",
@@ -206,10 +212,10 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         None,
         _MEDIUM,
-        "Where tokens of OAUTHBEARER come from: `token_endpoint` (Java's "
-        "OAuthBearerLoginCallbackHandler), `msk_iam`, or `package.module:attribute` of a function "
-        "that gives a token. Without it the token is made of sasl.jaas.config, and nobody signs "
-        "it.",
+        "The source of OAUTHBEARER tokens: `token_endpoint` (Java's "
+        "OAuthBearerLoginCallbackHandler), `msk_iam`, or `package.module:attribute` of a "
+        "function that returns a token. Without it, an unsigned token is created from "
+        "sasl.jaas.config.",
     )
     .define(
         "sasl.oauthbearer.token.endpoint.url",
@@ -217,8 +223,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _MEDIUM,
-        "Where tokens are asked for by client credentials (https://), or the file that holds one "
-        "(file:///path).",
+        "The endpoint from which tokens are requested by client credentials (https://), or "
+        "the file that contains one (file:///path).",
     )
     .define(
         "sasl.oauthbearer.client.credentials.client.id",
@@ -226,7 +232,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _MEDIUM,
-        "This client's id at the token endpoint; goes before `clientId` of sasl.jaas.config.",
+        "This client's id at the token endpoint; takes precedence over `clientId` in "
+        "sasl.jaas.config.",
     )
     .define(
         "sasl.oauthbearer.client.credentials.client.secret",
@@ -234,7 +241,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         NotEmpty(),
         _MEDIUM,
-        "Its secret; goes before `clientSecret` of sasl.jaas.config.",
+        "This client's secret at the token endpoint; takes precedence over `clientSecret` in "
+        "sasl.jaas.config.",
     )
     .define(
         "sasl.oauthbearer.scope",
@@ -242,7 +250,7 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         None,
         _MEDIUM,
-        "The scope to ask for; goes before `scope` of sasl.jaas.config.",
+        "The scope to request; takes precedence over `scope` in sasl.jaas.config.",
     )
     .define(
         "sasl.oauthbearer.header.urlencode",
@@ -250,7 +258,7 @@ SECURITY_CONFIG_DEF: Final = (
         False,
         None,
         _LOW,
-        "Whether id and secret are form-encoded in the header, as RFC 6749 has it.",
+        "Whether id and secret are form-encoded in the header, as RFC 6749 specifies.",
     )
     .define(
         "sasl.oauthbearer.sub.claim.name",
@@ -266,7 +274,7 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         Range(1),
         _LOW,
-        "How long connecting to the token endpoint may take; 10 seconds unless given.",
+        "How long to wait for a connection to the token endpoint; 10 seconds by default.",
     )
     .define(
         "sasl.login.read.timeout.ms",
@@ -274,8 +282,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         Range(1),
         _LOW,
-        "How long a token may take: the token endpoint's whole answer, or a call of a function "
-        "that gives tokens; 10 seconds unless given.",
+        "How long to wait for a token: for the token endpoint's whole response, or for a call"
+        " of a function that returns tokens; 10 seconds by default.",
     )
     .define(
         "sasl.login.retry.backoff.ms",
@@ -283,7 +291,7 @@ SECURITY_CONFIG_DEF: Final = (
         100,
         Range(0),
         _LOW,
-        "How long to wait before the token endpoint is asked again; doubles with each failure.",
+        "How long to wait before a token is requested again; doubles with each failure.",
     )
     .define(
         "sasl.login.retry.backoff.max.ms",
@@ -291,8 +299,8 @@ SECURITY_CONFIG_DEF: Final = (
         10_000,
         Range(0),
         _LOW,
-        "The longest such wait, and how long a token is tried for in all before the connection "
-        "fails.",
+        "The maximum wait, and the total time for which a token is requested before the "
+        "connection fails.",
     )
     .define(
         "sasl.login.refresh.window.factor",
@@ -300,7 +308,7 @@ SECURITY_CONFIG_DEF: Final = (
         0.8,
         Range(0.5, 1.0),
         _LOW,
-        "After which share of its life a token is replaced.",
+        "The fraction of its lifetime after which a token is replaced.",
     )
     .define(
         "sasl.login.refresh.window.jitter",
@@ -308,7 +316,7 @@ SECURITY_CONFIG_DEF: Final = (
         0.05,
         Range(0.0, 0.25),
         _LOW,
-        "How much of its life chance may add to that.",
+        "The maximum random fraction of the lifetime to add to that.",
     )
     .define(
         "sasl.login.refresh.min.period.seconds",
@@ -316,7 +324,7 @@ SECURITY_CONFIG_DEF: Final = (
         60,
         Range(0, 900),
         _LOW,
-        "How long a token is used at least.",
+        "The minimum time for which a token is used.",
     )
     .define(
         "sasl.login.refresh.buffer.seconds",
@@ -324,8 +332,9 @@ SECURITY_CONFIG_DEF: Final = (
         300,
         Range(0, 3600),
         _LOW,
-        "How long before its end a token is not used any more. This and the one before give way "
-        "where a token's life is shorter than both.",
+        "How long before its expiry a token is replaced at the latest. This setting and "
+        "sasl.login.refresh.min.period.seconds are ignored if a token's lifetime is shorter "
+        "than both together.",
     )
 )
 

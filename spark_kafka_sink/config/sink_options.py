@@ -59,7 +59,7 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.HIGH,
-        "The topic of all rows. Goes before a `topic` column; needed where there is none.",
+        "The topic of all rows. Takes precedence over a `topic` column; required if there is none.",
     )
     .define(
         "autoCreateTopics",
@@ -67,9 +67,9 @@ SINK_OPTIONS_DEF: Final = (
         False,
         None,
         Importance.MEDIUM,
-        "Whether brokers with auto.create.topics.enable may create a missing topic of the write. "
-        "Otherwise a missing topic is an error: of the driver, or for a topic of the `topic` "
-        "column, of the task that has the row.",
+        "Whether brokers with auto.create.topics.enable may create a missing topic of the "
+        "write. Otherwise a missing topic is an error: on the driver, or for a topic in the "
+        "`topic` column, in the task that has the row.",
     )
     .define(
         "deliveryGuarantee",
@@ -77,8 +77,8 @@ SINK_OPTIONS_DEF: Final = (
         AT_LEAST_ONCE,
         OneOfAnyCase((AT_LEAST_ONCE, EXACTLY_ONCE)),
         Importance.HIGH,
-        "Whether what Spark runs again is written again (at_least_once), or each row becomes "
-        "visible to read_committed consumers once, whatever dies (exactly_once).",
+        "Whether rows that Spark processes again are written again (at_least_once), or each "
+        "row becomes visible to read_committed consumers once, whatever fails (exactly_once).",
     )
     .define(
         "transactionalIdPrefix",
@@ -86,9 +86,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.HIGH,
-        "With exactly_once: names one query or job, the same at every start. Two that write "
-        "under one prefix at the same time stop each other: the one whose batch was planned last "
-        "goes on, and streams plan with every micro-batch.",
+        "With exactly_once: the name of the query or job, the same at every start. Two "
+        "writers that use a prefix at the same time stop each other: the one whose batch was "
+        "planned last continues, and streams plan with every micro-batch.",
     )
     .define(
         "writeId",
@@ -96,8 +96,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.HIGH,
-        "With exactly_once, for a batch: names what is written. A job that is run again with the "
-        "same writeId writes nothing if it is in, neither rows nor a report.",
+        "With exactly_once, for a batch: the name of what is written. A job that is run again"
+        " with the same writeId writes neither rows nor a report if the rows were written "
+        "before.",
     )
     .define(
         "writeIdRetentionMs",
@@ -113,8 +114,8 @@ SINK_OPTIONS_DEF: Final = (
         DEFAULT_LEDGER_TOPIC,
         NotEmpty(),
         Importance.MEDIUM,
-        "With exactly_once: the compacted topic in which is written down what is in. Created where "
-        "it is missing; many queries and jobs may share it.",
+        "With exactly_once: the compacted topic that records which batches were written. It "
+        "is created if it is missing; many queries and jobs may share it.",
     )
     .define(
         "ledgerReplicationFactor",
@@ -122,7 +123,8 @@ SINK_OPTIONS_DEF: Final = (
         -1,
         RangeOr(Range(1, 32_767), -1),
         Importance.MEDIUM,
-        "Replicas of a ledgerTopic that has to be created; -1 is the cluster's default.",
+        "The number of replicas of a ledgerTopic that must be created; -1 is the cluster's "
+        "default.",
     )
     .define(
         "reportPath",
@@ -130,10 +132,10 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.LOW,
-        "Where the driver writes the report of the write, as JSON: a local file in a directory "
-        "that exists. A batch replaces the file, whatever it held; one whose writeId is in already "
-        "leaves it as it is. A stream adds a line for each micro-batch, and refuses a symbolic "
-        "link and a file that is not such a report.",
+        "The file to which the driver writes the report of the write, as JSON: a local file "
+        "in an existing directory. A batch replaces the file, whatever its content; a batch "
+        "whose writeId was written before leaves it unchanged. A stream adds a line for each "
+        "micro-batch, and refuses a symbolic link and a file that is not such a report.",
     )
     .define(
         "sourceConsumerGroup",
@@ -141,9 +143,10 @@ SINK_OPTIONS_DEF: Final = (
         None,
         NotEmpty(),
         Importance.LOW,
-        "For a stream from Kafka: the consumer group that is told how far each finished "
-        "micro-batch has read, for lag monitors. Needs checkpointLocation as an option of the "
-        "stream, on a file system of the driver, and source and sink in one cluster.",
+        "For a stream from Kafka: the consumer group to which the offsets of each finished "
+        "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
+        "option of the stream, on a file system of the driver, and source and sink on one "
+        "cluster.",
     )
 )
 
