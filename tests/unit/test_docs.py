@@ -7,7 +7,7 @@ import io
 import re
 import shlex
 import tomllib
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -30,6 +30,9 @@ from tests.support.documentation import (
     anchors_in,
     name_of,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: The site of the repository: pages outside of docs/ are linked there, and on the site only there.
 REPOSITORY = "https://github.com/spark-kafka-sink/spark-kafka-sink/blob/main/"
@@ -213,3 +216,17 @@ def test_the_recipes_name_files_that_exist():
     places = [ROOT, ROOT / "spark_kafka_sink", ROOT / "tests", ROOT / "docs" / "reference"]
 
     assert [] == [name for name in names if not any((place / name).exists() for place in places)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_tests_that_a_page_names_exist(page):
+    """A page that gives a test as the proof of a claim names a test, or a module of tests."""
+    text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    known = set(re.findall(r"\bdef (test_\w+)", text))
+    modules = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert set() == set(re.findall(r"\btest_\w+", _without_blocks(page))) - known - modules
+
+
+def _without_blocks(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
