@@ -413,7 +413,7 @@ PRODUCER_CONFIG_DEF: Final = (
 
 #: Java's StringSerializer and UUIDSerializer read three settings of this kind.
 _ENCODING: Final = RefusedSetting(
-    "text is written as UTF-8; for another encoding give a function, such as "
+    "text is written as UTF-8; for another encoding set a function, such as "
     "lambda text: text.encode('latin-1'), as key.serializer or value.serializer",
     ("utf-8", "utf8"),
 )
@@ -424,7 +424,7 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
     "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
     "config.providers": RefusedSetting(
         "Java classes cannot be used here; ${env:NAME}, ${file:/path:key} and ${dir:/path:file} "
-        "are understood without it",
+        "work without it",
         ("",),
     ),
     "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),

@@ -353,13 +353,13 @@ REFERENCE_SETTINGS: Final = frozenset(
 _JAVA_CLASSES: Final = "Java classes cannot be used here"
 _BROKERS_CHECK: Final = "only brokers check tokens"
 _KERBEROS: Final = (
-    "with a keytab libgssapi gets tickets in time, and a ticket cache is renewed by who fills it"
+    "with a keytab libgssapi renews tickets in time; whatever fills a ticket cache must renew it"
 )
 _NO_ASSERTIONS: Final = (
-    "tokens are asked for by client credentials only, not by an assertion (KIP-1139)"
+    "tokens are requested by client credentials only, not by an assertion (KIP-1139)"
 )
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
-_OPENSSL: Final = "OpenSSL does it, not a provider of Java's"
+_OPENSSL: Final = "OpenSSL does this, not a Java provider"
 
 REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
     "security.providers": RefusedSetting(_JAVA_CLASSES, ("",)),
@@ -404,7 +404,7 @@ REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": RefusedSetting(_BROKERS_CHECK, ("100",)),
     "sasl.oauthbearer.jwks.endpoint.url": RefusedSetting(_BROKERS_CHECK, ("",)),
     "sasl.oauthbearer.jwt.retriever.class": RefusedSetting(
-        f"{_NO_ASSERTIONS}; a function of yours goes to sasl.login.callback.handler.class",
+        f"{_NO_ASSERTIONS}; set your own function as sasl.login.callback.handler.class",
         (
             "",
             f"{_OAUTH}defaultjwtretriever",

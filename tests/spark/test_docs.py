@@ -35,9 +35,11 @@ ROWS = 100
 def names_for(spark: SparkSession, directory: Path) -> Iterator[dict[str, Any]]:
     """Provide the names that blocks use without defining them, and stop the queries they start."""
     df = spark.range(ROWS).selectExpr("cast(id as string) as key", "cast(id as string) as value")
-    yield {"spark": spark, "df": df, "stream": numbers(spark, directory)}
-    for query in spark.streams.active:
-        query.stop()
+    try:
+        yield {"spark": spark, "df": df, "stream": numbers(spark, directory)}
+    finally:
+        for query in spark.streams.active:
+            query.stop()
 
 
 def numbers(spark: SparkSession, directory: Path) -> DataFrame:

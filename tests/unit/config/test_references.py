@@ -309,5 +309,5 @@ def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
 
 def test_references_of_refused_settings_are_not_resolved():
     """A reference in an unsupported setting is not resolved before the setting is rejected."""
-    with pytest.raises(ConfigError, match=r"^ssl\.provider is not supported: OpenSSL does it"):
+    with pytest.raises(ConfigError, match=r"^ssl\.provider is not supported: OpenSSL does this"):
         config(ssl_provider="${env:NO_SUCH_VARIABLE}")

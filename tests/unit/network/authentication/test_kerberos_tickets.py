@@ -328,5 +328,7 @@ def test_settings_of_javas_ticket_thread_are_refused():
     """Settings of Java's ticket thread have no effect, so only their defaults are accepted."""
     default = {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}
     assert "GSSAPI" == ProducerConfig.from_mapping({**SETTINGS, **default}).security.sasl_mechanism
-    with pytest.raises(ConfigError, match=r"kinit\.cmd.*a ticket cache is renewed by who fills it"):
+    with pytest.raises(
+        ConfigError, match=r"kinit\.cmd.*whatever fills a ticket cache must renew it"
+    ):
         ProducerConfig.from_mapping({**SETTINGS, "sasl.kerberos.kinit.cmd": "/opt/kinit"})
