@@ -117,7 +117,25 @@ class PartitionSequences:
     # --- sending
 
     def may_drain(self, first: ProducerBatch) -> bool:
-        """Return whether a partition's first queued batch may be sent; see `TransactionManager`."""
+        """Return whether a partition's first queued batch may be sent now.
+
+        A batch that was never sent waits while older ones have another epoch, or were given up with
+        an unknown outcome (RecordAccumulator.shouldStopDrainBatchesForPartition).
+
+        A retried batch is sent when it is the oldest one in flight: the broker would refuse any
+        other as out of order. A batch that was never sent must wait in four more cases in which
+        Java sends it, because the retry of an older one might then be refused for ever:
+
+        - Nothing in the partition has been acknowledged yet, or nothing since its topic was
+          recreated. A broker that does not know a producer accepts any sequence number in its first
+          batch. If it refused the first batch for a moment, as the leader of a new topic does, the
+          second would be accepted as the first.
+        - An older one is being retried.
+        - A newer one was acknowledged before an older one, because the leader has moved while the
+          old leader still owes an answer.
+        - Five are in flight. A broker recognizes duplicates only among the last five batches. (They
+          are counted here, because a connection also counts answers that were not processed yet.)
+        """
         entry = self._partitions.entry(first.topic_partition)
         if entry.restart_requested:
             return False

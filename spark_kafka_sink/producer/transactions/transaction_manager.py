@@ -5,63 +5,149 @@ next request, passes in answers, and reports the outcome of each batch. One lock
 and is only held briefly. Nothing is sent here and no clock is read.
 
 A producer without a transactional id uses only the idempotent half. With one, the calls follow the
-table in `transaction_state`. Up to transaction.version 1 (TV1) a separate request adds partitions
-to the transaction; from 2 on (TV2, KIP-890) Produce does so itself. The version is the
-coordinator's finalized feature. It is checked between transactions, so that a transaction ends by
-the rules under which it began.
+table in `transaction_state`.
 
-Unlike Java, whether the next transaction needs a new epoch is decided when the old one has ended,
-not when its end is requested: batches may fail in between.
+The manager guards its parts with the lock, and each part knows nothing of the others:
+
+    TransactionStateMachine   the state and its error
+    PendingOperations         what a caller has begun and waits for
+    TransactionRequests       the requests that wait, and the one in flight
+    TransactionPartitions     what the open transaction includes
+    EpochRules                TV1 or TV2, and whether the next transaction needs a new epoch
+    PartitionSequences        the order of batches: the idempotent half
+
+TransactionProtocol alone joins them, to choose the next request and to act on its answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import (
-    BrokerError,
-    FatalProducerError,
     IllegalStateError,
     KafkaError,
-    ProducerFencedError,
-    TransactionAbortableError,
-    UnsupportedVersionError,
 )
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, PreparedTransaction
 from spark_kafka_sink.producer.batch.error_rules import (
     ProduceAction,
-    TxnAction,
     produce_action,
-    txn_action,
 )
-from spark_kafka_sink.producer.transactions.transaction_core import PendingOffsets
-from spark_kafka_sink.producer.transactions.transaction_requests import (
-    TRANSACTION_V2,
-    TransactionRequests,
+from spark_kafka_sink.producer.transactions.epoch_rules import EpochRules
+from spark_kafka_sink.producer.transactions.partition_sequences import PartitionSequences
+from spark_kafka_sink.producer.transactions.pending_operations import PendingOperations
+from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
+from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionProtocol
+from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequests
+from spark_kafka_sink.producer.transactions.transaction_state import (
+    TransactionState,
+    TransactionStateMachine,
 )
-from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
     TransactionalRequestResult,
 )
-from spark_kafka_sink.producer.transactions.txn_request_handlers import (
-    AddOffsetsToTxnHandler,
-    EndTxnHandler,
-)
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.model import (
+        ConsumerGroupMetadata,
+        Node,
+        OffsetAndMetadata,
+        ProducerIdAndEpoch,
+        TopicPartition,
+    )
     from spark_kafka_sink.network.cluster.metadata import TopicMetadata
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
+
+#: Java's default of transaction.timeout.ms.
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 _S = TransactionState
 
 
-class TransactionManager(TransactionRequests):
-    """The calls of users, and those of the accumulator and Sender about batches; see the module."""
+class TransactionManager:
+    """The id, order and transactions of one producer, for all its threads; see the module."""
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ) -> None:
+        """Start without a producer id; without `transactional_id` only the order is maintained."""
+        #: The transactional id; None for a producer without transactions.
+        self.transactional_id: Final = transactional_id
+        #: Whether records are written in transactions.
+        self.is_transactional: Final = transactional_id is not None
+        self._lock = threading.RLock()
+        self._machine = TransactionStateMachine(transactional_id)
+        self._operations = PendingOperations()
+        self._requests = TransactionRequests(transactional_id, transaction_timeout_ms)
+        self._partitions = TransactionPartitions()
+        self._epochs = EpochRules()
+        self._sequences = PartitionSequences(is_transactional=transactional_id is not None)
+        self._protocol = TransactionProtocol(
+            self._machine,
+            requests=self._requests,
+            partitions=self._partitions,
+            sequences=self._sequences,
+            epochs=self._epochs,
+            operations=self._operations,
+        )
+
+    # --- the state; it may be out of date as soon as it is read
+
+    @property
+    def state(self) -> TransactionState:
+        """The current state."""
+        return self._machine.current
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The cause of ABORTABLE_ERROR or FATAL_ERROR; None in any other state."""
+        return self._machine.error
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch:
+        """The id and epoch by which brokers know this producer."""
+        return self._sequences.producer_id_and_epoch
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether a producer id has been assigned."""
+        return self._sequences.producer_id_and_epoch.is_valid
+
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether the producer can only be closed."""
+        return self._machine.has_fatal_error
+
+    @property
+    def has_abortable_error(self) -> bool:
+        """Whether the transaction can only be aborted."""
+        return self._machine.has_abortable_error
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether an abort has been requested and is not complete."""
+        return self._machine.is_aborting
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether a commit or an abort has been requested and is not complete."""
+        return self._machine.is_completing
+
+    @property
+    def has_ongoing_transaction(self) -> bool:
+        """Whether a transaction has begun, and has neither ended nor been lost to a fatal error."""
+        return self._machine.has_ongoing_transaction
+
+    @property
+    def is_transaction_v2(self) -> bool:
+        """Whether the open transaction, or the next, follows the rules of KIP-890."""
+        return self._epochs.is_transaction_v2
 
     # --- calls of the producer's users
 
@@ -73,14 +159,14 @@ class TransactionManager(TransactionRequests):
         """
 
         def begin() -> TransactionalRequestResult:
-            self._fail_if_in_error()
-            was_prepared = self._state is _S.PREPARED_TRANSACTION
-            self._transition_to(_S.INITIALIZING)
+            self._machine.raise_if_failed()
+            was_prepared = self._machine.current is _S.PREPARED_TRANSACTION
+            self._machine.transition_to(_S.INITIALIZING)
             if was_prepared:
-                self._forget_transaction()
+                self._partitions.clear()
                 self._sequences.reset()
             result = TransactionalRequestResult("init_transactions")
-            self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
+            self._requests.init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
             return result
 
         return self._begin_or_resume(begin, _S.INITIALIZING, "init_transactions")
@@ -92,10 +178,10 @@ class TransactionManager(TransactionRequests):
         """
         with self._lock:
             self._ensure_transactional("begin_transaction")
-            self._fail_if_operation_pending("begin_transaction")
-            self._fail_if_in_error()
-            self._transition_to(_S.IN_TRANSACTION)
-            self._pending_offsets.clear()
+            self._operations.raise_if_pending("begin_transaction")
+            self._machine.raise_if_failed()
+            self._machine.transition_to(_S.IN_TRANSACTION)
+            self._operations.forget_offsets()
 
     def send_offsets_to_transaction(
         self,
@@ -108,35 +194,27 @@ class TransactionManager(TransactionRequests):
         after a timeout. Raises IllegalStateError when no transaction is open.
         """
         with self._lock:
-            transactional_id = self._ensure_transactional("send_offsets_to_transaction")
-            self._fail_if_operation_pending("send_offsets_to_transaction")
-            self._fail_if_in_error()
-            if self._state is not _S.IN_TRANSACTION:
+            self._ensure_transactional("send_offsets_to_transaction")
+            self._operations.raise_if_pending("send_offsets_to_transaction")
+            self._machine.raise_if_failed()
+            if self._machine.current is not _S.IN_TRANSACTION:
                 raise IllegalStateError(
-                    f"offsets cannot be sent in state {self._state.name}: begin a transaction first"
+                    f"offsets cannot be sent in state {self._machine.current.name}: "
+                    "begin a transaction first"
                 )
-            pending = [each for each in self._pending_offsets if not each.result.is_acked]
-            for each in pending:
-                if each.offsets == offsets and each.group_metadata == group_metadata:
-                    return each.result
+            pending = self._operations.pending_offsets(offsets, group_metadata)
+            if pending is not None:
+                return pending
             result = TransactionalRequestResult("send_offsets_to_transaction")
-            self._pending_offsets = [
-                *pending,
-                PendingOffsets(dict(offsets), group_metadata, result),
-            ]
-            if self._is_transaction_v2:
-                self._transaction_started = True
-                self._enqueue_offset_commit(result, offsets, group_metadata)
-            else:
-                self._requests.put(
-                    AddOffsetsToTxnHandler(
-                        result=result,
-                        transactional_id=transactional_id,
-                        producer=self.producer_id_and_epoch,
-                        offsets=offsets,
-                        group_metadata=group_metadata,
-                    )
+            self._operations.add_offsets(offsets, group_metadata, result)
+            producer = self._sequences.producer_id_and_epoch
+            if self._epochs.is_transaction_v2:
+                self._partitions.note_started()
+                self._requests.commit_offsets(
+                    result, producer, offsets, group_metadata, is_transaction_v2=True
                 )
+            else:
+                self._requests.add_group(result, producer, offsets, group_metadata)
             return result
 
     def prepare_transaction(self) -> PreparedTransaction:
@@ -147,11 +225,12 @@ class TransactionManager(TransactionRequests):
         """
         with self._lock:
             self._ensure_transactional("prepare_transaction")
-            self._fail_if_operation_pending("prepare_transaction")
-            self._fail_if_in_error()
-            self._transition_to(_S.PREPARED_TRANSACTION)
-            version = TRANSACTION_V2 if self._is_transaction_v2 else TRANSACTION_V2 - 1
-            return PreparedTransaction(self.producer_id_and_epoch, version)
+            self._operations.raise_if_pending("prepare_transaction")
+            self._machine.raise_if_failed()
+            self._machine.transition_to(_S.PREPARED_TRANSACTION)
+            return PreparedTransaction(
+                self._sequences.producer_id_and_epoch, self._epochs.transaction_version
+            )
 
     def begin_commit(self) -> TransactionalRequestResult:
         """Commit as soon as all records are acknowledged.
@@ -161,8 +240,8 @@ class TransactionManager(TransactionRequests):
         """
 
         def begin() -> TransactionalRequestResult:
-            self._fail_if_in_error()
-            self._transition_to(_S.COMMITTING_TRANSACTION)
+            self._machine.raise_if_failed()
+            self._machine.transition_to(_S.COMMITTING_TRANSACTION)
             return self._begin_completing("commit_transaction", committed=True)
 
         return self._begin_or_resume(begin, _S.COMMITTING_TRANSACTION, "commit_transaction")
@@ -174,10 +253,10 @@ class TransactionManager(TransactionRequests):
         """
 
         def begin() -> TransactionalRequestResult:
-            if self._state is not _S.ABORTABLE_ERROR:
-                self._fail_if_in_error()
-            self._transition_to(_S.ABORTING_TRANSACTION)
-            self._new_partitions.clear()
+            if self._machine.current is not _S.ABORTABLE_ERROR:
+                self._machine.raise_if_failed()
+            self._machine.transition_to(_S.ABORTING_TRANSACTION)
+            self._partitions.drop_new()
             return self._begin_completing("abort_transaction", committed=False)
 
         return self._begin_or_resume(begin, _S.ABORTING_TRANSACTION, "abort_transaction")
@@ -189,17 +268,18 @@ class TransactionManager(TransactionRequests):
         transaction is open.
         """
         with self._lock:
-            self._fail_if_operation_pending("send")
-            self._fail_if_in_error()
-            if self.is_transactional and self._state is not _S.IN_TRANSACTION:
+            self._operations.raise_if_pending("send")
+            state = self._machine.current
+            if state is _S.IN_TRANSACTION:
+                return
+            self._machine.raise_if_failed()
+            if self.is_transactional:
                 advice = (
                     "begin a transaction first"
                     if self.has_producer_id
                     else "call init_transactions, then begin a transaction"
                 )
-                raise IllegalStateError(
-                    f"records cannot be sent in state {self._state.name}: {advice}"
-                )
+                raise IllegalStateError(f"records cannot be sent in state {state.name}: {advice}")
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> None:
         """Add the partition of a closed batch to the open transaction.
@@ -210,23 +290,15 @@ class TransactionManager(TransactionRequests):
             self.fail_if_not_ready_for_send()
             if not self.is_transactional:
                 return
-            if self._is_transaction_v2:
+            if self._epochs.is_transaction_v2:
                 self._partitions.add(topic_partition)
-                self._transaction_started = True
-            elif not (
-                topic_partition in self._partitions or topic_partition in self._pending_partitions
-            ):
-                self._new_partitions.add(topic_partition)
+            else:
+                self._partitions.request(topic_partition)
 
     def maybe_transition_to_error_state(self, error: Exception) -> None:
         """Record that a record was not delivered: it ends the transaction, or the producer."""
         with self._lock:
-            if self.has_fatal_error:
-                return
-            if _is_fatal(error):
-                self._fatal(error)
-            elif self.has_ongoing_transaction and not self.is_aborting:
-                self._transition_to(_S.ABORTABLE_ERROR, _abortable(error), poison=True)
+            self._protocol.handle_lost_record(error)
 
     def _begin_or_resume(
         self,
@@ -237,62 +309,84 @@ class TransactionManager(TransactionRequests):
         """Return the pending operation if it is the same, to wait again; otherwise begin it."""
         with self._lock:
             self._ensure_transactional(operation)
-            if self._pending_transition is not None:
-                result, state = self._pending_transition
-                if result.is_acked:
-                    self._pending_transition = None
-                elif state is target:
-                    return result
-            self._fail_if_operation_pending(operation)
+            pending = self._operations.pending(target)
+            if pending is not None:
+                return pending
+            self._operations.raise_if_pending(operation)
             result = begin()
-            self._pending_transition = (result, target)
+            self._operations.begin(result, target)
             return result
 
-    def _fail_if_operation_pending(self, operation: str) -> None:
-        if self._pending_transition is None:
-            return
-        result, _ = self._pending_transition
-        if not result.is_acked:
-            raise IllegalStateError(
-                f"{operation} is not possible before the end of {result.operation} is known: "
-                f"call {result.operation} again"
-            )
-        self._pending_transition = None
-
-    def _ensure_transactional(self, operation: str) -> str:
-        if self._transactional_id is None:
+    def _ensure_transactional(self, operation: str) -> None:
+        if not self.is_transactional:
             raise IllegalStateError(f"{operation} needs transactional.id to be set")
-        return self._transactional_id
-
-    def _fail_if_in_error(self) -> None:
-        """Raise a new error if the transaction or producer has failed, caused by that failure."""
-        error = self._last_error
-        if error is None:
-            return
-        if self.has_abortable_error:
-            raise TransactionAbortableError(
-                f"the transaction failed: abort it, then go on. Its error was: {error}"
-            ) from error
-        if isinstance(error, ProducerFencedError):
-            raise ProducerFencedError(str(error), code=error.code, name=error.name) from error
-        raise FatalProducerError(
-            f"the producer was ended by an earlier error; close it and make another. "
-            f"The error was: {error}"
-        ) from error
 
     def _begin_completing(self, operation: str, *, committed: bool) -> TransactionalRequestResult:
-        self._enqueue_new_partitions()
+        self._protocol.request_new_partitions()
         result = TransactionalRequestResult(operation)
-        self._requests.put(
-            EndTxnHandler(
-                result=result,
-                transactional_id=self._transactional_id or "",
-                producer=self.producer_id_and_epoch,
-                committed=committed,
-                is_transaction_v2=self._is_transaction_v2,
-            )
+        self._requests.end_transaction(
+            result,
+            self._sequences.producer_id_and_epoch,
+            committed=committed,
+            is_transaction_v2=self._epochs.is_transaction_v2,
         )
         return result
+
+    # --- requests: sent and answered on the network thread
+
+    def next_request(self, *, has_incomplete_batches: bool) -> TxnRequestHandler | None:
+        """Return the request to send next; None if none may be sent now.
+
+        Only one request is in flight: the next is returned once this one was answered, put back, or
+        has failed. A transaction does not end before all its batches have
+        (`has_incomplete_batches`).
+        """
+        with self._lock:
+            return self._protocol.next_request(has_incomplete_batches=has_incomplete_batches)
+
+    def retry(self, handler: TxnRequestHandler) -> None:
+        """Put back a request that was not answered, or that must be resent."""
+        with self._lock:
+            self._requests.retry(handler)
+
+    def find_coordinator(self, handler: TxnRequestHandler) -> None:
+        """Put a request back until its coordinator is known."""
+        with self._lock:
+            self._requests.find_coordinator(handler)
+
+    def find_coordinator_and_retry(self, handler: TxnRequestHandler) -> None:
+        """Put back a request that failed to reach its coordinator, until that is found again."""
+        with self._lock:
+            self._requests.find_coordinator_and_retry(handler)
+
+    def coordinator(self, handler: TxnRequestHandler) -> Node | None:
+        """Return the broker that a request goes to, if it is known."""
+        with self._lock:
+            return self._requests.coordinator(handler)
+
+    def handle_coordinator_ready(
+        self, *, init_producer_id_version: int, transaction_version: int
+    ) -> None:
+        """Update which features the transaction coordinator and its cluster support.
+
+        `transaction_version` is the finalized feature of that name, 0 if there is none. Nothing
+        else decides, because some services offer Produce 12 but reject its semantics.
+        """
+        with self._lock:
+            self._epochs.update_features(
+                init_producer_id_version=init_producer_id_version,
+                transaction_version=transaction_version,
+            )
+
+    def handle_response(self, handler: TxnRequestHandler, response: Any) -> None:
+        """Handle the answer to a request."""
+        with self._lock:
+            self._protocol.handle_response(handler, response)
+
+    def handle_failure(self, handler: TxnRequestHandler, error: Exception) -> None:
+        """Fail a request that could not be sent, for a reason that is not retriable."""
+        with self._lock:
+            self._protocol.handle_failure(handler, error)
 
     # --- failure and closing
 
@@ -300,7 +394,7 @@ class TransactionManager(TransactionRequests):
         """End the producer, and fail all pending requests."""
         with self._lock:
             if not self.has_fatal_error:
-                self._fatal(error)
+                self._protocol.fatal(error)
 
     def take_authorization_error(self) -> Exception | None:
         """Return the error, once, if the request for an id was not authorized; it may be repeated.
@@ -308,21 +402,14 @@ class TransactionManager(TransactionRequests):
         All requests that needed the id have failed by then, but not the batches.
         """
         with self._lock:
-            error = self._last_error
-            if not (
-                self.has_abortable_error
-                and isinstance(error, BrokerError)
-                and txn_action(ApiKey.INIT_PRODUCER_ID, error.code) is TxnAction.UNAUTHORIZED
-            ):
-                return None
-            self._fail_requests(error)
-            self._transition_to(_S.UNINITIALIZED, poison=True)
-            return error
+            return self._protocol.take_authorization_error()
 
     def close(self) -> None:
         """Fail every pending request: the producer was closed without waiting."""
         with self._lock:
-            self._fail_requests(KafkaError("the producer was closed before the operation ended"))
+            self._protocol.fail_requests(
+                KafkaError("the producer was closed before the operation ended")
+            )
 
     # --- batches: queried by the accumulator, reported by the Sender
 
@@ -335,40 +422,25 @@ class TransactionManager(TransactionRequests):
         """Restart partitions that need it (KIP-360), and request a producer id if there is none."""
         with self._lock:
             self._sequences.resolve()
-            if not self._sequences.restart_quiet_partitions() and self._state is _S.READY:
-                self._transition_to(_S.UNINITIALIZED, poison=True)
+            if not self._sequences.restart_quiet_partitions() and self._machine.current is _S.READY:
+                self._machine.transition_to(_S.UNINITIALIZED, poison=True)
             if (
                 not self.is_transactional
                 and not self.has_producer_id
-                and self._state is _S.UNINITIALIZED
+                and self._machine.current is _S.UNINITIALIZED
             ):
-                self._transition_to(_S.INITIALIZING, poison=True)
+                self._machine.transition_to(_S.INITIALIZING, poison=True)
                 result = TransactionalRequestResult("InitProducerId")
-                self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
+                self._requests.init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
 
     def may_drain(self, first: ProducerBatch) -> bool:
         """Return whether a partition's first queued batch may be sent now.
 
         Nothing is sent without a producer id, or before the partition has been added to the
-        transaction. A batch that was never sent waits while older ones have another epoch, or were
-        given up with an unknown outcome (RecordAccumulator.shouldStopDrainBatchesForPartition).
-
-        A retried batch is sent when it is the oldest one in flight: the broker would refuse any
-        other as out of order. A batch that was never sent must wait in four more cases in which
-        Java sends it, because the retry of an older one might then be refused for ever:
-
-        - Nothing in the partition has been acknowledged yet, or nothing since its topic was
-          recreated. A broker that does not know a producer accepts any sequence number in its first
-          batch. If it refused the first batch for a moment, as the leader of a new topic does, the
-          second would be accepted as the first.
-        - An older one is being retried.
-        - A newer one was acknowledged before an older one, because the leader has moved while the
-          old leader still owes an answer.
-        - Five are in flight. A broker recognizes duplicates only among the last five batches. (They
-          are counted here, because a connection also counts answers that were not processed yet.)
+        transaction; for the other rules, see `PartitionSequences.may_drain`.
         """
         with self._lock:
-            if not self.has_producer_id or self.has_fatal_error:
+            if not self.has_producer_id or self._machine.has_fatal_error:
                 return False
             if self.is_transactional and first.topic_partition not in self._partitions:
                 return False
@@ -430,20 +502,4 @@ class TransactionManager(TransactionRequests):
                 return
             self._sequences.fail(batch, outcome_known=outcome_known)
             if self.is_transactional:
-                self._require_epoch_bump()
-
-
-def _is_fatal(error: Exception) -> bool:
-    if isinstance(error, BrokerError):
-        return produce_action(error.code) is ProduceAction.FATAL
-    return isinstance(error, UnsupportedVersionError | FatalProducerError)
-
-
-def _abortable(error: Exception) -> Exception:
-    """Convert a retriable error after its last retry, or INVALID_TXN_STATE, to an abortable one."""
-    is_txn_state = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_TXN_STATE
-    if not is_txn_state and not getattr(error, "retriable", False):
-        return error
-    abortable = TransactionAbortableError(f"records of the transaction were not written: {error}")
-    abortable.__cause__ = error
-    return abortable
+                self._epochs.require_bump_after_failure()

@@ -8,6 +8,14 @@ transaction can no longer be trusted (KAFKA-14831).
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
+
+from spark_kafka_sink.errors import (
+    FatalProducerError,
+    IllegalStateError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
 
 
 class TransactionState(Enum):
@@ -60,3 +68,91 @@ TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
     ),
     _S.FATAL_ERROR: frozenset({_S.FATAL_ERROR}),
 }
+
+
+class TransactionStateMachine:
+    """The current state, and the error that led to it if it is one of the two error states."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        """Start without a producer id; without `transactional_id` there are no transactions."""
+        self._transactional_id = transactional_id
+        #: Whether records are written in transactions.
+        self.is_transactional: Final = transactional_id is not None
+        self._current = _S.UNINITIALIZED
+        self._error: Exception | None = None
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id; None for a producer without transactions."""
+        return self._transactional_id
+
+    @property
+    def current(self) -> TransactionState:
+        """The current state."""
+        return self._current
+
+    @property
+    def error(self) -> Exception | None:
+        """The cause of ABORTABLE_ERROR or FATAL_ERROR; None in any other state."""
+        return self._error
+
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether the producer can only be closed."""
+        return self._current is _S.FATAL_ERROR
+
+    @property
+    def has_abortable_error(self) -> bool:
+        """Whether the transaction can only be aborted."""
+        return self._current is _S.ABORTABLE_ERROR
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether an abort has been requested and is not complete."""
+        return self._current is _S.ABORTING_TRANSACTION
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether a commit or an abort has been requested and is not complete."""
+        return self._current in {_S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}
+
+    @property
+    def has_ongoing_transaction(self) -> bool:
+        """Whether a transaction has begun, and has neither ended nor been lost to a fatal error."""
+        return self.is_transactional and (
+            self.is_completing or self._current in {_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}
+        )
+
+    def transition_to(
+        self, target: TransactionState, error: Exception | None = None, *, poison: bool = False
+    ) -> None:
+        """Change the state if the table allows it, or raise; with `poison` the refusal is fatal."""
+        if target not in TRANSITIONS[self._current]:
+            illegal = IllegalStateError(
+                f"state {self._current.name} does not lead to {target.name}"
+                + (
+                    f" (transactional.id {self._transactional_id!r})"
+                    if self.is_transactional
+                    else ""
+                )
+            )
+            if poison:
+                self._current, self._error = _S.FATAL_ERROR, illegal
+            raise illegal
+        self._current, self._error = target, error
+
+    def raise_if_failed(self) -> None:
+        """Raise a new error if the transaction or producer has failed, caused by that failure."""
+        error = self._error
+        if error is None:
+            return
+        if self.has_abortable_error:
+            raise TransactionAbortableError(
+                f"the transaction failed: abort it, then go on. Its error was: {error}"
+            ) from error
+        if isinstance(error, ProducerFencedError):
+            raise ProducerFencedError(str(error), code=error.code, name=error.name) from error
+        raise FatalProducerError(
+            f"the producer was ended by an earlier error; close it and make another. "
+            f"The error was: {error}"
+        ) from error

@@ -36,12 +36,9 @@ LIMITS = {
     "sending.sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
     "measures.sender_metrics": {"EXPIRY_CHECK_INTERVAL": 30.0},
     "records.staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
-    "transactions.transaction_core": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
-    "transactions.transaction_requests": {
-        "ADD_PARTITIONS_RETRY_BACKOFF": 0.02,
-        "FIRST_VERSION_WITH_EPOCH_BUMP": 3,
-        "TRANSACTION_V2": 2,
-    },
+    "transactions.epoch_rules": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
+    "transactions.transaction_manager": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
+    "transactions.transaction_requests": {"ADD_PARTITIONS_RETRY_BACKOFF": 0.02},
     "transactions.txn_partition_map": {"SEQUENCE_MODULUS": 2_147_483_648},
     "transactions.txn_request_handlers": {
         "FIRST_VERSION_WITH_KEYS": 4,

@@ -23,7 +23,6 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
     txn_action,
 )
-from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 from spark_kafka_sink.producer.transactions.transaction_request_queue import TransactionRequestQueue
 from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
@@ -42,6 +41,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_invalid_metadata, is_retriable
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
 from tests.support.producer.sender_harness import BACKOFF, SenderHarness, place
+from tests.support.producer.transaction_parts import TransactionParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,65 +216,61 @@ STATES = {
 
 def _ask(
     api_key: ApiKey, code: int, *, committed: bool = True, init_producer_id_version: int = 5
-) -> tuple[TransactionManager, TxnRequestHandler]:
-    """Return the manager and the handler after the response."""
-    manager = TransactionManager(transactional_id="x")
-    manager.producer_id_and_epoch = PRODUCER
-    manager._state = STATES[api_key] if committed else S.ABORTING_TRANSACTION
-    manager.handle_coordinator_ready(
+) -> tuple[TransactionParts, TxnRequestHandler]:
+    """Return the parts of the producer, and the handler, after the response."""
+    state = STATES[api_key] if committed else S.ABORTING_TRANSACTION
+    parts = TransactionParts(PRODUCER, state)
+    parts.epochs.update_features(
         init_producer_id_version=init_producer_id_version, transaction_version=1
     )
     handler = _handler(api_key, committed=committed)
-    manager.handle_response(handler, _response(api_key, code))
-    return manager, handler
+    parts.protocol.handle_response(handler, _response(api_key, code))
+    return parts, handler
 
 
-def _waiting(manager: TransactionManager) -> list[ApiKey]:
-    return [handler.api_key for handler in manager._requests.drain()]
-
-
-def _is_done(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+def _is_done(parts: TransactionParts, handler: TxnRequestHandler) -> None:
     if handler.api_key is ApiKey.ADD_OFFSETS_TO_TXN:
-        assert [ApiKey.TXN_OFFSET_COMMIT] == _waiting(manager)
+        assert [ApiKey.TXN_OFFSET_COMMIT] == parts.waiting()
     else:
         assert handler.result.is_successful
-    assert manager.last_error is None
+    assert parts.machine.error is None
 
 
-def _is_retried(manager: TransactionManager, handler: TxnRequestHandler) -> None:
-    assert [handler.api_key] == _waiting(manager)
+def _is_retried(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+    assert [handler.api_key] == parts.waiting()
     assert (1, False) == (handler.attempts, handler.result.is_completed)
 
 
-def _is_looked_for(manager: TransactionManager, handler: TxnRequestHandler) -> None:
-    assert [ApiKey.FIND_COORDINATOR, handler.api_key] == _waiting(manager)
+def _is_looked_for(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+    assert [ApiKey.FIND_COORDINATOR, handler.api_key] == parts.waiting()
     assert not handler.result.is_completed
 
 
-def _is_aborted(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+def _is_aborted(parts: TransactionParts, handler: TxnRequestHandler) -> None:
     assert isinstance(handler.result.error, BrokerError)
-    assert S.ABORTABLE_ERROR is manager.state
-    assert [] == _waiting(manager)
+    assert S.ABORTABLE_ERROR is parts.machine.current
+    assert [] == parts.waiting()
 
 
-def _is_unauthorized(manager: TransactionManager, handler: TxnRequestHandler) -> None:
-    _is_aborted(manager, handler)
-    assert handler.result.error is manager.take_authorization_error()
-    assert (S.UNINITIALIZED, None) == (manager.state, manager.take_authorization_error())
+def _is_unauthorized(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+    _is_aborted(parts, handler)
+    assert handler.result.error is parts.protocol.take_authorization_error()
+    assert parts.protocol.take_authorization_error() is None
+    assert S.UNINITIALIZED is parts.machine.current
 
 
-def _is_reinitialized(manager: TransactionManager, handler: TxnRequestHandler) -> None:
-    assert S.INITIALIZING is manager.state
-    assert [ApiKey.INIT_PRODUCER_ID] == _waiting(manager)
+def _is_reinitialized(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+    assert S.INITIALIZING is parts.machine.current
+    assert [ApiKey.INIT_PRODUCER_ID] == parts.waiting()
     assert not handler.result.is_completed
 
 
-def _is_ended(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+def _is_ended(parts: TransactionParts, handler: TxnRequestHandler) -> None:
     assert isinstance(handler.result.error, BrokerError)
-    assert S.FATAL_ERROR is manager.state
+    assert S.FATAL_ERROR is parts.machine.current
 
 
-HOLDS: dict[TxnAction, Callable[[TransactionManager, TxnRequestHandler], None]] = {
+HOLDS: dict[TxnAction, Callable[[TransactionParts, TxnRequestHandler], None]] = {
     T.DONE: _is_done,
     T.NOT_ATTEMPTED: _is_aborted,
     T.RETRY: _is_retried,
@@ -314,11 +310,11 @@ def test_an_answer_to_an_abort_has_the_effect_that_its_row_says(code, action):
 def test_no_row_holds_for_a_producer_that_has_ended(api_key, code, action):
     """After a fatal error a response changes nothing."""
     del action
-    manager = TransactionManager(transactional_id="x")
-    manager.transition_to_fatal_error(ValueError("the first"))
-    manager.handle_response(_handler(api_key), _response(api_key, code))
-    assert (S.FATAL_ERROR, "the first") == (manager.state, str(manager.last_error))
-    assert [] == _waiting(manager)
+    parts = TransactionParts(PRODUCER, STATES[api_key])
+    parts.protocol.fatal(ValueError("the first"))
+    parts.protocol.handle_response(_handler(api_key), _response(api_key, code))
+    assert (S.FATAL_ERROR, "the first") == (parts.machine.current, str(parts.machine.error))
+    assert [] == parts.waiting()
 
 
 @pytest.mark.parametrize(
@@ -350,20 +346,19 @@ def test_codes_that_no_row_names(api_key):
 
 def test_a_partition_that_the_coordinator_left_out_is_refused():
     """A response that omits the partition is an error, not an approval."""
-    manager = TransactionManager(transactional_id="x")
-    manager._state = S.IN_TRANSACTION
+    parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.ADD_PARTITIONS_TO_TXN)
-    manager.handle_response(handler, SimpleNamespace(results_by_topic_v3_and_below=[]))
-    _is_aborted(manager, handler)
+    parts.protocol.handle_response(handler, SimpleNamespace(results_by_topic_v3_and_below=[]))
+    _is_aborted(parts, handler)
 
 
 def test_a_coordinator_is_found_by_exactly_one_answer():
     """A response with two coordinators for one key is fatal."""
-    manager = TransactionManager(transactional_id="x")
+    parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.FIND_COORDINATOR)
     two = _response(ApiKey.FIND_COORDINATOR, 0).coordinators * 2
-    manager.handle_response(handler, SimpleNamespace(coordinators=two))
-    _is_ended(manager, handler)
+    parts.protocol.handle_response(handler, SimpleNamespace(coordinators=two))
+    _is_ended(parts, handler)
 
 
 # --- the order of requests

@@ -5,17 +5,16 @@ from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.producer_batch import BatchAlreadyDoneError, FinalState
 from spark_kafka_sink.producer.sending.record_accumulator import NEVER, RecordAccumulator
-from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 from tests.support.producer.producer_batches import NODES, batch, snapshot
+from tests.support.producer.transaction_parts import manager_with_id
 
 MAX = 1_000_000
 ONE_NODE = snapshot({0: 0, 1: 0, 2: 0})
 
 
 def _accumulator(*, idempotent: bool = True, guarantee_order: bool = False) -> RecordAccumulator:
-    manager = TransactionManager() if idempotent else None
+    manager = manager_with_id(ProducerIdAndEpoch(1, 0)) if idempotent else None
     if manager is not None:
-        manager.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
         for partition in range(3):
             # Until a partition's first batch is acknowledged no second one is sent.
             first = batch(partition)

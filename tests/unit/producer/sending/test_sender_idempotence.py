@@ -293,17 +293,20 @@ def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
     assert (0, 1) == numbers(added)
 
 
-def test_a_used_up_epoch_has_a_new_id_asked_for(idempotent):
+def test_a_used_up_epoch_has_a_new_id_asked_for():
     """After epoch 32767 there is a new producer id, and numbers start at 0."""
-    idempotent.manager.producer_id_and_epoch = ProducerIdAndEpoch(PRODUCER_ID, 2**15 - 1)
-    added = idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.init_producer_id()
-    idempotent.step(LATER)
-    assert (0, 0) == numbers(added)
-    idempotent.produce()
-    assert not idempotent.accumulator.has_incomplete
+    with SenderHarness() as harness:
+        harness.add()
+        harness.initialize(epoch=2**15 - 1)
+        harness.produce()
+        added = harness.add()
+        harness.step()
+        harness.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        harness.init_producer_id()
+        harness.step(LATER)
+        assert (0, 0) == numbers(added)
+        harness.produce()
+        assert not harness.accumulator.has_incomplete
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_sink.errors import IllegalStateError, KafkaError
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.producer.transactions import transaction_core
+from spark_kafka_sink.producer.transactions import transaction_state
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -21,30 +21,28 @@ from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
 from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.support.producer.producer_batches import batch
+from tests.support.producer.transaction_parts import manager_with_id, next_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
 
+    #: A manager, and a step of the network thread that changes its state.
+    Step = tuple[TransactionManager, Callable[[], object]]
+
 LOST = KafkaError("lost")
-
-
-def _next(manager: TransactionManager) -> TxnRequestHandler:
-    handler = manager.next_request(has_incomplete_batches=False)
-    assert handler is not None
-    return handler
 
 
 def _initializing() -> tuple[TransactionManager, TxnRequestHandler]:
     """Build a transactional producer that has requested its producer id."""
     manager = TransactionManager(transactional_id="x")
     manager.initialize_transactions()
-    handler = _next(manager)
+    handler = next_request(manager)
     manager.find_coordinator(handler)
     found = Coordinator(key="x", node_id=0, host="h", port=1, error_code=0)
-    manager.handle_response(_next(manager), FindCoordinatorResponse(coordinators=(found,)))
-    return manager, _next(manager)
+    manager.handle_response(next_request(manager), FindCoordinatorResponse(coordinators=(found,)))
+    return manager, next_request(manager)
 
 
 def _initialized() -> TransactionManager:
@@ -61,7 +59,7 @@ def _with_partition() -> tuple[TransactionManager, TxnRequestHandler]:
     manager = _initialized()
     manager.begin_transaction()
     manager.maybe_add_partition(batch().topic_partition)
-    return manager, _next(manager)
+    return manager, next_request(manager)
 
 
 def _added(code: int = 0) -> AddPartitionsToTxnResponse:
@@ -70,62 +68,58 @@ def _added(code: int = 0) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,))
 
 
-def _fatal() -> Callable[[], object]:
+def _fatal() -> Step:
     manager = TransactionManager()
-    return lambda: manager.transition_to_fatal_error(LOST)
+    return manager, lambda: manager.transition_to_fatal_error(LOST)
 
 
-def _batch_failed() -> Callable[[], object]:
+def _batch_failed() -> Step:
     manager, _ = _with_partition()
-    return lambda: manager.maybe_transition_to_error_state(LOST)
+    return manager, lambda: manager.maybe_transition_to_error_state(LOST)
 
 
-def _partition_refused() -> Callable[[], object]:
+def _partition_refused() -> Step:
     manager, handler = _with_partition()
     refused = _added(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return lambda: manager.handle_response(handler, refused)
+    return manager, lambda: manager.handle_response(handler, refused)
 
 
-def _got_an_id() -> Callable[[], object]:
+def _got_an_id() -> Step:
     manager, handler = _initializing()
     answer = InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
-    return lambda: manager.handle_response(handler, answer)
+    return manager, lambda: manager.handle_response(handler, answer)
 
 
-def _transaction_ended() -> Callable[[], object]:
+def _transaction_ended() -> Step:
     manager, handler = _with_partition()
     manager.handle_response(handler, _added())
     manager.begin_commit()
-    handler = _next(manager)
-    return lambda: manager.handle_response(handler, EndTxnResponse(error_code=0))
+    handler = next_request(manager)
+    return manager, lambda: manager.handle_response(handler, EndTxnResponse(error_code=0))
 
 
-def _right_was_missing() -> Callable[[], object]:
+def _right_was_missing() -> Step:
     manager = TransactionManager()
     manager.bump_idempotent_epoch_and_reset_id_if_needed()
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     refused = InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    manager.handle_response(_next(manager), refused)
-    return manager.take_authorization_error
+    manager.handle_response(next_request(manager), refused)
+    return manager, manager.take_authorization_error
 
 
-def _needs_an_id() -> Callable[[], object]:
-    return TransactionManager().bump_idempotent_epoch_and_reset_id_if_needed
-
-
-def _needs_another_id() -> Callable[[], object]:
+def _needs_an_id() -> Step:
     manager = TransactionManager()
-    manager.bump_idempotent_epoch_and_reset_id_if_needed()
-    manager.handle_response(
-        _next(manager), InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=32_767)
-    )
+    return manager, manager.bump_idempotent_epoch_and_reset_id_if_needed
+
+
+def _needs_another_id() -> Step:
+    manager = manager_with_id(ProducerIdAndEpoch(1, 32_767))
     refused = batch()
     manager.assign_sequence(refused)
     manager.handle_failed_batch(
         refused, broker_error(ErrorCode.MESSAGE_TOO_LARGE, "no"), outcome_known=True
     )
-    assert ProducerIdAndEpoch(1, 32_767) == manager.producer_id_and_epoch
-    return manager.bump_idempotent_epoch_and_reset_id_if_needed
+    return manager, manager.bump_idempotent_epoch_and_reset_id_if_needed
 
 
 @pytest.mark.parametrize(
@@ -143,21 +137,13 @@ def _needs_another_id() -> Callable[[], object]:
 )
 def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, make):
     """After an illegal transition the state is unreliable, so the first error ends the producer."""
-    moved = make()
+    manager, move = make()
     nothing = dict.fromkeys(TransactionState, frozenset())
-    monkeypatch.setattr(transaction_core, "TRANSITIONS", nothing)
-    managers = []
-    transition_to = transaction_core.TransactionCore._transition_to
-
-    def noting(self, *arguments, **given) -> None:
-        managers.append(self)
-        transition_to(self, *arguments, **given)
-
-    monkeypatch.setattr(transaction_core.TransactionCore, "_transition_to", noting)
+    monkeypatch.setattr(transaction_state, "TRANSITIONS", nothing)
     with pytest.raises(IllegalStateError, match="does not lead to") as raised:
-        moved()
-    assert managers[0].has_fatal_error
-    assert raised.value is managers[0].last_error
+        move()
+    assert manager.has_fatal_error
+    assert raised.value is manager.last_error
 
 
 def test_an_illegal_call_of_a_user_changes_nothing():

@@ -16,12 +16,16 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.transactions.transaction_state import TRANSITIONS
+from spark_kafka_sink.producer.transactions.transaction_state import (
+    TRANSITIONS,
+    TransactionStateMachine,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.sender_harness import (
     place,
 )
+from tests.support.producer.transaction_parts import reach
 from tests.support.producer.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
 
 # --- illegal calls
@@ -74,17 +78,17 @@ def test_a_producer_without_a_transactional_id_has_no_transactions():
 def test_only_the_table_moves_the_state(source, target):
     """An illegal call has no effect, and an illegal step of the Sender is fatal."""
     for poison in (False, True):
-        manager = TransactionManager(transactional_id="x")
-        manager._state = source
+        machine = TransactionStateMachine("x")
+        reach(machine, source)
         if target in TRANSITIONS[source]:
-            manager._transition_to(target, poison=poison)
-            assert target is manager.state
+            machine.transition_to(target, poison=poison)
+            assert target is machine.current
             continue
         with pytest.raises(
             IllegalStateError, match=f"{source.name} does not lead to {target.name}"
         ):
-            manager._transition_to(target, poison=poison)
-        assert (S.FATAL_ERROR if poison else source) is manager.state
+            machine.transition_to(target, poison=poison)
+        assert (S.FATAL_ERROR if poison else source) is machine.current
 
 
 def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
@@ -93,11 +97,11 @@ def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
     tv2.produce()
     result = tv2.manager.begin_commit()
     tv2.step()
-    tv2.manager._state = S.READY
+    tv2.manager.maybe_transition_to_error_state(KafkaError("lost"))
     tv2.end_txn(epoch=1)
-    with pytest.raises(IllegalStateError, match="READY does not lead to READY"):
+    with pytest.raises(IllegalStateError, match="ABORTABLE_ERROR does not lead to READY"):
         result.wait(0)
-    with pytest.raises(FatalProducerError, match="READY does not lead to READY"):
+    with pytest.raises(FatalProducerError, match="ABORTABLE_ERROR does not lead to READY"):
         tv2.manager.begin_transaction()
 
 

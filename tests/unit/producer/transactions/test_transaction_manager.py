@@ -8,15 +8,14 @@ from spark_kafka_sink.producer.transactions.txn_partition_map import increment_s
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.producer_batches import batch
 from tests.support.producer.sender_harness import SenderHarness
+from tests.support.producer.transaction_parts import manager_with_id
 
 PRODUCER = ProducerIdAndEpoch(1000, 0)
 
 
 @pytest.fixture
 def manager() -> TransactionManager:
-    manager = TransactionManager()
-    manager.producer_id_and_epoch = PRODUCER
-    return manager
+    return manager_with_id(PRODUCER)
 
 
 def _acknowledge_first(manager: TransactionManager) -> None:

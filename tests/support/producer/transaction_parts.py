@@ -1,0 +1,83 @@
+"""The parts of a TransactionManager, for tests that need a certain state."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.producer.transactions.epoch_rules import EpochRules
+from spark_kafka_sink.producer.transactions.partition_sequences import PartitionSequences
+from spark_kafka_sink.producer.transactions.pending_operations import PendingOperations
+from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
+from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionProtocol
+from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequests
+from spark_kafka_sink.producer.transactions.transaction_state import (
+    TRANSITIONS,
+    TransactionState,
+    TransactionStateMachine,
+)
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import ProducerIdAndEpoch
+    from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
+    from spark_kafka_sink.protocol.api_keys import ApiKey
+
+
+class TransactionParts:
+    """A TransactionProtocol and the parts it acts on, all of them open to a test."""
+
+    def __init__(self, producer: ProducerIdAndEpoch, state: TransactionState) -> None:
+        """Build the parts of a transactional producer with an id, in the given state."""
+        self.machine = TransactionStateMachine("x")
+        self.requests = TransactionRequests("x", 60_000)
+        self.epochs = EpochRules()
+        sequences = PartitionSequences(is_transactional=True)
+        sequences.producer_id_and_epoch = producer
+        self.protocol = TransactionProtocol(
+            self.machine,
+            requests=self.requests,
+            partitions=TransactionPartitions(),
+            sequences=sequences,
+            epochs=self.epochs,
+            operations=PendingOperations(),
+        )
+        reach(self.machine, state)
+
+    def waiting(self) -> list[ApiKey]:
+        """Remove the requests that wait; return their APIs in the order of sending."""
+        waiting = []
+        while self.requests.peek() is not None:
+            waiting.append(self.requests.pop().api_key)
+        return waiting
+
+
+def reach(machine: TransactionStateMachine, target: TransactionState) -> None:
+    """Lead the machine to a state by the fewest legal transitions."""
+    paths = deque([[machine.current]])
+    while paths[0][-1] is not target:
+        path = paths.popleft()
+        paths += [[*path, each] for each in TRANSITIONS[path[-1]] if each not in path]
+    for state in paths[0][1:]:
+        machine.transition_to(state)
+
+
+def next_request(manager: TransactionManager) -> TxnRequestHandler:
+    """Return the request to send next; there must be one."""
+    handler = manager.next_request(has_incomplete_batches=False)
+    assert handler is not None
+    return handler
+
+
+def manager_with_id(producer: ProducerIdAndEpoch) -> TransactionManager:
+    """Return the manager of an idempotent producer that has been assigned this id and epoch."""
+    manager = TransactionManager()
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    manager.handle_response(
+        next_request(manager),
+        InitProducerIdResponse(
+            error_code=0, producer_id=producer.producer_id, producer_epoch=producer.epoch
+        ),
+    )
+    return manager
