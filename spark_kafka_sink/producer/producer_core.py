@@ -18,6 +18,7 @@ from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClose
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
@@ -67,18 +68,16 @@ class ProducerCore:
         self._config = config
         self.clock: Callable[[], float] = time.monotonic
         self._max_block = config.max_block_ms / 1000
-        self._size_limits: dict[str, int] = {}
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
         self._wakeup_pending = False
-        #: The earliest time at which a blocked node that has open batches may be tried again.
-        self._blocked_until = NEVER
         read_security(config.security)
+        self._batch_sizes = BatchSizes(config.batch_size)
         self._compression = BatchCompression(
             Compressor(
                 CompressionType.from_name(config.compression_type), config.compression_level
             ),
-            self._batch_size_of,
+            self._batch_sizes.size_of,
         )
         self.metrics = create_metrics(config, time.monotonic)
         undo.callback(self.metrics.close)
@@ -118,28 +117,22 @@ class ProducerCore:
             ),
             pool=pool,
             compression=self._compression,
-            batch_size_of=self._batch_size_of,
-            enqueue=self._enqueue,
+            batch_sizes=self._batch_sizes,
+            sending=self,
             clock=time.monotonic,
             lingers=lingers,
-            on_lost=self.accumulator.note_loss,
             listener=self.sender_metrics,
-            must_not_compress=lambda: self.is_network_thread,
-            is_queue_empty=self.accumulator.is_queue_empty,
         )
         self.max_record_bytes = builder.max_record_bytes
         self.gatherer = RecordGatherer(
             builder=builder,
             open_batches=open_batches,
-            count_partitions=self._count_partitions,
-            wakeup=self.wake_network_thread,
-            on_broken_off=self.accumulator.refuse,
+            cluster=self,
+            sending=self,
             wall_clock_ms=lambda: int(time.time() * 1000),
             clock=time.monotonic,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=self._max_block,
-            on_refused=self.note_failed_send,
-            fail_if_not_ready=self._fail_if_transaction_not_ready,
             callbacks=self.callbacks,
         )
         self._thread = NetworkThread(self._serve, client_id=config.client_id)
@@ -176,8 +169,8 @@ class ProducerCore:
             transaction_manager=self.transaction_manager,
             compression=self._compression,
             run_aside=self._worker.run_aside,
-            on_message_too_large=self._lower_batch_size,
-            gather=self._gather,
+            on_message_too_large=self._batch_sizes.lower,
+            gather=self.gatherer.gather,
             latencies=self._latencies,
             listener=self.sender_metrics,
         )
@@ -216,42 +209,40 @@ class ProducerCore:
         self._wakeup_pending = False
         self._sender.wakeup()
 
-    def _gather(self, now: float) -> float:
-        self._blocked_until = NEVER
-        next_at = self.gatherer.gather(now, self._is_drainable)
-        return min(next_at, self._blocked_until)
-
-    def _is_drainable(self, topic_partition: TopicPartition) -> bool:
-        if not self.accumulator.is_queue_empty(topic_partition):
-            return False
-        leader = self._client.metadata.snapshot.leader_of(topic_partition)
-        if leader is None:
-            self._client.metadata.request_update()
-            return False
-        if self._client.ready_connection(leader) is not None:
-            return True
-        # Answers and connections wake the sender, but nothing signals the end of a throttle or
-        # back-off.
-        ready_at = self._client.ready_at(leader)
-        if ready_at > time.monotonic():
-            self._blocked_until = min(self._blocked_until, ready_at)
-        return False
-
     def _fail(self, error: Exception) -> None:
         """Fail the records that the accumulator has never seen; the producer has ended."""
         self._on_end()
         self._client.close_unsent()
         self.gatherer.fail_all(error)
 
-    def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:
-        self._size_limits[topic] = min(self._batch_size_of(topic), refused_bytes // 2)
+    # --- services for the parts: `SendingSide`
 
-    # --- services for the parts
+    def fail_if_transaction_not_ready(self) -> None:
+        """Implement `SendingSide`."""
+        if self.is_transactional and self.transaction_manager is not None:
+            self.transaction_manager.fail_if_not_ready_for_send()
 
-    def _batch_size_of(self, topic: str) -> int:
-        return self._size_limits.get(topic, self._config.batch_size)
+    def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
+        """Implement `SendingSide`."""
+        return self.accumulator.is_queue_empty(topic_partition)
 
-    def _enqueue(self, batch: ProducerBatch) -> None:
+    def sendable_at(self, topic_partition: TopicPartition, now: float) -> float:
+        """Implement `SendingSide`."""
+        if not self.accumulator.is_queue_empty(topic_partition):
+            return NEVER
+        leader = self._client.metadata.snapshot.leader_of(topic_partition)
+        if leader is None:
+            self._client.metadata.request_update()
+            return NEVER
+        if self._client.ready_connection(leader) is not None:
+            return now
+        # Answers and connections wake the sender, but nothing signals the end of a throttle or
+        # back-off.
+        ready_at = self._client.ready_at(leader)
+        return ready_at if ready_at > now else NEVER
+
+    def enqueue(self, batch: ProducerBatch) -> None:
+        """Implement `SendingSide`."""
         try:
             self.accumulator.enqueue(batch)
         except KafkaError as error:
@@ -265,8 +256,36 @@ class ProducerCore:
         elif not batch.is_compressed and not batch.is_done:
             self._sender.compress(batch)
 
-    def _count_partitions(self, topic: str) -> int:
-        """Return the partition count of a topic; the last known one if the topic was deleted."""
+    def note_failed_send(self, error: Exception, records: int = 1) -> None:
+        """Count records that were added to no batch; their transaction can only be aborted."""
+        self.sender_metrics.on_send_failed(time.monotonic(), records)
+        if self.is_transactional and self.transaction_manager is not None:
+            self.transaction_manager.maybe_transition_to_error_state(error)
+
+    def note_loss(self, error: Exception) -> None:
+        """Implement `SendingSide`."""
+        self.accumulator.note_loss(error)
+
+    def refuse(self, error: Exception) -> None:
+        """Implement `SendingSide`."""
+        self.accumulator.refuse(error)
+
+    def wake_network_thread(self) -> None:
+        """Wake the network thread soon; calls before it runs are merged into one."""
+        if not self._wakeup_pending:
+            try:
+                self._wakeup_pending = True
+                self._thread.call_soon(self._wakeup)
+            except BaseException:
+                # The caller was interrupted. With the flag set, the thread would never be woken
+                # again.
+                self._wakeup_pending = False
+                raise
+
+    # --- services for the parts: `ClusterView`
+
+    def count_partitions(self, topic: str) -> int:
+        """Implement `ClusterView`."""
         metadata = self._client.metadata
         metadata.add_topic(topic, time.monotonic())
         count = metadata.snapshot.partition_count(topic)
@@ -275,17 +294,17 @@ class ProducerCore:
         return count or self._partition_counts.get(topic, 0)
 
     def leaders(self, topic: str) -> Sequence[int]:
-        """Implement `row_placement.ClusterView`."""
+        """Implement `ClusterView`."""
         known = self._client.metadata.snapshot.topics.get(topic)
         return [partition.leader_id for partition in known.partitions] if known is not None else ()
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """Implement `row_placement.ClusterView`."""
+        """Implement `ClusterView`."""
         return self.accumulator.queue_sizes(topic)
 
     @property
     def snapshot(self) -> MetadataSnapshot:
-        """Implement `row_placement.ClusterView`."""
+        """Implement `ClusterView`."""
         return self._client.metadata.snapshot
 
     # --- the callers' threads
@@ -313,29 +332,7 @@ class ProducerCore:
     def fail_if_not_ready_for_send(self) -> None:
         """Raise the error that ended the producer, or that keeps records from being sent now."""
         self.accumulator.raise_if_failed()
-        self._fail_if_transaction_not_ready()
-
-    def _fail_if_transaction_not_ready(self) -> None:
-        if self.is_transactional and self.transaction_manager is not None:
-            self.transaction_manager.fail_if_not_ready_for_send()
-
-    def note_failed_send(self, error: Exception, records: int = 1) -> None:
-        """Count records that were added to no batch; their transaction can only be aborted."""
-        self.sender_metrics.on_send_failed(time.monotonic(), records)
-        if self.is_transactional and self.transaction_manager is not None:
-            self.transaction_manager.maybe_transition_to_error_state(error)
-
-    def wake_network_thread(self) -> None:
-        """Wake the network thread soon; calls before it runs are merged into one."""
-        if not self._wakeup_pending:
-            try:
-                self._wakeup_pending = True
-                self._thread.call_soon(self._wakeup)
-            except BaseException:
-                # The caller was interrupted. With the flag set, the thread would never be woken
-                # again.
-                self._wakeup_pending = False
-                raise
+        self.fail_if_transaction_not_ready()
 
     def give_up_at(self) -> float:
         """Return the time at which all waits of a call that begins now must end (max.block.ms)."""
@@ -354,7 +351,7 @@ class ProducerCore:
         the topic has it. Raises KafkaTimeoutError, BrokerError if the topic is refused,
         NetworkError if no broker answers.
         """
-        count = self._count_partitions(topic)
+        count = self.count_partitions(topic)
         known = self._client.metadata.snapshot.partition_count(topic)
         if known and (partition is None or partition < known):
             return count
@@ -368,7 +365,7 @@ class ProducerCore:
             self._await(
                 self._client.wait_for_topics([topic], deadline, partition=partition), deadline
             )
-        return self._count_partitions(topic)
+        return self.count_partitions(topic)
 
     def refresh_metadata(self, timeout: float) -> None:
         """Refresh the metadata of all topics, and wait for the answer.

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
+    from spark_kafka_sink.producer.gathering.interfaces import SendingSide
     from spark_kafka_sink.producer.gathering.open_batches import FilledBlock
     from spark_kafka_sink.producer.gathering.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.record.columns import RecordColumns
@@ -88,42 +90,32 @@ class BatchBuilder:
         placement: RowPlacement,
         pool: BufferPool,
         compression: BatchCompression,
-        batch_size_of: Callable[[str], int],
-        enqueue: Callable[[ProducerBatch], None],
+        batch_sizes: BatchSizes,
+        sending: SendingSide,
         clock: Callable[[], float],
         lingers: bool,
-        must_not_compress: Callable[[], bool],
-        is_queue_empty: Callable[[TopicPartition], bool],
         listener: BufferListener | None = None,
-        on_lost: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Create a builder that passes closed batches to `enqueue`.
+        """Create a builder that passes closed batches to `sending`.
 
-        `batch_size_of` returns the largest size in bytes of a topic's batches on the wire; `clock`
-        returns monotonic seconds. With `lingers` the age of a batch counts from its opening, as in
-        Java, otherwise from its closing: slow input must never expire an open batch. `on_lost` is
-        called with the error if a batch is lost between filling and enqueueing. On a thread for
-        which `must_not_compress` is true, batches are passed on uncompressed, in their blocks.
-        `is_queue_empty` returns whether a partition's batch, if closed now, would be the next to be
-        sent.
+        `clock` returns monotonic seconds. With `lingers` the age of a batch counts from its
+        opening, as in Java, otherwise from its closing: slow input must never expire an open batch.
         """
         self._open = open_batches
         self._placement = placement
         self._pool = pool
-        self._enqueue = enqueue
+        self._sending = sending
         self._clock = clock
         self._lingers = lingers
         self._linger = config.linger_ms / 1000
         self._delivery_timeout = config.delivery_timeout_ms / 1000
-        self._asked_batch_size_of = batch_size_of
+        self._batch_sizes = batch_sizes
         self._max_block = config.max_block_ms / 1000
         #: The size of the largest record that can be sent, measured in an empty batch.
         self.max_record_bytes = (
             min(config.max_request_size, config.buffer_memory) - RECORD_BATCH_OVERHEAD
         )
         self._compression = compression
-        self._must_not_compress = must_not_compress
-        self._is_queue_empty = is_queue_empty
         self._history = RowHistory()
         #: The first row number of this call, and the number of the last row that was written.
         self._first_row: int | None = None
@@ -133,7 +125,6 @@ class BatchBuilder:
         self._moves = open_batches.moves
         self._open_bytes = 0
         self._listener = listener
-        self._on_lost = on_lost
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
         #: Arguments of the current `append` call.
@@ -147,7 +138,7 @@ class BatchBuilder:
 
     def _batch_size_of(self, topic: str) -> int:
         # batch.size=0 turns batching off; 1 has the same effect and can be divided by.
-        return max(self._asked_batch_size_of(topic), 1)
+        return max(self._batch_sizes.size_of(topic), 1)
 
     # --- appending
 
@@ -371,7 +362,7 @@ class BatchBuilder:
         """
         if not self._lingers:
             return deadline
-        look_at = self.close_due(now, self._is_queue_empty)
+        look_at = self._close_due(now, self._next_in_queue_at)
         left_open, next_opened_at = self._open.due(now, self._linger)
         if left_open:
             # Nothing signals this thread when the queues before these batches become empty.
@@ -397,20 +388,33 @@ class BatchBuilder:
         for slot in self._open.open_slots():
             self.close(slot)
 
-    def close_due(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
+    def close_due(self, now: float) -> float:
         """Close the batches that have waited for linger.ms and can be sent at once.
 
         Batches that cannot be sent continue to fill, until they have waited for
         delivery.timeout.ms. Returns the time at which the next batch will be due; `NEVER` if there
         is none.
         """
+        return self._close_due(now, self._sending.sendable_at)
+
+    def _close_due(
+        self, now: float, sendable_at: Callable[[TopicPartition, float], float]
+    ) -> float:
         self.first_opened_at = NEVER
         slots, next_opened_at = self._open.due(now, self._linger)
+        next_at = NEVER if next_opened_at is None else next_opened_at + self._linger
         for slot in slots:
             is_overdue = self._open.opened_at(slot) + self._delivery_timeout <= now
-            if is_drainable(self._open.topic_partition(slot)) or is_overdue:
+            ready_at = sendable_at(self._open.topic_partition(slot), now)
+            if ready_at <= now or is_overdue:
                 self.close(slot)
-        return NEVER if next_opened_at is None else next_opened_at + self._linger
+            else:
+                next_at = min(next_at, ready_at)
+        return next_at
+
+    def _next_in_queue_at(self, topic_partition: TopicPartition, now: float) -> float:
+        """Return `now` if only the network decides when a batch of this partition is sent."""
+        return now if self._sending.is_queue_empty(topic_partition) else NEVER
 
     def abort_open(self, error: Exception) -> bool:
         """Fail the records in open batches (like `RecordAccumulator.abort_undrained_batches`).
@@ -440,7 +444,7 @@ class BatchBuilder:
             # No future may wait for ever, and lost rows without a future must be noted.
             broken = broken_off(error)
             result.fail(broken)
-            self._on_lost(broken)
+            self._sending.note_loss(broken)
             raise
 
     def _hand_over(self, filled: FilledBlock) -> None:
@@ -464,14 +468,14 @@ class BatchBuilder:
         if batch.compression is CompressionType.NONE:
             batch.block = filled.block
             batch.header = filled.block.data[:RECORD_BATCH_OVERHEAD]
-            self._enqueue(batch)
-        elif self._must_not_compress():
+            self._sending.enqueue(batch)
+        elif self._sending.is_network_thread:
             batch.block = filled.block
             batch.is_compressed = False
-            self._enqueue(batch)
+            self._sending.enqueue(batch)
         else:
             batches = batches_of(batch, self._compression.compressed(batch))
             self._pool.reserve(sum(part.size_bytes for part in batches))
             self._pool.deallocate(filled.block)
             for part in batches:
-                self._enqueue(part)
+                self._sending.enqueue(part)

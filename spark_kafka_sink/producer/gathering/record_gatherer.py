@@ -39,9 +39,9 @@ from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
     from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
+    from spark_kafka_sink.producer.gathering.interfaces import ClusterView, SendingSide
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
     from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
     from spark_kafka_sink.producer.records.staged_records import StagedChunk
@@ -70,39 +70,28 @@ class RecordGatherer:
         *,
         builder: BatchBuilder,
         open_batches: OpenBatches,
-        count_partitions: Callable[[str], int],
-        wakeup: Callable[[], None],
-        on_broken_off: Callable[[Exception], None],
+        cluster: ClusterView,
+        sending: SendingSide,
         wall_clock_ms: Callable[[], int],
         clock: Callable[[], float],
         linger: float | None,
         max_block: float,
-        on_refused: Callable[[Exception, int], None] = lambda error, records: None,  # noqa: ARG005
-        fail_if_not_ready: Callable[[], None] = lambda: None,
         callbacks: CallbackQueue | None = None,
     ) -> None:
         """Create a gatherer; `linger` and `max_block` are in seconds.
 
-        `linger` is None if only callers close batches. `count_partitions` must know every topic of
-        a staged record. `wakeup` makes the network thread call `gather` soon. `on_broken_off` is
-        called with an error that may have lost rows on their way to a batch, `on_refused` with an
-        error and the number of staged records that it kept from being added to one.
-        `fail_if_not_ready` raises if no transaction accepts records; it is called with the lock
-        held, so that no record moves from one transaction to another. `callbacks` runs the
-        callbacks of records that are added to no batch; by default they are called where the record
-        fails.
+        `linger` is None if only callers close batches. `cluster` must know every topic of a staged
+        record. `callbacks` runs the callbacks of records that are added to no batch; by default
+        they are called where the record fails.
         """
         self._builder = builder
         self._open = open_batches
-        self._count_partitions = count_partitions
-        self._on_broken_off = on_broken_off
+        self._cluster = cluster
+        self._sending = sending
         self._wall_clock_ms = wall_clock_ms
         self._clock = clock
         self._linger = linger
         self._max_block = max_block
-        self._on_refused = on_refused
-        self._fail_if_not_ready = fail_if_not_ready
-        self._wakeup = wakeup
         self._lock = AppendLock(self._on_release)
         #: When the network thread will check by itself; `NEVER` until it has determined that.
         self._looks_at = NEVER
@@ -129,12 +118,12 @@ class RecordGatherer:
 
     def _wake_if_too_late_for(self, since: float) -> None:
         if self._linger is not None and since + self._linger < self._looks_at:
-            self._wakeup()
+            self._sending.wake_network_thread()
 
     def _on_release(self) -> None:
         since = self.staged_since
         if self._was_locked_out:
-            self._wakeup()
+            self._sending.wake_network_thread()
         else:
             # A record is still staged if there was no memory for it.
             first = self._builder.first_opened_at
@@ -166,7 +155,9 @@ class RecordGatherer:
         memory is not available by then. After each wait that ends with memory, the next row may
         wait for max.block.ms again.
         """
-        with self._filling_batches(self._fail_if_not_ready, give_up_at=give_up_at):
+        # With the lock held, so that no record moves from one transaction to another.
+        check = self._sending.fail_if_transaction_not_ready
+        with self._filling_batches(check, give_up_at=give_up_at):
             self._write_all_staged(give_up_at)
             self._builder.append(
                 columns,
@@ -229,7 +220,7 @@ class RecordGatherer:
             with self._telling_what_breaks_off():
                 shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
                 if shortage is not None and self.staged.withdraw(future, shortage):
-                    self._on_refused(shortage, 1)
+                    self._sending.note_failed_send(shortage, 1)
         finally:
             self._lock.release()
 
@@ -285,7 +276,7 @@ class RecordGatherer:
         """
         # The holder of the lock may be waiting for memory that the network thread frees by this
         # abort.
-        self._wakeup()
+        self._sending.wake_network_thread()
         with self._holding_batches(give_up_at):
             self._builder.abort_open(error)
             self._fail_staged(error)
@@ -350,7 +341,7 @@ class RecordGatherer:
             # while one moves to a larger block. Continuing would acknowledge everything except that
             # batch.
             broken = broken_off(error)
-            self._on_broken_off(broken)
+            self._sending.refuse(broken)
             self._failed_by = broken
             self._fail_gathered(broken)
             raise
@@ -402,11 +393,11 @@ class RecordGatherer:
         if refusal is not None:
             chunk.fail(range(len(chunk.futures)), refusal)
             return None
-        counts = [self._count_partitions(topic) for topic in chunk.columns.topics]
+        counts = [self._cluster.count_partitions(topic) for topic in chunk.columns.topics]
         gone = chunk.gone_partitions(counts)
         if gone:
             for error in gone.values():
-                self._on_refused(error, 1)
+                self._sending.note_failed_send(error, 1)
             self.staged.refuse(chunk, gone)
             return None
         if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
@@ -415,7 +406,7 @@ class RecordGatherer:
         watcher = ChunkWatcher(
             chunk,
             self._open,
-            on_refused=self._on_refused,
+            on_refused=self._sending.note_failed_send,
             on_progress=self._lock.note_progress,
             puts_back=lambda: is_short or unless(),
         )
@@ -437,7 +428,7 @@ class RecordGatherer:
         except BaseException as error:
             rest = chunk.unresolved(watcher.next_row)
             broken = broken_off(error)
-            self._on_refused(broken, len(rest))
+            self._sending.note_failed_send(broken, len(rest))
             chunk.fail(rest, broken)
             if not isinstance(error, Exception):
                 raise
@@ -446,7 +437,7 @@ class RecordGatherer:
     def _refusal(self) -> Exception | None:
         if self._failed_by is None:
             try:
-                self._fail_if_not_ready()
+                self._sending.fail_if_transaction_not_ready()
             except KafkaError as error:
                 return error
         return self._failed_by
@@ -465,11 +456,8 @@ class RecordGatherer:
 
     # --- called by the network thread
 
-    def gather(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
-        """Close the batches that are due; return when the next one will be.
-
-        `is_drainable` returns whether a partition's batch could be sent at once if it were closed.
-        """
+    def gather(self, now: float) -> float:
+        """Close the batches that are due and can be sent at once; return when to check again."""
         if self._linger is None or self._failed_by is not None:
             return NEVER
         # Set before checking: a record that arrives from now on may be missed, and wakes us again.
@@ -487,7 +475,7 @@ class RecordGatherer:
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
                     next_at = self.staged_since + self._linger
-            next_at = min(next_at, self._builder.close_due(now, is_drainable))
+            next_at = min(next_at, self._builder.close_due(now))
             self._looks_at = next_at
             return next_at
         finally:
@@ -501,4 +489,4 @@ class RecordGatherer:
         # The holder of the lock no longer waits for memory: the pool is closed by now.
         with self._lock:
             if self._fail_gathered(error):
-                self._on_broken_off(error)
+                self._sending.refuse(error)

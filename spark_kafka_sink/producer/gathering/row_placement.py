@@ -7,7 +7,7 @@ has received its share. A partitioner plug-in places rows before all that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,29 +26,15 @@ from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.producer.gathering.interfaces import ClusterView
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches, TopicSlots
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.record.columns import RecordColumns
-
-
-class ClusterView(Protocol):
-    """The cluster state that placement needs."""
-
-    def leaders(self, topic: str) -> Sequence[int]:
-        """Return the node id of each partition's leader, negative for none."""
-
-    def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """Return the number of queued batches by partition; a missing partition has none."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot:
-        """The current metadata of the cluster."""
 
 
 class PlacedRows(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
@@ -15,6 +16,7 @@ from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies, resolve_partitioner
 from spark_kafka_sink.producer.records.record_futures import FutureOfFullRecord
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import Record, decode_records
 
@@ -56,6 +58,8 @@ class GathererHarness:
         self.pool = BufferPool(config.buffer_memory)
         #: Whether a partition has no closed batch in its queue.
         self.is_queue_empty: Callable[[TopicPartition], bool] = lambda _: True
+        #: Whether a partition's batch could be sent at once.
+        self.is_drainable: Callable[[TopicPartition], bool] = lambda _: True
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
         #: Called with each closed batch.
         self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
@@ -73,35 +77,48 @@ class GathererHarness:
             ),
             pool=self.pool,
             compression=BatchCompression(self.compressor, lambda topic: config.batch_size),
-            batch_size_of=lambda topic: config.batch_size,
-            enqueue=self._enqueue,
+            batch_sizes=BatchSizes(config.batch_size),
+            sending=self,
             clock=lambda: self.now,
             lingers=lingers,
-            must_not_compress=lambda: False,
-            is_queue_empty=self._is_queue_empty,
             listener=listener,
         )
         self.gatherer = RecordGatherer(
             builder=self.builder,
             open_batches=open_batches,
-            count_partitions=lambda topic: self.partitions,
-            wakeup=self._wakeup,
-            on_broken_off=self.broken.append,
+            cluster=self,
+            sending=self,
             wall_clock_ms=lambda: NOW_MS,
             clock=lambda: self.now,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=config.max_block_ms / 1000,
-            on_refused=lambda error, records: self.refused.append((error, records)),
         )
 
-    def _wakeup(self) -> None:
+    # --- the sending side (`interfaces.SendingSide`), with `enqueue` and `is_queue_empty`
+
+    is_network_thread = False
+
+    def wake_network_thread(self) -> None:
+        """Count the call."""
         self.wakeups += 1
 
-    def _enqueue(self, batch: ProducerBatch) -> None:
-        self.enqueue(batch)
+    def fail_if_transaction_not_ready(self) -> None:
+        """Do nothing: there is no transaction."""
 
-    def _is_queue_empty(self, topic_partition: TopicPartition) -> bool:
-        return self.is_queue_empty(topic_partition)
+    def sendable_at(self, topic_partition: TopicPartition, now: float) -> float:
+        """Return `now` if the test's `is_drainable` allows it."""
+        return now if self.is_drainable(topic_partition) else NEVER
+
+    def note_failed_send(self, error: Exception, records: int) -> None:
+        """Record the error in `refused`."""
+        self.refused.append((error, records))
+
+    def note_loss(self, error: Exception) -> None:
+        """Do nothing: `refuse` receives the error, too."""
+
+    def refuse(self, error: Exception) -> None:
+        """Record the error in `broken`."""
+        self.broken.append(error)
 
     # --- the producer's interface to its futures
 
@@ -116,7 +133,11 @@ class GathererHarness:
     def check_may_wait(self) -> None:
         """Do nothing: any thread may wait."""
 
-    # --- the cluster's interface to the placement
+    # --- the cluster (`interfaces.ClusterView`)
+
+    def count_partitions(self, topic: str) -> int:
+        """Return the same number for every topic."""
+        return self.partitions
 
     def leaders(self, topic: str) -> list[int]:
         """Return node 0 as the leader of each partition."""
@@ -153,7 +174,8 @@ class GathererHarness:
         self, is_drainable: Callable[[TopicPartition], bool] = lambda topic_partition: True
     ) -> float:
         """Gather at the current time, as the network thread does."""
-        return self.gatherer.gather(self.now, is_drainable)
+        self.is_drainable = is_drainable
+        return self.gatherer.gather(self.now)
 
     def hold_memory(self) -> int:
         """Reserve all available memory; return its size, so that the test can release it."""

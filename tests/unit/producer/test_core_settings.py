@@ -11,10 +11,12 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.measures import producer_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:
@@ -207,16 +209,34 @@ def test_the_network_thread_is_woken_once_until_it_has_come(undo):
     assert 1 == len(thread.calls)
 
 
-# --- limits of topics
+# --- services for the parts
 
 
-@pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
-def test_a_batch_that_was_refused_halves_what_those_of_its_topic_may_take(undo, refused):
-    """Refusals only lower the batch size of a topic, and other topics keep batch.size."""
-    core = _core(undo, **{"batch.size": 9_000})
-    for size in refused:
-        core._lower_batch_size("t", size)
-    assert (500, 9_000) == (core._batch_size_of("t"), core._batch_size_of("u"))
+@pytest.mark.parametrize(
+    ("missing", "ready_at", "sendable_at"),
+    [
+        ("nothing", 90.0, 100.0),
+        ("connection", 107.5, 107.5),
+        ("connection", 100.0, NEVER),
+        ("leader", 90.0, NEVER),
+        ("empty queue", 90.0, NEVER),
+    ],
+)
+def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, ready_at, sendable_at):
+    """Only the end of a throttle or back-off is a time; all other changes wake the thread."""
+    core = _core(undo)
+    updates = []
+    core.accumulator.is_queue_empty = lambda _: missing != "empty queue"
+    core._client = SimpleNamespace(
+        metadata=SimpleNamespace(
+            snapshot=SimpleNamespace(leader_of=lambda _: None if missing == "leader" else "node"),
+            request_update=lambda: updates.append("requested"),
+        ),
+        ready_connection=lambda _: None if missing == "connection" else "connection",
+        ready_at=lambda _: ready_at,
+    )
+    assert sendable_at == core.sendable_at(TopicPartition("t", 0), 100.0)
+    assert (["requested"] if missing == "leader" else []) == updates
 
 
 @pytest.mark.parametrize("records", [1, 3])

@@ -33,7 +33,7 @@ class _HeldElsewhere:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda gatherer: gatherer.gather(5.0, lambda _: True),
+        lambda gatherer: gatherer.gather(5.0),
         lambda gatherer: gatherer.write_without_waiting(),
     ],
     ids=["gather", "write_without_waiting"],

@@ -12,6 +12,7 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool, block_bytes
 from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
@@ -53,20 +54,27 @@ class _Built:
                 Compressor(CompressionType.from_name(config.compression_type)),
                 lambda topic: config.batch_size,
             ),
-            batch_size_of=lambda topic: config.batch_size,
-            enqueue=self.batches.append,
+            batch_sizes=BatchSizes(config.batch_size),
+            sending=self,
             clock=lambda: 0.0,
             lingers=False,
-            must_not_compress=lambda: False,
-            is_queue_empty=lambda _: False,
         )
 
+    is_network_thread = False
+
+    def enqueue(self, batch: ProducerBatch) -> None:
+        """Collect a closed batch; see `interfaces.SendingSide`."""
+        self.batches.append(batch)
+
+    def note_loss(self, error: Exception) -> None:
+        """Do nothing; see `interfaces.SendingSide`."""
+
     def leaders(self, topic: str) -> list[int]:
-        """Return the leader of each partition, as `row_placement.ClusterView` specifies."""
+        """Return the leader of each partition, as `interfaces.ClusterView` specifies."""
         return [0 if partition in self.led else -1 for partition in range(max(self.led) + 1)]
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
-        """Return no queue sizes, as if no batch were queued; see `row_placement.ClusterView`."""
+        """Return no queue sizes, as if no batch were queued; see `interfaces.ClusterView`."""
         return {}
 
     def append(self, *args, partition_count: int = 3, led=None, first_row=0, **given) -> None:

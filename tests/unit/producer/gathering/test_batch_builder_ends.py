@@ -51,10 +51,10 @@ def test_batches_are_due_one_after_the_other():
     _append(harness, [b"a"], partitions=[0])
     harness.now = 2.0
     _append(harness, [b"b"], partitions=[1])
-    assert 5.0 == harness.builder.close_due(4.9, lambda _: True)
-    assert 7.0 == harness.builder.close_due(5.0, lambda _: True)
+    assert 5.0 == harness.builder.close_due(4.9)
+    assert 7.0 == harness.builder.close_due(5.0)
     assert [b"a"] == harness.values()
-    assert NEVER == harness.builder.close_due(7.0, lambda _: True)
+    assert NEVER == harness.builder.close_due(7.0)
     assert [b"a", b"b"] == harness.values()
 
 
@@ -68,9 +68,22 @@ def test_a_batch_that_is_overdue_is_asked_about_at_every_look():
         asked.append(topic_partition)
         return len(asked) > 2
 
-    assert [NEVER] * 3 == [harness.builder.close_due(5.0 + n, not_yet) for n in range(3)]
+    harness.is_drainable = not_yet
+    assert [NEVER] * 3 == [harness.builder.close_due(5.0 + n) for n in range(3)]
     assert 3 == len(asked)
     assert [b"a"] == harness.values()
+
+
+@pytest.mark.parametrize(("ready_at", "next_at"), [(6.5, 6.5), (8.0, 7.0), (NEVER, 7.0)])
+def test_a_batch_whose_node_is_throttled_is_checked_when_the_throttle_ends(ready_at, next_at):
+    """The next check is at the earlier of the throttle's end and the next batch's linger.ms."""
+    harness = GathererHarness(partitions=2, **LINGER)
+    _append(harness, [b"a"], partitions=[0])
+    harness.now = 2.0
+    _append(harness, [b"b"], partitions=[1])
+    harness.sendable_at = lambda topic_partition, now: max(now, ready_at)
+    assert next_at == harness.builder.close_due(5.0)
+    assert [] == harness.values()
 
 
 def test_lingering_batches_are_as_old_as_their_opening():

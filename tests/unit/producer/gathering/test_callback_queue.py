@@ -120,9 +120,8 @@ def _with_callbacks(harness: GathererHarness, queue: CallbackQueue) -> RecordGat
     return RecordGatherer(
         builder=harness.builder,
         open_batches=harness.gatherer._open,
-        count_partitions=lambda topic: harness.partitions,
-        wakeup=lambda: None,
-        on_broken_off=harness.broken.append,
+        cluster=harness,
+        sending=harness,
         wall_clock_ms=lambda: NOW_MS,
         clock=lambda: harness.now,
         linger=None,

@@ -176,8 +176,8 @@ def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness
     harness.now = 4.0
     _append(harness, "t", 0)
     _append(harness, "t", 1, began_at=1.0)
-    assert 1.0 + LINGER == harness.builder.close_due(5.5, lambda _: True)
-    assert 4.0 + LINGER == harness.builder.close_due(6.0, lambda _: True)
+    assert 1.0 + LINGER == harness.builder.close_due(5.5)
+    assert 4.0 + LINGER == harness.builder.close_due(6.0)
     assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
 
 
@@ -188,7 +188,7 @@ def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
     _append(harness, "t", 0)
     harness.partitions = 3
     _append(harness, "grows", 2)
-    assert 4.0 + LINGER == harness.builder.close_due(LINGER, lambda _: True)
+    assert 4.0 + LINGER == harness.builder.close_due(LINGER)
     assert [TopicPartition("grows", 0)] == [batch.topic_partition for batch in harness.batches]
 
 
@@ -198,8 +198,9 @@ def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
     harness.now = 1.0
     _append(harness, "t", 1)
     blocked = TopicPartition("t", 0)
-    assert 1.0 + LINGER == harness.builder.close_due(LINGER, lambda place: place != blocked)
-    assert NEVER == harness.builder.close_due(1.0 + LINGER, lambda place: place != blocked)
+    harness.is_drainable = lambda place: place != blocked
+    assert 1.0 + LINGER == harness.builder.close_due(LINGER)
+    assert NEVER == harness.builder.close_due(1.0 + LINGER)
     assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
 
 
