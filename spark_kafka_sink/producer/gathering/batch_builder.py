@@ -15,6 +15,7 @@ batches, and ten thousand quiet ones fit into the same `buffer.memory`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
@@ -79,6 +80,27 @@ class BufferListener(Protocol):
         """Record that memory was not freed in time."""
 
 
+@dataclass(slots=True)
+class _AppendCall:
+    """The arguments of one `append` call, and how far its waits have come."""
+
+    placed: PlacedRows
+    #: The sticky partitions of the call's topics, copied from `OpenBatches.sticky`.
+    sticky: NDArray[np.void]
+    first_row: int | None
+    may_wait: bool
+    give_up_at: float | None
+    renews: bool
+    unless: Callable[[], bool]
+    began_at: float | None
+    #: The deadline of the current wait for memory; after a timeout the next row keeps it.
+    deadline: float | None = None
+
+    def input_row(self, row: int) -> int | None:
+        """Return the caller's number of a row; None if rows have no numbers."""
+        return None if self.first_row is None else self.first_row + row
+
+
 class BatchBuilder:
     """A builder that fills, closes and enqueues batches. Not thread-safe: one thread at a time."""
 
@@ -117,8 +139,7 @@ class BatchBuilder:
         )
         self._compression = compression
         self._history = RowHistory()
-        #: The first row number of this call, and the number of the last row that was written.
-        self._first_row: int | None = None
+        #: The number of the last row that was written.
         self._last_row: int | None = None
         #: How often callers have restarted the numbering of rows.
         self._numbering = 0
@@ -127,14 +148,6 @@ class BatchBuilder:
         self._listener = listener
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
-        #: Arguments of the current `append` call.
-        self._may_wait: bool
-        self._give_up_at: float | None
-        self._renews: bool
-        self._unless: Callable[[], bool]
-        self._began_at: float | None
-        #: The deadline of the current wait for memory; after a timeout the next row keeps it.
-        self._deadline: float | None
 
     def _batch_size_of(self, topic: str) -> int:
         # batch.size=0 turns batching off; 1 has the same effect and can be divided by.
@@ -175,14 +188,18 @@ class BatchBuilder:
             # The history refers to slots by their old numbers.
             self._moves = self._open.moves
             self._history.clear()
-        self._may_wait = may_wait
-        self._give_up_at = give_up_at
-        self._renews = renews
-        self._unless = unless
-        self._began_at = began_at
-        self._deadline = None
         self._begin_rows(first_row)
         sticky = self._open.sticky[placed.sticky_rows]
+        call = _AppendCall(
+            placed=placed,
+            sticky=sticky,
+            first_row=first_row,
+            may_wait=may_wait,
+            give_up_at=give_up_at,
+            renews=renews,
+            unless=unless,
+            began_at=began_at,
+        )
         row = 0
         try:
             while row < columns.num_rows:
@@ -202,7 +219,7 @@ class BatchBuilder:
                 if first_row is not None and row:
                     self._last_row = first_row + row - 1
                 try:
-                    self._go_on(result, placed, sticky)
+                    self._go_on(result, call)
                 except (RecordError, BufferExhaustedError) as error:
                     if watcher is None or not watcher.refused(row, error):
                         raise
@@ -224,39 +241,36 @@ class BatchBuilder:
             raise
 
     def _begin_rows(self, first_row: int | None) -> None:
-        self._first_row = first_row
         if first_row is not None and self._last_row is not None and first_row <= self._last_row:
             # A caller restarted the numbering: a range of rows across the restart would be wrong.
             self._numbering += 1
             self._last_row = None
 
-    def _input_row(self, row: int) -> int | None:
-        return None if self._first_row is None else self._first_row + row
-
-    def _go_on(self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void]) -> None:
+    def _go_on(self, result: AppendResult, call: _AppendCall) -> None:
         """Do what the kernel needs to continue."""
         match result.status:
             case AppendStatus.ALL_APPENDED:
                 return
             case AppendStatus.BATCH_FULL:
-                self._make_room(result.slot, result.record_bytes, result.next_row)
+                self._make_room(result.slot, result.record_bytes, result.next_row, call)
             case AppendStatus.STICKY_FULL:
+                placed, sticky = call.placed, call.sticky
                 index = int(placed.columns.topic_index[result.next_row])
                 name = placed.columns.topics[index]
                 self._placement.move_sticky(
                     sticky[index], name, placed.topics[index], batch_size=self._batch_size_of(name)
                 )
             case AppendStatus.RECORD_TOO_LARGE:
-                raise self._too_large(result, placed.columns)
+                raise self._too_large(result, call)
 
-    def _too_large(self, result: AppendResult, columns: RecordColumns) -> RecordTooLargeError:
-        row = result.next_row
+    def _too_large(self, result: AppendResult, call: _AppendCall) -> RecordTooLargeError:
+        row, columns = result.next_row, call.placed.columns
         # A row without a key that has no sticky partition yet has no slot.
         place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
             f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
             "fit into max.request.size and buffer.memory",
-            row=self._input_row(row),
+            row=call.input_row(row),
             topic=columns.topics[int(columns.topic_index[row])],
             partition=None if place is None else place.partition,
             advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
@@ -264,7 +278,7 @@ class BatchBuilder:
 
     # --- memory
 
-    def _make_room(self, slot: int, record_bytes: int, row: int) -> None:
+    def _make_room(self, slot: int, record_bytes: int, row: int, call: _AppendCall) -> None:
         """Make space for a record of this size in a slot: a larger block, or a new batch."""
         if slot in self._open:
             used = self._open.used_bytes(slot)
@@ -278,12 +292,12 @@ class BatchBuilder:
         needed = RECORD_BATCH_OVERHEAD + record_bytes
         # The largest record takes all the memory; a size rounded up could never be allocated.
         size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
-        block = self._allocate(size, slot, row)
+        block = self._allocate(size, slot, row, call)
         self._open_bytes += block.nbytes
-        now = self._clock() if self._began_at is None else self._began_at
+        now = self._clock() if call.began_at is None else call.began_at
         self.first_opened_at = min(self.first_opened_at, now)
         # `record_bytes` was measured after other records, where it takes a few more bytes.
-        origin = RowOrigin(self._history.position + row, self._input_row(row), self._numbering)
+        origin = RowOrigin(self._history.position + row, call.input_row(row), self._numbering)
         self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
 
     def _grow(self, slot: int, needed: int) -> bool:
@@ -309,14 +323,14 @@ class BatchBuilder:
         most = max(fair_share, self._pool.available_bytes // 2, MIN_BLOCK_BYTES)
         return min(full, most)
 
-    def _allocate(self, size: int, slot: int, row: int) -> NDArray[np.uint8]:
+    def _allocate(self, size: int, slot: int, row: int, call: _AppendCall) -> NDArray[np.uint8]:
         while (block := self._pool.try_allocate(size)) is None:
             if size > self._pool.total_bytes - self._open_bytes:
                 # Waiting cannot help: the memory is in open batches, which nothing else closes.
                 self.close(self._open.fullest())
                 continue
-            if not self._wait_for(size):
-                number = self._input_row(row)
+            if not self._wait_for(size, call):
+                number = call.input_row(row)
                 place = "" if number is None else f"row {number}, "
                 raise BufferExhaustedError(
                     f"no memory came free within {self._max_block:g} s (max.block.ms) for {place}"
@@ -324,19 +338,19 @@ class BatchBuilder:
                     "(buffer.memory) hold records that no broker has acknowledged. Check that the "
                     "brokers keep up, or raise max.block.ms or buffer.memory"
                 )
-        self._deadline = None
+        call.deadline = None
         return block
 
-    def _wait_for(self, size: int) -> bool:
+    def _wait_for(self, size: int, call: _AppendCall) -> bool:
         started = self._clock()
-        may_wait = self._may_wait and not self._unless()
+        may_wait = call.may_wait and not call.unless()
         if not may_wait:
-            self._deadline = started
-        elif self._deadline is None:
-            self._deadline = started + self._max_block
-            if self._give_up_at is not None:
-                self._deadline = min(self._deadline, self._give_up_at)
-        deadline = max(self._deadline, started)
+            call.deadline = started
+        elif call.deadline is None:
+            call.deadline = started + self._max_block
+            if call.give_up_at is not None:
+                call.deadline = min(call.deadline, call.give_up_at)
+        deadline = max(call.deadline, started)
         until, enough, is_over = started, False, False
         try:
             while not enough and not is_over:
@@ -350,8 +364,8 @@ class BatchBuilder:
                 self._listener.on_buffer_wait(now - started, now)
         if not enough and self._listener is not None and may_wait:
             self._listener.on_buffer_exhausted(now)
-        if enough and self._renews:
-            self._give_up_at = None
+        if enough and call.renews:
+            call.give_up_at = None
         return enough
 
     def _close_lingering(self, now: float, deadline: float) -> float:
