@@ -63,10 +63,15 @@ class ProducerCore:
         partitioner: KeyRule | Partitioner,
         lingers: bool,
         undo: ExitStack,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Put the parts together; only metrics reporters run yet, and `undo` closes them."""
+        """Put the parts together; only metrics reporters run yet, and `undo` closes them.
+
+        Both clocks return seconds: `clock` is for waits and ages, `wall_clock` for timestamps.
+        """
         self._config = config
-        self.clock: Callable[[], float] = time.monotonic
+        self.clock = clock
         self._max_block = config.max_block_ms / 1000
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
@@ -79,7 +84,7 @@ class ProducerCore:
             ),
             self._batch_sizes.size_of,
         )
-        self.metrics = create_metrics(config, time.monotonic)
+        self.metrics = create_metrics(config, clock)
         undo.callback(self.metrics.close)
         self.sender_metrics = SenderMetrics(
             self.metrics, topic_expiration=config.metadata_max_idle_ms / 1000
@@ -119,7 +124,7 @@ class ProducerCore:
             compression=self._compression,
             batch_sizes=self._batch_sizes,
             sending=self,
-            clock=time.monotonic,
+            clock=clock,
             lingers=lingers,
             listener=self.sender_metrics,
         )
@@ -129,8 +134,8 @@ class ProducerCore:
             open_batches=open_batches,
             cluster=self,
             sending=self,
-            wall_clock_ms=lambda: int(time.time() * 1000),
-            clock=time.monotonic,
+            wall_clock_ms=lambda: int(wall_clock() * 1000),
+            clock=clock,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=self._max_block,
             callbacks=self.callbacks,
@@ -258,7 +263,7 @@ class ProducerCore:
 
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
         """Count records that were added to no batch; their transaction can only be aborted."""
-        self.sender_metrics.on_send_failed(time.monotonic(), records)
+        self.sender_metrics.on_send_failed(self.clock(), records)
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
@@ -287,7 +292,7 @@ class ProducerCore:
     def count_partitions(self, topic: str) -> int:
         """Implement `ClusterView`."""
         metadata = self._client.metadata
-        metadata.add_topic(topic, time.monotonic())
+        metadata.add_topic(topic, self.clock())
         count = metadata.snapshot.partition_count(topic)
         if count:
             self._partition_counts[topic] = count
@@ -389,11 +394,11 @@ class ProducerCore:
     @contextmanager
     def timed(self, call: TimedCall) -> Iterator[None]:
         """Record the time that a call takes."""
-        started = time.monotonic()
+        started = self.clock()
         try:
             yield
         finally:
-            now = time.monotonic()
+            now = self.clock()
             self.sender_metrics.on_timed_call(call, now - started, now)
 
     def flush(self, timeout: float | None) -> None:
@@ -403,15 +408,15 @@ class ProducerCore:
         self.accumulator.raise_if_failed()
 
     def _send_all(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self.clock() + timeout
         self.gatherer.close_batches(deadline)
         results = self.accumulator.unsettled()
         self._thread.call_soon(self._wakeup)
         for result in results:
-            if not result.wait_for_all(deadline, time.monotonic):
+            if not result.wait_for_all(deadline, self.clock):
                 raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
         # Callbacks of records that were added to no batch are waited for, too.
-        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        left = None if deadline is None else max(deadline - self.clock(), 0)
         if not self.callbacks.wait(left):
             raise KafkaTimeoutError(f"not every callback was called within {timeout} s")
 
@@ -441,7 +446,7 @@ class ProducerCore:
         without futures. The error that ended the producer is not raised: it may occur at any
         moment, and futures and transactional calls report it.
         """
-        started = time.monotonic()
+        started = self.clock()
         try:
             if timeout != 0 and not self.has_ended:
                 self._send_all(timeout)
@@ -456,7 +461,7 @@ class ProducerCore:
                 elif timeout is None:
                     left = self._max_block
                 else:
-                    left = max(started + timeout - time.monotonic(), 0)
+                    left = max(started + timeout - self.clock(), 0)
                 self._thread.call_soon(partial(self._sender.initiate_close, left))
                 if not self._thread.join(left + JOIN_TIMEOUT):
                     self._warn_of_running_thread()

@@ -20,7 +20,7 @@ from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
 SETTINGS = {
     "bootstrap.servers": "127.0.0.1:9",
@@ -34,11 +34,21 @@ SETTINGS = {
 }
 
 
-def _core(undo: ExitStack, *, lingers: bool = True, **settings: object) -> ProducerCore:
-    config = ProducerConfig.from_mapping({**SETTINGS, **settings})
-    core = ProducerCore(config, partitioner=DEFAULT_KEY_RULE, lingers=lingers, undo=undo)
-    core.clock = lambda: 100.0
-    return core
+def _core(
+    undo: ExitStack,
+    *,
+    lingers: bool = True,
+    clock: Callable[[], float] = lambda: 100.0,
+    **settings: object,
+) -> ProducerCore:
+    return ProducerCore(
+        ProducerConfig.from_mapping({**SETTINGS, **settings}),
+        partitioner=DEFAULT_KEY_RULE,
+        lingers=lingers,
+        undo=undo,
+        clock=clock,
+        wall_clock=lambda: 1_700_000_000.9876,
+    )
 
 
 @pytest.fixture
@@ -101,10 +111,9 @@ def test_order_is_guaranteed_with_one_request_in_flight(parts, undo, in_flight, 
     assert is_one == parts.given["RecordAccumulator"]["guarantee_order"]
 
 
-def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
+def test_the_time_of_a_record_is_in_milliseconds(parts, undo):
     """The timestamp is truncated, not rounded, so that it is never in the future."""
     _core(undo)
-    monkeypatch.setattr(producer_core.time, "time", lambda: 1_700_000_000.9876)
     assert 1_700_000_000_987 == parts.given["RecordGatherer"]["wall_clock_ms"]()
 
 
@@ -156,10 +165,15 @@ def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, d
 
 def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
     """A refresh whose deadline has passed meanwhile waits for 0 seconds."""
-    core = _core(undo)
-    core._thread, core._client = _Thread(), _Client()
-    times = iter([100.0, 100.0, 105.0])
-    core.clock = lambda: next(times)
+    times = [100.0]
+
+    class _SlowClient(_Client):
+        def refresh_metadata(self, deadline: float) -> Coroutine[Any, Any, None]:
+            times.append(105.0)
+            return super().refresh_metadata(deadline)
+
+    core = _core(undo, clock=lambda: times[-1])
+    core._thread, core._client = _Thread(), _SlowClient()
     core.refresh_metadata(1.0)
     assert [0] == core._thread.timeouts
 
@@ -261,17 +275,15 @@ def test_records_that_got_into_no_batch_are_counted(undo, records):
 class _Ending:
     """A core without threads that records how long each of its parts may take to end."""
 
-    def __init__(self, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.core = _core(undo)
+    def __init__(self, undo: ExitStack) -> None:
+        self.now = 100.0
+        self.core = _core(undo, clock=lambda: self.now)
         #: How long closing the batches takes.
         self.spent = 0.0
-        self.now = 100.0
         self.deadlines: list[float | None] = []
         self.closes: list[float] = []
         self.joins: list[float] = []
         self.callback_waits: list[float | None] = []
-        clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(producer_core, "time", clock)
         thread = _Thread()
         thread.call_soon = lambda function: function()
         thread.join = lambda timeout: self.joins.append(timeout) or True
@@ -287,8 +299,8 @@ class _Ending:
 
 
 @pytest.fixture
-def ending(undo, monkeypatch) -> _Ending:
-    return _Ending(undo, monkeypatch)
+def ending(undo) -> _Ending:
+    return _Ending(undo)
 
 
 @pytest.mark.parametrize(
