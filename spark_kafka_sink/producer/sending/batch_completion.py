@@ -101,8 +101,17 @@ class BatchCompletion:
         self._retry_backoff = retry_backoff
         self._on_message_too_large = on_message_too_large
         self._listener = listener
-        #: The acknowledgements so far, by partition.
-        self.acks: dict[TopicPartition, PartitionAcks] = {}
+        self._acks: dict[TopicPartition, PartitionAcks] = {}
+
+    @property
+    def acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """The acknowledgements since the last `take_acks`, by partition."""
+        return self._acks
+
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Return `acks`, and count anew."""
+        taken, self._acks = self._acks, {}
+        return taken
 
     def on_unanswered(
         self, batches: Sequence[ProducerBatch], error: BaseException, now: float
@@ -231,7 +240,7 @@ class BatchCompletion:
             bytes=batch.size_bytes,
             log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
         )
-        so_far = self.acks
+        so_far = self._acks
         earlier = so_far.get(batch.topic_partition)
         so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
         if self._transaction_manager is not None:

@@ -152,9 +152,7 @@ class Sender:
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Return the acknowledgements since the last call; any thread may call it after a flush."""
-        completion = self._completion
-        taken, completion.acks = completion.acks, {}
-        return taken
+        return self._completion.take_acks()
 
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
