@@ -63,7 +63,7 @@ from spark_kafka_sink.protocol.registry import (
     encode_response,
     request_class,
 )
-from spark_kafka_sink.protocol.schema import ApiMessage, read_message
+from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, read_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,7 +148,7 @@ class Broker:
             addresses = self.cluster.other_addresses.setdefault(listener, {})
         addresses[self.node_id] = Node(self.node_id, host, port)
 
-    def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
+    def decode_request(self, frame: Buffer) -> tuple[RequestHeader, AnyRequest]:
         """Decode a request, given without its size; its records are slices of `frame`.
 
         An ApiVersions request of an unsupported version is decoded as an empty one. Bytes after the
@@ -164,7 +164,7 @@ class Broker:
         reader = Reader(body, self.settings.request_max_elements)
         return header, read_message(cls, reader, header.request_api_version)
 
-    def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
+    def encode_response(self, header: RequestHeader, response: ApiResponse) -> list[Buffer]:
         """Encode the response to a request as buffers, starting with its size."""
         version = 0 if self._handler(header) is None else header.request_api_version
         return encode_response(header.correlation_id, response, version)
@@ -172,14 +172,14 @@ class Broker:
     def handle(
         self,
         header: RequestHeader,
-        request: ApiMessage,
+        request: AnyRequest,
         now: float,
         *,
         arrived: float | None = None,
         kept: object = None,
         client_host: str = "",
         listener: str = "",
-    ) -> ApiMessage | Delayed | None:
+    ) -> ApiResponse | Delayed | None:
         """Handle a request that arrived at `arrived` (by default `now`); seconds since 1970.
 
         None means no response (acks=0). `Delayed` requests another call, with the same `arrived`
@@ -195,7 +195,7 @@ class Broker:
         context.client_host = client_host
         context.listener = listener
         try:
-            response: ApiMessage | Delayed | None = handler.handle(context, request)
+            response: ApiResponse | Delayed | None = handler.handle(context, request)
         except RefusedError as refused:
             return self._error(handler, context, request, refused.error_code, refused.message)
         except CloseConnectionError:
@@ -213,8 +213,8 @@ class Broker:
         return response
 
     def error_response(
-        self, header: RequestHeader, request: ApiMessage, error_code: ErrorCode, now: float
-    ) -> ApiMessage:
+        self, header: RequestHeader, request: AnyRequest, error_code: ErrorCode, now: float
+    ) -> ApiResponse:
         """Return a response that fails the whole request, without handling it.
 
         Raises CloseConnectionError with acks=0, where only closing can signal a failure.
@@ -256,11 +256,11 @@ class Broker:
         self,
         handler: Handler[Any, Any],
         context: RequestContext,
-        request: ApiMessage,
+        request: AnyRequest,
         error_code: ErrorCode,
         message: str,
-    ) -> ApiMessage:
-        response: ApiMessage | None = handler.error_response(context, request, error_code, message)
+    ) -> ApiResponse:
+        response: ApiResponse | None = handler.error_response(context, request, error_code, message)
         if response is None:
             raise CloseConnectionError(f"{error_code.name} has no answer with acks=0: {message}")
         return response

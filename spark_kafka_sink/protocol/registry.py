@@ -6,7 +6,7 @@ A client uses `encode_request` and `decode_response`, a broker `decode_request` 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -18,165 +18,115 @@ from spark_kafka_sink.protocol.headers import (
     request_header_version,
     response_header_version,
 )
-from spark_kafka_sink.protocol.messages.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from spark_kafka_sink.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-)
-from spark_kafka_sink.protocol.messages.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from spark_kafka_sink.protocol.messages.delete_groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from spark_kafka_sink.protocol.messages.delete_records import (
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-)
-from spark_kafka_sink.protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from spark_kafka_sink.protocol.messages.describe_cluster import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from spark_kafka_sink.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
-from spark_kafka_sink.protocol.messages.describe_groups import (
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from spark_kafka_sink.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-)
-from spark_kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from spark_kafka_sink.protocol.messages.fetch import FetchRequest, FetchResponse
-from spark_kafka_sink.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest
+from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
+from spark_kafka_sink.protocol.messages.delete_records import DeleteRecordsRequest
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest
+from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
+from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest
+from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
+from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest
+from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchRequest
+from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
-from spark_kafka_sink.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from spark_kafka_sink.protocol.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from spark_kafka_sink.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
-from spark_kafka_sink.protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from spark_kafka_sink.protocol.messages.sasl_handshake import (
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from spark_kafka_sink.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
+from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
+from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
+from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest
+from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
+from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
+from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest
+from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from spark_kafka_sink.protocol.messages.produce import ProduceRequest
+from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest
+from spark_kafka_sink.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
-from spark_kafka_sink.protocol.schema import ApiMessage, decode, read_message, write_message
-
-#: The request and response of every API that this package supports.
-MESSAGES: tuple[tuple[type[ApiMessage], type[ApiMessage]], ...] = (
-    (ProduceRequest, ProduceResponse),
-    (FetchRequest, FetchResponse),
-    (ListOffsetsRequest, ListOffsetsResponse),
-    (MetadataRequest, MetadataResponse),
-    (FindCoordinatorRequest, FindCoordinatorResponse),
-    (ApiVersionsRequest, ApiVersionsResponse),
-    (CreateTopicsRequest, CreateTopicsResponse),
-    (InitProducerIdRequest, InitProducerIdResponse),
-    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
-    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
-    (EndTxnRequest, EndTxnResponse),
-    (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
-    (OffsetCommitRequest, OffsetCommitResponse),
-    (OffsetFetchRequest, OffsetFetchResponse),
-    (JoinGroupRequest, JoinGroupResponse),
-    (HeartbeatRequest, HeartbeatResponse),
-    (LeaveGroupRequest, LeaveGroupResponse),
-    (SyncGroupRequest, SyncGroupResponse),
-    (DescribeGroupsRequest, DescribeGroupsResponse),
-    (ListGroupsRequest, ListGroupsResponse),
-    (SaslHandshakeRequest, SaslHandshakeResponse),
-    (SaslAuthenticateRequest, SaslAuthenticateResponse),
-    (DeleteTopicsRequest, DeleteTopicsResponse),
-    (DeleteRecordsRequest, DeleteRecordsResponse),
-    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
-    (DescribeConfigsRequest, DescribeConfigsResponse),
-    (CreatePartitionsRequest, CreatePartitionsResponse),
-    (DeleteGroupsRequest, DeleteGroupsResponse),
-    (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
-    (DescribeClusterRequest, DescribeClusterResponse),
-    (DescribeProducersRequest, DescribeProducersResponse),
-    (DescribeTransactionsRequest, DescribeTransactionsResponse),
-    (ListTransactionsRequest, ListTransactionsResponse),
+from spark_kafka_sink.protocol.schema import (
+    AnyRequest,
+    ApiMessage,
+    ApiResponse,
+    decode,
+    read_message,
+    write_message,
 )
+
+_Message = TypeVar("_Message", bound=ApiMessage)
+
+#: The requests of all APIs that this package supports.
+REQUESTS: tuple[type[AnyRequest], ...] = (
+    ProduceRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    FindCoordinatorRequest,
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    JoinGroupRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    SaslHandshakeRequest,
+    SaslAuthenticateRequest,
+    DeleteTopicsRequest,
+    DeleteRecordsRequest,
+    OffsetForLeaderEpochRequest,
+    DescribeConfigsRequest,
+    CreatePartitionsRequest,
+    DeleteGroupsRequest,
+    IncrementalAlterConfigsRequest,
+    DescribeClusterRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+#: All requests, each with the response that its type names.
+MESSAGES = tuple((request, request.response_class()) for request in REQUESTS)
 #: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
 _MAX_HEADER_ELEMENTS = 100
 _REQUESTS = {request.api_key: request for request, _ in MESSAGES}
 _RESPONSES = {response.api_key: response for _, response in MESSAGES}
 
 
-def request_class(api_key: ApiKey) -> type[ApiMessage]:
+def request_class(api_key: ApiKey) -> type[AnyRequest]:
     """Return an API's request class; UnsupportedVersionError if it is not declared."""
     return _find(_REQUESTS, api_key)
 
 
-def response_class(api_key: ApiKey) -> type[ApiMessage]:
+def response_class(api_key: ApiKey) -> type[ApiResponse]:
     """Return an API's response class; UnsupportedVersionError if it is not declared."""
     return _find(_RESPONSES, api_key)
 
 
-def _find(classes: dict[ApiKey, type[ApiMessage]], api_key: ApiKey) -> type[ApiMessage]:
+def _find(classes: dict[ApiKey, type[_Message]], api_key: ApiKey) -> type[_Message]:
     try:
         return classes[api_key]
     except KeyError:
         raise UnsupportedVersionError(f"the {api_key.name} API is not supported") from None
 
 
-def encode_request(header: RequestHeader, request: ApiMessage) -> list[Buffer]:
+def encode_request(header: RequestHeader, request: AnyRequest) -> list[Buffer]:
     """Encode a framed request in the header's version; raises the errors of `schema.encode`."""
     version = header.request_api_version
     writer = Writer()
@@ -203,7 +153,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
     return header, reader.read_view(reader.remaining)
 
 
-def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
+def decode_request(frame: Buffer) -> tuple[RequestHeader, AnyRequest]:
     """Decode a request from a frame without its size.
 
     Raises DecodeError as `decode_request_header` and `schema.decode` do, and
@@ -214,7 +164,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
     return header, decode(cls, body, header.request_api_version)
 
 
-def encode_response(correlation_id: int, response: ApiMessage, version: int) -> list[Buffer]:
+def encode_response(correlation_id: int, response: ApiResponse, version: int) -> list[Buffer]:
     """Encode a framed response; raises the errors of `schema.encode`."""
     writer = Writer()
     header = ResponseHeader(correlation_id=correlation_id)
@@ -233,7 +183,7 @@ def peek_correlation_id(frame: Buffer) -> int:
 
 def decode_response(
     api_key: ApiKey, version: int, frame: Buffer, *, max_elements: int = MAX_ELEMENTS
-) -> tuple[int, Any]:
+) -> tuple[int, ApiResponse]:
     """Decode the response to a request of this API and version; return it with its correlation id.
 
     A broker that does not support the version of an ApiVersions request responds in version 0

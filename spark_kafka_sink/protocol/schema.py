@@ -17,7 +17,16 @@ field is `ignorable`, which means that it may be dropped.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, TypeVar, dataclass_transform
+import sys
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.codec import Codec, struct_codec
@@ -55,9 +64,13 @@ __all__ = [
     "RECORDS",
     "STRING",
     "UUID",
+    "AnyRequest",
     "ApiMessage",
+    "ApiRequest",
+    "ApiResponse",
     "Message",
     "Records",
+    "ResponseT",
     "VersionRange",
     "array",
     "decode",
@@ -93,12 +106,43 @@ class ApiMessage(Message):
 
     def __init_subclass__(cls) -> None:
         """Set the first flexible version to that of the API."""
-        cls.flexible_from = cls.api_key.flexible_from
+        super().__init_subclass__()
+        # ApiRequest and ApiResponse themselves belong to no API.
+        if hasattr(cls, "api_key"):
+            cls.flexible_from = cls.api_key.flexible_from
 
     @property
     def highest_version(self) -> int:
         """The highest version that can represent this message, whatever the peer supports."""
         return self.versions.max
+
+
+class ApiResponse(ApiMessage):
+    """A response."""
+
+    __slots__ = ()
+
+
+#: The response to a request, for functions that return it.
+ResponseT = TypeVar("ResponseT", bound=ApiResponse)
+ResponseT_co = TypeVar("ResponseT_co", bound=ApiResponse, covariant=True)
+
+
+class ApiRequest(ApiMessage, Generic[ResponseT_co]):
+    """A request. Its type names the class of its response: `ApiRequest["HeartbeatResponse"]`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def response_class(cls) -> type[ResponseT_co]:
+        """Return the class of the response, which the module of the request declares."""
+        [base] = vars(cls)["__orig_bases__"]
+        [reference] = get_args(base)
+        response: type[ResponseT_co] = vars(sys.modules[cls.__module__])[reference.__forward_arg__]
+        return response
+
+
+AnyRequest: TypeAlias = ApiRequest[ApiResponse]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

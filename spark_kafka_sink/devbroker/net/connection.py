@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import ApiMessage
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)
 #: Logs one line for each request; see `--log-requests`.
@@ -68,14 +68,14 @@ class _Waiting:
 
     __slots__ = ("action", "arrived", "header", "kept", "request", "response", "timer", "watched")
 
-    def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
+    def __init__(self, header: RequestHeader, request: AnyRequest, arrived: float) -> None:
         self.header = header
         self.request = request
         self.arrived = arrived
         #: What a fault does to the response.
         self.action: Action | None = None
         #: The response, if only the time to send it has not come yet.
-        self.response: ApiMessage | None = None
+        self.response: ApiResponse | None = None
         self.watched: frozenset[Hashable] = frozenset()
         self.kept: object = None
         self.timer: asyncio.TimerHandle | None = None
@@ -364,7 +364,7 @@ class Connection:
             case _:
                 self._handle(waiting)
 
-    def _answer(self, waiting: _Waiting, response: ApiMessage | None) -> None:
+    def _answer(self, waiting: _Waiting, response: ApiResponse | None) -> None:
         """Respond to a request, unless a fault changes that; None means no response."""
         match waiting.action:
             case None:
@@ -385,7 +385,7 @@ class Connection:
                 self._answer_faultily(action, waiting, response)
 
     def _answer_faultily(
-        self, action: Delay | Throttle | Corrupt, waiting: _Waiting, response: ApiMessage
+        self, action: Delay | Throttle | Corrupt, waiting: _Waiting, response: ApiResponse
     ) -> None:
         match action:
             case Delay(seconds=seconds):
@@ -427,7 +427,7 @@ class Connection:
 
     # Responses.
 
-    def _send(self, header: RequestHeader, response: ApiMessage) -> None:
+    def _send(self, header: RequestHeader, response: ApiResponse) -> None:
         self._outgoing.extend(self._server.broker.encode_response(header, response))
         self._flush()
 

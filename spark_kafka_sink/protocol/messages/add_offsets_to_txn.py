@@ -13,7 +13,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     field,
     message,
@@ -21,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class AddOffsetsToTxnRequest(ApiMessage):
+class AddOffsetsToTxnRequest(ApiRequest["AddOffsetsToTxnResponse"]):
     """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
@@ -34,7 +35,7 @@ class AddOffsetsToTxnRequest(ApiMessage):
 
 
 @message
-class AddOffsetsToTxnResponse(ApiMessage):
+class AddOffsetsToTxnResponse(ApiResponse):
     """A response with the result."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN

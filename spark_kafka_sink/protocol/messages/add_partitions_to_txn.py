@@ -14,7 +14,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -48,7 +49,7 @@ class AddPartitionsToTxnTransaction:
 
 
 @message
-class AddPartitionsToTxnRequest(ApiMessage):
+class AddPartitionsToTxnRequest(ApiRequest["AddPartitionsToTxnResponse"]):
     """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
@@ -94,7 +95,7 @@ class AddPartitionsToTxnResult:
 
 
 @message
-class AddPartitionsToTxnResponse(ApiMessage):
+class AddPartitionsToTxnResponse(ApiResponse):
     """A response with one result per partition; either all were added or none."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN

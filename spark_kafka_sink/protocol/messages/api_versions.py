@@ -14,7 +14,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -23,7 +24,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class ApiVersionsRequest(ApiMessage):
+class ApiVersionsRequest(ApiRequest["ApiVersionsResponse"]):
     """The first request on every connection."""
 
     api_key = ApiKey.API_VERSIONS
@@ -62,7 +63,7 @@ class FinalizedFeatureKey:
 
 
 @message
-class ApiVersionsResponse(ApiMessage):
+class ApiVersionsResponse(ApiResponse):
     """A response with the broker's APIs and features."""
 
     api_key = ApiKey.API_VERSIONS

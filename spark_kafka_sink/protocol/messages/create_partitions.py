@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -39,7 +40,7 @@ class CreatePartitionsTopic:
 
 
 @message
-class CreatePartitionsRequest(ApiMessage):
+class CreatePartitionsRequest(ApiRequest["CreatePartitionsResponse"]):
     """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.CREATE_PARTITIONS
@@ -60,7 +61,7 @@ class CreatePartitionsTopicResult:
 
 
 @message
-class CreatePartitionsResponse(ApiMessage):
+class CreatePartitionsResponse(ApiResponse):
     """A response with one result per topic."""
 
     api_key = ApiKey.CREATE_PARTITIONS

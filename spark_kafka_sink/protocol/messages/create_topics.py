@@ -17,7 +17,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -60,7 +61,7 @@ class CreatableTopic:
 
 
 @message
-class CreateTopicsRequest(ApiMessage):
+class CreateTopicsRequest(ApiRequest["CreateTopicsResponse"]):
     """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.CREATE_TOPICS
@@ -104,7 +105,7 @@ class CreatableTopicResult:
 
 
 @message
-class CreateTopicsResponse(ApiMessage):
+class CreateTopicsResponse(ApiResponse):
     """A response with one result per topic."""
 
     api_key = ApiKey.CREATE_TOPICS

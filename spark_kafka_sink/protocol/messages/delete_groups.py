@@ -10,7 +10,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -19,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class DeleteGroupsRequest(ApiMessage):
+class DeleteGroupsRequest(ApiRequest["DeleteGroupsResponse"]):
     """A request to the groups' coordinator."""
 
     api_key = ApiKey.DELETE_GROUPS
@@ -37,7 +38,7 @@ class DeletableGroupResult:
 
 
 @message
-class DeleteGroupsResponse(ApiMessage):
+class DeleteGroupsResponse(ApiResponse):
     """A response with one result per group."""
 
     api_key = ApiKey.DELETE_GROUPS

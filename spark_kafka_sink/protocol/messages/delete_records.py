@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -36,7 +37,7 @@ class DeleteRecordsTopic:
 
 
 @message
-class DeleteRecordsRequest(ApiMessage):
+class DeleteRecordsRequest(ApiRequest["DeleteRecordsResponse"]):
     """A request to the partitions' leader."""
 
     api_key = ApiKey.DELETE_RECORDS
@@ -66,7 +67,7 @@ class DeleteRecordsTopicResult:
 
 
 @message
-class DeleteRecordsResponse(ApiMessage):
+class DeleteRecordsResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.DELETE_RECORDS

@@ -14,7 +14,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -34,7 +35,7 @@ class DeleteTopicState:
 
 
 @message
-class DeleteTopicsRequest(ApiMessage):
+class DeleteTopicsRequest(ApiRequest["DeleteTopicsResponse"]):
     """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.DELETE_TOPICS
@@ -58,7 +59,7 @@ class DeletableTopicResult:
 
 
 @message
-class DeleteTopicsResponse(ApiMessage):
+class DeleteTopicsResponse(ApiResponse):
     """A response with one result per topic."""
 
     api_key = ApiKey.DELETE_TOPICS

@@ -12,7 +12,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -21,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class DescribeClusterRequest(ApiMessage):
+class DescribeClusterRequest(ApiRequest["DescribeClusterResponse"]):
     """A request to any broker."""
 
     api_key = ApiKey.DESCRIBE_CLUSTER
@@ -45,7 +46,7 @@ class DescribeClusterBroker:
 
 
 @message
-class DescribeClusterResponse(ApiMessage):
+class DescribeClusterResponse(ApiResponse):
     """A response with the cluster's brokers."""
 
     api_key = ApiKey.DESCRIBE_CLUSTER

@@ -12,7 +12,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -32,7 +33,7 @@ class DescribeConfigsResource:
 
 
 @message
-class DescribeConfigsRequest(ApiMessage):
+class DescribeConfigsRequest(ApiRequest["DescribeConfigsResponse"]):
     """A request to any broker; for a broker's settings, to that broker."""
 
     api_key = ApiKey.DESCRIBE_CONFIGS
@@ -83,7 +84,7 @@ class DescribeConfigsResult:
 
 
 @message
-class DescribeConfigsResponse(ApiMessage):
+class DescribeConfigsResponse(ApiResponse):
     """A response with one result per resource."""
 
     api_key = ApiKey.DESCRIBE_CONFIGS

@@ -13,7 +13,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -22,7 +23,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class DescribeGroupsRequest(ApiMessage):
+class DescribeGroupsRequest(ApiRequest["DescribeGroupsResponse"]):
     """A request to the groups' coordinator."""
 
     api_key = ApiKey.DESCRIBE_GROUPS
@@ -62,7 +63,7 @@ class DescribedGroup:
 
 
 @message
-class DescribeGroupsResponse(ApiMessage):
+class DescribeGroupsResponse(ApiResponse):
     """A response with one description per group."""
 
     api_key = ApiKey.DESCRIBE_GROUPS

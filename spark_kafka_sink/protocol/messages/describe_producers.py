@@ -8,7 +8,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -25,7 +26,7 @@ class TopicRequest:
 
 
 @message
-class DescribeProducersRequest(ApiMessage):
+class DescribeProducersRequest(ApiRequest["DescribeProducersResponse"]):
     """A request to the partitions' leader."""
 
     api_key = ApiKey.DESCRIBE_PRODUCERS
@@ -67,7 +68,7 @@ class TopicResponse:
 
 
 @message
-class DescribeProducersResponse(ApiMessage):
+class DescribeProducersResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.DESCRIBE_PRODUCERS

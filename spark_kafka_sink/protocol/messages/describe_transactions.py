@@ -8,7 +8,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -17,7 +18,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class DescribeTransactionsRequest(ApiMessage):
+class DescribeTransactionsRequest(ApiRequest["DescribeTransactionsResponse"]):
     """A request to the transactional ids' coordinator."""
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS
@@ -50,7 +51,7 @@ class TransactionState:
 
 
 @message
-class DescribeTransactionsResponse(ApiMessage):
+class DescribeTransactionsResponse(ApiResponse):
     """A response with one result per transactional id."""
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS

@@ -14,7 +14,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     field,
     message,
@@ -25,7 +26,7 @@ LAST_VERSION_WITHOUT_EPOCH_BUMP = 4
 
 
 @message
-class EndTxnRequest(ApiMessage):
+class EndTxnRequest(ApiRequest["EndTxnResponse"]):
     """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.END_TXN
@@ -39,7 +40,7 @@ class EndTxnRequest(ApiMessage):
 
 
 @message
-class EndTxnResponse(ApiMessage):
+class EndTxnResponse(ApiResponse):
     """A response with the result, and from version 5 on the next transaction's id and epoch."""
 
     api_key = ApiKey.END_TXN

@@ -21,7 +21,8 @@ from spark_kafka_sink.protocol.schema import (
     RECORDS,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     Records,
     VersionRange,
     array,
@@ -81,7 +82,7 @@ class ForgottenTopic:
 
 
 @message
-class FetchRequest(ApiMessage):
+class FetchRequest(ApiRequest["FetchResponse"]):
     """A request to the partitions' leader or a follower."""
 
     api_key = ApiKey.FETCH
@@ -186,7 +187,7 @@ class NodeEndpoint:
 
 
 @message
-class FetchResponse(ApiMessage):
+class FetchResponse(ApiResponse):
     """A response with one result per partition; in a session, only for those that changed."""
 
     api_key = ApiKey.FETCH

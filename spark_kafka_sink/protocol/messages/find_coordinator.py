@@ -15,7 +15,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -32,7 +33,7 @@ class CoordinatorType(IntEnum):
 
 
 @message
-class FindCoordinatorRequest(ApiMessage):
+class FindCoordinatorRequest(ApiRequest["FindCoordinatorResponse"]):
     """A request to any broker."""
 
     api_key = ApiKey.FIND_COORDINATOR
@@ -59,7 +60,7 @@ class Coordinator:
 
 
 @message
-class FindCoordinatorResponse(ApiMessage):
+class FindCoordinatorResponse(ApiResponse):
     """A response with the coordinators' ids and addresses."""
 
     api_key = ApiKey.FIND_COORDINATOR

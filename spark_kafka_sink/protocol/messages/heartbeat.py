@@ -10,7 +10,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     field,
     message,
@@ -18,7 +19,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class HeartbeatRequest(ApiMessage):
+class HeartbeatRequest(ApiRequest["HeartbeatResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.HEARTBEAT
@@ -31,7 +32,7 @@ class HeartbeatRequest(ApiMessage):
 
 
 @message
-class HeartbeatResponse(ApiMessage):
+class HeartbeatResponse(ApiResponse):
     """A response with the result; REBALANCE_IN_PROGRESS means that the member must rejoin."""
 
     api_key = ApiKey.HEARTBEAT

@@ -12,7 +12,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -40,7 +41,7 @@ class AlterConfigsResource:
 
 
 @message
-class IncrementalAlterConfigsRequest(ApiMessage):
+class IncrementalAlterConfigsRequest(ApiRequest["IncrementalAlterConfigsResponse"]):
     """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -61,7 +62,7 @@ class AlterConfigsResourceResponse:
 
 
 @message
-class IncrementalAlterConfigsResponse(ApiMessage):
+class IncrementalAlterConfigsResponse(ApiResponse):
     """A response with one result per resource."""
 
     api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS

@@ -13,7 +13,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     field,
     message,
@@ -21,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class InitProducerIdRequest(ApiMessage):
+class InitProducerIdRequest(ApiRequest["InitProducerIdResponse"]):
     """A request for a new producer id, or for a new epoch of the given one."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
@@ -36,7 +37,7 @@ class InitProducerIdRequest(ApiMessage):
 
 
 @message
-class InitProducerIdResponse(ApiMessage):
+class InitProducerIdResponse(ApiResponse):
     """A response with the producer id and epoch, or an error."""
 
     api_key = ApiKey.INIT_PRODUCER_ID

@@ -14,7 +14,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -32,7 +33,7 @@ class JoinGroupRequestProtocol:
 
 
 @message
-class JoinGroupRequest(ApiMessage):
+class JoinGroupRequest(ApiRequest["JoinGroupResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.JOIN_GROUP
@@ -64,7 +65,7 @@ class JoinGroupResponseMember:
 
 
 @message
-class JoinGroupResponse(ApiMessage):
+class JoinGroupResponse(ApiResponse):
     """A response with generation, protocol and leader, and for the leader with all members."""
 
     api_key = ApiKey.JOIN_GROUP

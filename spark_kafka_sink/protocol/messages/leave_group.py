@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -29,7 +30,7 @@ class MemberIdentity:
 
 
 @message
-class LeaveGroupRequest(ApiMessage):
+class LeaveGroupRequest(ApiRequest["LeaveGroupResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.LEAVE_GROUP
@@ -50,7 +51,7 @@ class MemberResponse:
 
 
 @message
-class LeaveGroupResponse(ApiMessage):
+class LeaveGroupResponse(ApiResponse):
     """A response with one result per member from version 3 on."""
 
     api_key = ApiKey.LEAVE_GROUP

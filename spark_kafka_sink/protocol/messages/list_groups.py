@@ -10,7 +10,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -19,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class ListGroupsRequest(ApiMessage):
+class ListGroupsRequest(ApiRequest["ListGroupsResponse"]):
     """A request to one broker."""
 
     api_key = ApiKey.LIST_GROUPS
@@ -42,7 +43,7 @@ class ListedGroup:
 
 
 @message
-class ListGroupsResponse(ApiMessage):
+class ListGroupsResponse(ApiResponse):
     """A response with the broker's groups."""
 
     api_key = ApiKey.LIST_GROUPS

@@ -15,7 +15,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -49,7 +50,7 @@ class ListOffsetsTopic:
 
 
 @message
-class ListOffsetsRequest(ApiMessage):
+class ListOffsetsRequest(ApiRequest["ListOffsetsResponse"]):
     """A request to the partitions' leader."""
 
     api_key = ApiKey.LIST_OFFSETS
@@ -85,7 +86,7 @@ class ListOffsetsTopicResponse:
 
 
 @message
-class ListOffsetsResponse(ApiMessage):
+class ListOffsetsResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.LIST_OFFSETS

@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -20,7 +21,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class ListTransactionsRequest(ApiMessage):
+class ListTransactionsRequest(ApiRequest["ListTransactionsResponse"]):
     """A request to one broker."""
 
     api_key = ApiKey.LIST_TRANSACTIONS
@@ -46,7 +47,7 @@ class TransactionState:
 
 
 @message
-class ListTransactionsResponse(ApiMessage):
+class ListTransactionsResponse(ApiResponse):
     """A response with the broker's transactional ids."""
 
     api_key = ApiKey.LIST_TRANSACTIONS

@@ -19,7 +19,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -42,7 +43,7 @@ class MetadataRequestTopic:
 
 
 @message
-class MetadataRequest(ApiMessage):
+class MetadataRequest(ApiRequest["MetadataResponse"]):
     """A request to any broker."""
 
     api_key = ApiKey.METADATA
@@ -98,7 +99,7 @@ class MetadataResponseTopic:
 
 
 @message
-class MetadataResponse(ApiMessage):
+class MetadataResponse(ApiResponse):
     """A response with the cluster as the responding broker knows it."""
 
     api_key = ApiKey.METADATA

@@ -16,7 +16,8 @@ from spark_kafka_sink.protocol.schema import (
     INT64,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -49,7 +50,7 @@ class OffsetCommitRequestTopic:
 
 
 @message
-class OffsetCommitRequest(ApiMessage):
+class OffsetCommitRequest(ApiRequest["OffsetCommitResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.OFFSET_COMMIT
@@ -84,7 +85,7 @@ class OffsetCommitResponseTopic:
 
 
 @message
-class OffsetCommitResponse(ApiMessage):
+class OffsetCommitResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.OFFSET_COMMIT

@@ -19,7 +19,8 @@ from spark_kafka_sink.protocol.schema import (
     INT64,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -63,7 +64,7 @@ class OffsetFetchRequestGroup:
 
 
 @message
-class OffsetFetchRequest(ApiMessage):
+class OffsetFetchRequest(ApiRequest["OffsetFetchResponse"]):
     """A request to the groups' coordinator."""
 
     api_key = ApiKey.OFFSET_FETCH
@@ -135,7 +136,7 @@ class OffsetFetchResponseGroup:
 
 
 @message
-class OffsetFetchResponse(ApiMessage):
+class OffsetFetchResponse(ApiResponse):
     """A response with the committed offsets."""
 
     api_key = ApiKey.OFFSET_FETCH

@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -38,7 +39,7 @@ class OffsetForLeaderTopic:
 
 
 @message
-class OffsetForLeaderEpochRequest(ApiMessage):
+class OffsetForLeaderEpochRequest(ApiRequest["OffsetForLeaderEpochResponse"]):
     """A request to the partitions' leader."""
 
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
@@ -68,7 +69,7 @@ class OffsetForLeaderTopicResult:
 
 
 @message
-class OffsetForLeaderEpochResponse(ApiMessage):
+class OffsetForLeaderEpochResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH

@@ -20,7 +20,8 @@ from spark_kafka_sink.protocol.schema import (
     RECORDS,
     STRING,
     UUID,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     Records,
     VersionRange,
     array,
@@ -56,7 +57,7 @@ class TopicProduceData:
 
 
 @message
-class ProduceRequest(ApiMessage):
+class ProduceRequest(ApiRequest["ProduceResponse"]):
     """A request to the partitions' leader."""
 
     api_key = ApiKey.PRODUCE
@@ -139,7 +140,7 @@ class NodeEndpoint:
 
 
 @message
-class ProduceResponse(ApiMessage):
+class ProduceResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.PRODUCE

@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     field,
     message,
@@ -19,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class SaslAuthenticateRequest(ApiMessage):
+class SaslAuthenticateRequest(ApiRequest["SaslAuthenticateResponse"]):
     """The client's message. It may contain a password, so its repr shows only the length."""
 
     api_key = ApiKey.SASL_AUTHENTICATE
@@ -33,7 +34,7 @@ class SaslAuthenticateRequest(ApiMessage):
 
 
 @message
-class SaslAuthenticateResponse(ApiMessage):
+class SaslAuthenticateResponse(ApiResponse):
     """The broker's reply or error; the last reply contains the session lifetime."""
 
     api_key = ApiKey.SASL_AUTHENTICATE

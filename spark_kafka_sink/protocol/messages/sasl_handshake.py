@@ -10,7 +10,8 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.schema import (
     INT16,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -19,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 @message
-class SaslHandshakeRequest(ApiMessage):
+class SaslHandshakeRequest(ApiRequest["SaslHandshakeResponse"]):
     """A request for a mechanism."""
 
     api_key = ApiKey.SASL_HANDSHAKE
@@ -29,7 +30,7 @@ class SaslHandshakeRequest(ApiMessage):
 
 
 @message
-class SaslHandshakeResponse(ApiMessage):
+class SaslHandshakeResponse(ApiResponse):
     """A response that accepts the mechanism or rejects it with UNSUPPORTED_SASL_MECHANISM.
 
     Both list the broker's mechanisms. After a rejection the broker closes the connection.

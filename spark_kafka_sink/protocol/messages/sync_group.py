@@ -11,7 +11,8 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -28,7 +29,7 @@ class SyncGroupRequestAssignment:
 
 
 @message
-class SyncGroupRequest(ApiMessage):
+class SyncGroupRequest(ApiRequest["SyncGroupResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.SYNC_GROUP
@@ -49,7 +50,7 @@ class SyncGroupRequest(ApiMessage):
 
 
 @message
-class SyncGroupResponse(ApiMessage):
+class SyncGroupResponse(ApiResponse):
     """A response with the member's assignment."""
 
     api_key = ApiKey.SYNC_GROUP

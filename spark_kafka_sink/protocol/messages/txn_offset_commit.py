@@ -13,7 +13,8 @@ from spark_kafka_sink.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    ApiMessage,
+    ApiRequest,
+    ApiResponse,
     VersionRange,
     array,
     field,
@@ -47,7 +48,7 @@ class TxnOffsetCommitRequestTopic:
 
 
 @message
-class TxnOffsetCommitRequest(ApiMessage):
+class TxnOffsetCommitRequest(ApiRequest["TxnOffsetCommitResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
@@ -82,7 +83,7 @@ class TxnOffsetCommitResponseTopic:
 
 
 @message
-class TxnOffsetCommitResponse(ApiMessage):
+class TxnOffsetCommitResponse(ApiResponse):
     """A response with one result per partition."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
