@@ -156,4 +156,6 @@ async def _all_topics(client: NetworkClient) -> list[str]:
         raise NetworkError(f"no answer within {LIST_TIMEOUT:g} s") from None
     if response.error_code:
         raise broker_error(response.error_code, f"{connection.node} lists no topics")
-    return [topic.name for topic in response.topics if not topic.is_internal]
+    return [
+        topic.name for topic in response.topics if topic.name is not None and not topic.is_internal
+    ]

@@ -11,7 +11,7 @@ broker, the mechanism and the user, and never show a secret, even if the broker 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spark_kafka_sink.errors import (
     AuthenticationError,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.security.sasl import SaslClient
 
+
+SaslRequest: TypeAlias = SaslHandshakeRequest | SaslAuthenticateRequest
+SaslResponse: TypeAlias = SaslHandshakeResponse | SaslAuthenticateResponse
 
 #: The longest message of a broker that an error quotes, in characters.
 _LONGEST_REASON: Final = 2_000
@@ -94,16 +97,17 @@ class SaslAuthenticator:
         self._move(_S.NEGOTIATING)
         return SaslHandshakeRequest(mechanism=self._client.mechanism)
 
-    def receive(self, response: Any) -> SaslAuthenticateRequest | None:
+    def receive(self, response: SaslResponse) -> SaslAuthenticateRequest | None:
         """Handle the response to the last request; return the next request, or None when done.
 
         Raises AuthenticationError for a permanent failure, NetworkError for a transient one.
         """
         try:
-            if self._state is _S.NEGOTIATING:
-                return self._receive_handshake(response)
-            if self._state is _S.EXCHANGING:
-                return self._receive_token(response)
+            match self._state, response:
+                case _S.NEGOTIATING, SaslHandshakeResponse():
+                    return self._receive_handshake(response)
+                case _S.EXCHANGING, SaslAuthenticateResponse():
+                    return self._receive_token(response)
         except KafkaError:
             self._move(_S.FAILED)
             raise

@@ -12,7 +12,7 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spark_kafka_sink.network.authentication.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.authentication.sasl_authenticator import (
+        SaslRequest,
+        SaslResponse,
+    )
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
     from spark_kafka_sink.security.sasl import SaslClient
 
 _THREAD: Final = "kafka-sasl"
@@ -31,11 +36,18 @@ RENEWAL_SHARE: Final = 0.85
 RENEWAL_JITTER: Final = 0.10
 
 
+class Ask(Protocol):
+    """A function that sends a request ahead of the held ones."""
+
+    def __call__(self, request: ApiRequest[ResponseT], /) -> Awaitable[ResponseT]:
+        """Send a request and return its response."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRequest:
     """A request that is held back until an authentication ends."""
 
-    request: Any
+    request: AnyRequest
     version: int
     #: The future that the caller waits for.
     outcome: asyncio.Future[Any]
@@ -51,13 +63,10 @@ class SaslSession:
         self,
         node: Node,
         new_client: Callable[[Node], Awaitable[SaslClient]],
-        ask: Callable[[Any], Awaitable[Any]],
+        ask: Ask,
         clock: Callable[[], float],
     ) -> None:
-        """Set how to authenticate.
-
-        `ask` sends a request ahead of the held ones and returns its response.
-        """
+        """Set how to authenticate."""
         self._node = node
         self._new_client = new_client
         self._ask = ask
@@ -79,9 +88,9 @@ class SaslSession:
     async def authenticate(self, client: SaslClient) -> None:
         """Authenticate; raises AuthenticationError, or NetworkError if it may succeed later."""
         authenticator = SaslAuthenticator(client, self._node)
-        request: Any = authenticator.begin()
+        request: SaslRequest | None = authenticator.begin()
         while request is not None:
-            response = await self._ask(request)
+            response: SaslResponse = await self._ask(request)
             # A broker may demand a second of work (SCRAM's iterations), which must not block other
             # connections.
             answered = await in_daemon_thread(_THREAD, authenticator.receive, response)

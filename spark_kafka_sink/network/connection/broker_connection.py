@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
     from spark_kafka_sink.network.transport.transport import Transport
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
     from spark_kafka_sink.security.sasl import SaslClient
 
 MAX_CORRELATION_ID = 2**31 - 1
@@ -185,7 +186,7 @@ class BrokerConnection:
         await session.authenticate(client)
         self._session = session
 
-    async def _ask(self, request: Any) -> Any:
+    async def _ask(self, request: ApiRequest[ResponseT]) -> ResponseT:
         return await self._send_version(request, self._version_for(request, None))
 
     async def _renew_session(self, session: SaslSession) -> None:
@@ -197,10 +198,9 @@ class BrokerConnection:
                 self._listener.reauthenticated(self.node.node_id, latency)
             while session.held and self._closed_by is None:
                 held = session.held[0]
-                if held.has_response:
-                    self._send_version(held.request, held.version, held.outcome)
-                else:
-                    self._enqueue(held.request, held.version, held.outcome, has_response=False)
+                self._enqueue(
+                    held.request, held.version, held.outcome, has_response=held.has_response
+                )
                 session.held.popleft()
             if not self._outgoing:
                 self._on_writable()
@@ -226,7 +226,7 @@ class BrokerConnection:
     async def _negotiate(self) -> None:
         request = api_versions_request()
         highest = ApiVersionsRequest.versions.max
-        response: ApiVersionsResponse = await self._send_version(request, highest)
+        response = await self._send_version(request, highest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # A broker without this version responds in the oldest format and lists those it
             # supports.
@@ -263,7 +263,9 @@ class BrokerConnection:
         held = self._session.held if self._session is not None else ()
         return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
 
-    def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
+    def send(
+        self, request: ApiRequest[ResponseT], *, max_version: int | None = None
+    ) -> asyncio.Future[ResponseT]:
         """Send a request in the highest common version; the future returns the decoded response.
 
         `max_version` caps the version if a later one would mean something other than the caller
@@ -271,45 +273,53 @@ class BrokerConnection:
         with NetworkError if the connection ends first.
         """
         version = self._version_for(request, max_version)
+        response: asyncio.Future[ResponseT] = self._loop.create_future()
         if session := self._must_hold():
-            return self._hold(session, request, version, has_response=True)
-        return self._send_version(request, version)
+            self._hold(session, request, version, response, has_response=True)
+        else:
+            self._enqueue(request, version, response, has_response=True)
+        return response
 
     def send_without_response(
-        self, request: Any, *, max_version: int | None = None
+        self, request: AnyRequest, *, max_version: int | None = None
     ) -> asyncio.Future[None]:
         """Send a request that the broker does not answer (acks=0); see `send`.
 
         The future is done when the operating system has accepted the bytes.
         """
         version = self._version_for(request, max_version)
-        if session := self._must_hold():
-            return self._hold(session, request, version, has_response=False)
         sent: asyncio.Future[None] = self._loop.create_future()
-        self._enqueue(request, version, sent, has_response=False)
+        if session := self._must_hold():
+            self._hold(session, request, version, sent, has_response=False)
+        else:
+            self._enqueue(request, version, sent, has_response=False)
         return sent
 
     def _hold(
-        self, session: SaslSession, request: Any, version: int, *, has_response: bool
-    ) -> asyncio.Future[Any]:
+        self,
+        session: SaslSession,
+        request: AnyRequest,
+        version: int,
+        outcome: asyncio.Future[Any],
+        *,
+        has_response: bool,
+    ) -> None:
         if self._closed_by is not None:
             raise self._closed_by
-        outcome: asyncio.Future[Any] = self._loop.create_future()
         now = self._loop.time()
         session.held.append(HeldRequest(request, version, outcome, has_response, now))
         self._timeout_check.check_at(now + self._settings.request_timeout)
-        return outcome
 
-    def _version_for(self, request: Any, max_version: int | None) -> int:
-        highest: int = request.highest_version
+    def _version_for(self, request: AnyRequest, max_version: int | None) -> int:
+        highest = request.highest_version
         if max_version is not None:
             highest = min(highest, max_version)
         return self.api_versions.version_for(request.api_key, highest)
 
     def _send_version(
-        self, request: Any, version: int, response: asyncio.Future[Any] | None = None
-    ) -> asyncio.Future[Any]:
-        response = response or self._loop.create_future()
+        self, request: ApiRequest[ResponseT], version: int
+    ) -> asyncio.Future[ResponseT]:
+        response: asyncio.Future[ResponseT] = self._loop.create_future()
         self._enqueue(request, version, response, has_response=True)
         return response
 
@@ -319,7 +329,12 @@ class BrokerConnection:
         return correlation_id
 
     def _enqueue(
-        self, request: Any, version: int, outcome: asyncio.Future[Any], *, has_response: bool
+        self,
+        request: AnyRequest,
+        version: int,
+        outcome: asyncio.Future[Any],
+        *,
+        has_response: bool,
     ) -> None:
         if self._closed_by is not None:
             raise self._closed_by

@@ -57,7 +57,7 @@ class _Shipment(NamedTuple):
     """The request that contains a batch, from its sending until its outcome is known."""
 
     connection: BrokerConnection
-    outcome: asyncio.Future[Any]
+    outcome: asyncio.Future[ProduceResponse] | asyncio.Future[None]
 
 
 class Sender:
@@ -347,7 +347,7 @@ class Sender:
         max_version = None
         if manager is not None and manager.is_transactional and not manager.is_transaction_v2:
             max_version = LAST_PRODUCE_WITHOUT_ADD
-        outcome: asyncio.Future[Any]
+        outcome: asyncio.Future[ProduceResponse] | asyncio.Future[None]
         try:
             if self._config.acks == 0:
                 outcome = connection.send_without_response(request, max_version=max_version)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
     from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
+    from spark_kafka_sink.protocol.schema import ApiResponse
 
 #: The finalized feature that decides which transaction protocol applies (KIP-890).
 TRANSACTION_VERSION_FEATURE = "transaction.version"
@@ -143,7 +144,7 @@ class TransactionRequestSender:
         else:
             answer.add_done_callback(lambda done: self._on_answer(handler, done))
 
-    def _on_answer(self, handler: TxnRequestHandler, done: asyncio.Future[Any]) -> None:
+    def _on_answer(self, handler: TxnRequestHandler, done: asyncio.Future[ApiResponse]) -> None:
         if done.cancelled():
             return
         error = done.exception()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID_AND_EPOCH,
@@ -22,26 +22,37 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.producer.batch.error_rules import TxnAction, txn_action
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from spark_kafka_sink.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     LAST_CLIENT_VERSION,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
 from spark_kafka_sink.protocol.messages.end_txn import (
     LAST_VERSION_WITHOUT_EPOCH_BUMP,
     EndTxnRequest,
+    EndTxnResponse,
 )
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     CoordinatorType,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
-from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
+from spark_kafka_sink.protocol.schema import ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,7 +61,7 @@ if TYPE_CHECKING:
         TransactionalRequestResult,
     )
     from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator
-    from spark_kafka_sink.protocol.schema import ApiMessage
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest
 
 #: From this version on FindCoordinator takes a list of keys (KIP-699).
 FIRST_VERSION_WITH_KEYS = 4
@@ -119,7 +130,7 @@ class TxnRequestHandler(ABC):
         return None
 
     @abstractmethod
-    def request(self, version: int) -> ApiMessage:
+    def request(self, version: int) -> AnyRequest:
         """Build the request."""
 
     @abstractmethod
@@ -130,8 +141,22 @@ class TxnRequestHandler(ABC):
         return Verdict(txn_action(self.api_key, code), code, context)
 
 
+class HandlerOf(TxnRequestHandler, Generic[ResponseT]):
+    """The handler of one API, whose verdict is on the response to its own request."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def request(self, version: int) -> ApiRequest[ResponseT]:
+        """Build the request."""
+
+    @abstractmethod
+    def verdict(self, response: ResponseT) -> Verdict:
+        """Convert the answer into a verdict."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
-class FindCoordinatorHandler(TxnRequestHandler):
+class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
     """The request for the coordinator of a transactional id or a group."""
 
     api_key = ApiKey.FIND_COORDINATOR
@@ -160,24 +185,23 @@ class FindCoordinatorHandler(TxnRequestHandler):
             return FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=(self.key,))
         return FindCoordinatorRequest(key_type=self.key_type, key=self.key)
 
-    def coordinator(self, response: Any) -> Coordinator | Any:
-        """Return the answer in either of the two forms; None unless there is exactly one."""
-        if not response.coordinators:
-            return response
-        return response.coordinators[0] if len(response.coordinators) == 1 else None
+    def coordinator(
+        self, response: FindCoordinatorResponse
+    ) -> Coordinator | FindCoordinatorResponse:
+        """Return the answer in either of the two forms."""
+        return response.coordinators[0] if response.coordinators else response
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: FindCoordinatorResponse) -> Verdict:
         """Convert the answer for the one key into a verdict."""
-        answer = self.coordinator(response)
         kind = "transactional.id" if self.key_type is CoordinatorType.TRANSACTION else "group"
         context = f"finding the coordinator of {kind} {self.key!r}"
-        if answer is None:
+        if len(response.coordinators) > 1:
             return Verdict(TxnAction.FATAL, ErrorCode.UNKNOWN_SERVER_ERROR, context)
-        return self._judge(answer.error_code, context)
+        return self._judge(self.coordinator(response).error_code, context)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class InitProducerIdHandler(TxnRequestHandler):
+class InitProducerIdHandler(HandlerOf[InitProducerIdResponse]):
     """The request for a producer id, or for a new epoch of the current one (KIP-360)."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
@@ -217,7 +241,7 @@ class InitProducerIdHandler(TxnRequestHandler):
             producer_epoch=self.producer.epoch,
         )
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: InitProducerIdResponse) -> Verdict:
         """Convert the answer into a verdict."""
         context = (
             "a broker gave no producer id (enable.idempotence=true needs one)"
@@ -228,7 +252,7 @@ class InitProducerIdHandler(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class RequestOfTransaction(TxnRequestHandler):
+class RequestOfTransaction(HandlerOf[ResponseT]):
     """A request that is part of a transaction, sent to its coordinator before its end."""
 
     transactional_id: str
@@ -246,7 +270,7 @@ class RequestOfTransaction(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddPartitionsToTxnHandler(RequestOfTransaction):
+class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]):
     """The request that adds partitions to the transaction, if Produce does not do so itself."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
@@ -272,7 +296,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction):
             ),
         )
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: AddPartitionsToTxnResponse) -> Verdict:
         """Return the worst verdict of the partitions; one without an answer is an error."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
@@ -289,7 +313,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddOffsetsToTxnHandler(RequestOfTransaction):
+class AddOffsetsToTxnHandler(RequestOfTransaction[AddOffsetsToTxnResponse]):
     """The request that adds a consumer group, if TxnOffsetCommit does not do so itself."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
@@ -306,14 +330,14 @@ class AddOffsetsToTxnHandler(RequestOfTransaction):
             group_id=self.group_metadata.group_id,
         )
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: AddOffsetsToTxnResponse) -> Verdict:
         """Convert the answer into a verdict."""
         group = self.group_metadata.group_id
         return self._judge(response.error_code, f"adding group {group!r} to the transaction")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class TxnOffsetCommitHandler(RequestOfTransaction):
+class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
     """The request that commits a group's offsets with the transaction, sent to its coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
@@ -365,7 +389,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction):
             ),
         )
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: TxnOffsetCommitResponse) -> Verdict:
         """Return the worst of the partitions' verdicts; remove the offsets that were accepted."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -387,7 +411,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class EndTxnHandler(RequestOfTransaction):
+class EndTxnHandler(RequestOfTransaction[EndTxnResponse]):
     """The request that commits or aborts the transaction."""
 
     api_key = ApiKey.END_TXN
@@ -415,7 +439,7 @@ class EndTxnHandler(RequestOfTransaction):
             committed=self.committed,
         )
 
-    def verdict(self, response: Any) -> Verdict:
+    def verdict(self, response: EndTxnResponse) -> Verdict:
         """Convert the answer into a verdict; some codes mean something else for an abort."""
         action = txn_action(self.api_key, response.error_code, is_abort=not self.committed)
         verb = "committing" if self.committed else "aborting"

@@ -166,7 +166,6 @@ def test_the_coordinator_is_the_only_one_in_the_answer():
     old = SimpleNamespace(coordinators=(), node_id=5, host="h", port=1, error_code=0)
     assert old is handler.coordinator(old)
     assert 5 == handler.coordinator(_found(5)).node_id
-    assert handler.coordinator(_found(5, 6)) is None
     assert [TxnAction.DONE, TxnAction.DONE, TxnAction.FATAL] == [
         handler.verdict(response).action for response in (old, _found(5), _found(5, 6))
     ]
