@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
+    from spark_kafka_sink.protocol.schema import ResponseT
     from spark_kafka_sink.record.key_values import LogSink
 
 T = TypeVar("T")
@@ -191,12 +193,12 @@ class AdminClient:
 
         async def run(calls: ClusterCalls, deadline: float) -> EndAnswer:
             for place in partitions:
-                call = transaction_calls.add_partition_call(
+                add = transaction_calls.add_partition_call(
                     end.transactional_id, end.producer, place
                 )
-                code = transaction_calls.added_error(await calls.call(call, deadline))
+                code = transaction_calls.added_error(await calls.call(add, deadline))
                 if code:
-                    return end_answer(code, call.what)
+                    return end_answer(code, add.what)
             call = transaction_calls.end_call(end._replace(transaction_version=0))
             return transaction_calls.ended(await calls.call(call, deadline), call.what)
 
@@ -253,19 +255,20 @@ class AdminClient:
         async def run(calls: ClusterCalls, deadline: float) -> int:
             rules = await calls.transaction_version(deadline)
             if rules < TRANSACTION_V2:
-                call = transaction_calls.add_partition_call(
+                add = transaction_calls.add_partition_call(
                     transactional_id, producer, topic_partition
                 )
-                _check(transaction_calls.added_error(await calls.call(call, deadline)), call)
+                _check(transaction_calls.added_error(await calls.call(add, deadline)), add.what)
             for batch in transactional_batches(records, producer=producer, timestamp_ms=now_ms):
-                call = transaction_calls.produce_call(
+                produce = transaction_calls.produce_call(
                     transactional_id,
                     topic_partition,
                     memoryview(batch),
                     rules=rules,
                     timeout_ms=self._config.request_timeout_ms,
                 )
-                _check(transaction_calls.produced_error(await calls.call(call, deadline)), call)
+                code = transaction_calls.produced_error(await calls.call(produce, deadline))
+                _check(code, produce.what)
             return rules
 
         return self._run(run, timeout)
@@ -407,7 +410,7 @@ class AdminClient:
 
     # --- running
 
-    def _call(self, call: Call, timeout: float) -> Any:
+    def _call(self, call: Call[ResponseT], timeout: float) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
 
     def _run(
@@ -421,18 +424,18 @@ class AdminClient:
         return self._thread.run(run)
 
 
-def _raised(answer: Any) -> Any:
+def _raised(answer: ResponseT | KafkaError) -> ResponseT:
     if isinstance(answer, KafkaError):
         raise answer
     return answer
 
 
-def _check(code: int, call: Call) -> None:
+def _check(code: int, what: str) -> None:
     if code:
-        raise producer_error(code, call.what)
+        raise producer_error(code, what)
 
 
-def _end_answer(answer: Any, what: str) -> EndAnswer | KafkaError:
+def _end_answer(answer: EndTxnResponse | KafkaError, what: str) -> EndAnswer | KafkaError:
     if isinstance(answer, KafkaError):
         return answer
     try:

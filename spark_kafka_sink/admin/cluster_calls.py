@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias
 
 from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
@@ -36,7 +36,9 @@ from spark_kafka_sink.protocol.error_codes import (
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     CoordinatorType,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
+from spark_kafka_sink.protocol.schema import ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.protocol.schema import ApiRequest
 
 #: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4
@@ -100,18 +103,17 @@ class LeaderOf:
 
 Destination: TypeAlias = AnyBroker | CoordinatorOf | GroupCoordinatorOf | LeaderOf | Node
 _Key: TypeAlias = tuple[CoordinatorType, str]
-#: A function that builds the request for a broker's versions, with an optional cap on its version.
-BuildRequest: TypeAlias = "Callable[[NodeApiVersions], tuple[Any, int | None]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Generic[ResponseT]):
     """A request, and how to read its response."""
 
     destination: Destination
-    build: BuildRequest
+    #: Builds the request for a broker's versions, with an optional cap on its version.
+    build: Callable[[NodeApiVersions], tuple[ApiRequest[ResponseT], int | None]]
     #: The error codes of a response; the call is retried while one of them is retriable.
-    error_codes: Callable[[Any], Sequence[int]]
+    error_codes: Callable[[ResponseT], Sequence[int]]
     #: A description for errors: "EndTxn of 'orders.ledger'".
     what: str
     #: Retriable codes that are returned to the caller all the same.
@@ -194,10 +196,12 @@ class ClusterCalls:
         await wait_for_answer(self._client, [topic], patience, is_final=is_missing)
         return self._client.metadata.snapshot.partition_count(topic)
 
-    async def call_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
+    async def call_all(
+        self, calls: Sequence[Call[ResponseT]], deadline: float
+    ) -> list[ResponseT | KafkaError]:
         """Make calls concurrently; return each one's response, or the KafkaError that ended it."""
 
-        async def answer(call: Call) -> Any:
+        async def answer(call: Call[ResponseT]) -> ResponseT | KafkaError:
             try:
                 return await self.call(call, deadline)
             except KafkaError as error:
@@ -205,10 +209,12 @@ class ClusterCalls:
 
         return await asyncio.gather(*(answer(call) for call in calls))
 
-    async def try_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
+    async def try_all(
+        self, calls: Sequence[Call[ResponseT]], deadline: float
+    ) -> list[ResponseT | KafkaError]:
         """Try each call once, concurrently; return each one's response, or its KafkaError."""
 
-        async def answer(call: Call) -> Any:
+        async def answer(call: Call[ResponseT]) -> ResponseT | KafkaError:
             try:
                 return await self._ask(call, deadline)
             except KafkaError as error:
@@ -216,7 +222,7 @@ class ClusterCalls:
 
         return await asyncio.gather(*(answer(call) for call in calls))
 
-    async def call(self, call: Call, deadline: float) -> Any:
+    async def call(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make a call until it gets a final response.
 
         Raises KafkaTimeoutError, with the last cause, if there is none by the deadline,
@@ -275,7 +281,7 @@ class ClusterCalls:
             self._client.metadata.request_update()
         return self._backoff.delay(attempts)
 
-    async def _ask(self, call: Call, deadline: float) -> Any:
+    async def _ask(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make one attempt; raises NetworkError if no response arrives."""
         node = await self._node(call.destination, deadline)
         if node is None:
@@ -286,7 +292,9 @@ class ClusterCalls:
             connection = await self._connection_to(node, deadline)
             return await self._send(connection, call, deadline)
 
-    async def _send(self, connection: BrokerConnection, call: Call, deadline: float) -> Any:
+    async def _send(
+        self, connection: BrokerConnection, call: Call[ResponseT], deadline: float
+    ) -> ResponseT:
         request, max_version = call.build(connection.api_versions)
         try:
             async with asyncio.timeout_at(deadline):
@@ -407,7 +415,7 @@ class ClusterCalls:
             self._client.metadata.request_update()
 
 
-def _first_retriable(call: Call, response: Any) -> int | None:
+def _first_retriable(call: Call[ResponseT], response: ResponseT) -> int | None:
     for code in call.error_codes(response):
         if is_retriable(code) and code not in call.accepts:
             return code
@@ -429,7 +437,7 @@ def _find_coordinator(versions: NodeApiVersions, key: _Key) -> FindCoordinatorRe
     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=(name,))
 
 
-def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call:
+def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call[FindCoordinatorResponse]:
     request = FindCoordinatorRequest(
         key_type=CoordinatorType.TRANSACTION, coordinator_keys=transactional_ids
     )
@@ -441,7 +449,7 @@ def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call:
     )
 
 
-def _found(response: Any) -> tuple[int, Node]:
+def _found(response: FindCoordinatorResponse) -> tuple[int, Node]:
     """Return the error code and the node of the only coordinator, in the old or the new format."""
     answer = response.coordinators[0] if response.coordinators else response
     return answer.error_code, Node(answer.node_id, answer.host, answer.port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
 from spark_kafka_sink.model import TopicPartition
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.errors import BrokerError
+    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
 
 #: The last OffsetCommit version that names topics; later ones use topic ids.
 _LAST_COMMIT_WITH_NAMES: Final = 9
 
 
-def commit_offsets_call(group_id: str, offsets: Mapping[TopicPartition, int]) -> Call:
+def commit_offsets_call(
+    group_id: str, offsets: Mapping[TopicPartition, int]
+) -> Call[OffsetCommitResponse]:
     """Build the call that commits offsets of a group from outside the group.
 
     Kafka accepts them as long as the group has no members, and creates a group that does not exist.
@@ -54,7 +57,7 @@ def commit_offsets_call(group_id: str, offsets: Mapping[TopicPartition, int]) ->
     )
 
 
-def refused_offsets(response: Any, what: str) -> dict[TopicPartition, BrokerError]:
+def refused_offsets(response: OffsetCommitResponse, what: str) -> dict[TopicPartition, BrokerError]:
     """Return the partitions whose offsets were refused, and why."""
     return {
         topic_partition: broker_error(code, f"{what} for {topic_partition}")
@@ -63,7 +66,7 @@ def refused_offsets(response: Any, what: str) -> dict[TopicPartition, BrokerErro
     }
 
 
-def _codes(response: Any) -> list[tuple[TopicPartition, int]]:
+def _codes(response: OffsetCommitResponse) -> list[tuple[TopicPartition, int]]:
     return [
         (TopicPartition(topic.name, partition.partition_index), partition.error_code)
         for topic in response.topics

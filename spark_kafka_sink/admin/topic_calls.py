@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, LeaderOf
 from spark_kafka_sink.errors import BrokerError
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsResponse
+    from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
+    from spark_kafka_sink.protocol.messages.fetch import FetchResponse
+    from spark_kafka_sink.protocol.messages.list_offsets import (
+        ListOffsetsPartitionResponse,
+        ListOffsetsResponse,
+    )
 
 #: The resource type of topics in DescribeConfigs (ConfigResource.Type.TOPIC).
 _TOPIC_RESOURCE: Final = 2
@@ -52,7 +59,7 @@ class NewTopic:
     configs: tuple[tuple[str, str], ...] = ()
 
 
-def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call:
+def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call[CreateTopicsResponse]:
     """Build the call that creates a topic."""
     request = CreateTopicsRequest(
         topics=(
@@ -75,7 +82,7 @@ def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call:
     )
 
 
-def was_created(response: Any, what: str) -> bool:
+def was_created(response: CreateTopicsResponse, what: str) -> bool:
     """Return whether the topic is new; raises BrokerError, with the broker's own message."""
     result = response.topics[0]
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -85,7 +92,7 @@ def was_created(response: Any, what: str) -> bool:
     return True
 
 
-def describe_configs_call(topic: str) -> Call:
+def describe_configs_call(topic: str) -> Call[DescribeConfigsResponse]:
     """Build the call that requests all settings of a topic."""
     request = DescribeConfigsRequest(
         resources=(
@@ -104,7 +111,7 @@ def describe_configs_call(topic: str) -> Call:
     )
 
 
-def described_configs(response: Any, what: str) -> Mapping[str, str | None]:
+def described_configs(response: DescribeConfigsResponse, what: str) -> Mapping[str, str | None]:
     """Return a topic's settings; raises BrokerError, with the broker's own message."""
     result = response.results[0]
     if result.error_code:
@@ -127,7 +134,7 @@ def _error(code: int, what: str, message: str | None) -> BrokerError:
 
 def offset_call(
     topic_partition: TopicPartition, question: int, *, is_committed: bool = False
-) -> Call:
+) -> Call[ListOffsetsResponse]:
     """Build the call for a log's start (EARLIEST_TIMESTAMP) or end (LATEST_TIMESTAMP).
 
     The end is the high watermark or, with `is_committed`, the last stable offset, where
@@ -156,19 +163,19 @@ def offset_call(
     )
 
 
-def offset(response: Any, what: str) -> int:
+def offset(response: ListOffsetsResponse, what: str) -> int:
     """Return the offset in a response; raises BrokerError."""
     partition = _offset_of(response)
     if partition.error_code:
         raise broker_error(partition.error_code, what)
-    return int(partition.offset)
+    return partition.offset
 
 
-def _offset_of(response: Any) -> Any:
+def _offset_of(response: ListOffsetsResponse) -> ListOffsetsPartitionResponse:
     return response.topics[0].partitions[0]
 
 
-def fetch_call(topic_partition: TopicPartition, offset: int) -> Call:
+def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[FetchResponse]:
     """Build the call that reads batches up to the high watermark, of all transactions."""
     request = FetchRequest(
         max_wait_ms=_FETCH_MAX_WAIT_MS,
@@ -196,7 +203,7 @@ def fetch_call(topic_partition: TopicPartition, offset: int) -> Call:
     )
 
 
-def fetched_records(response: Any, what: str) -> Buffer:
+def fetched_records(response: FetchResponse, what: str) -> Buffer:
     """Return the batches of the only partition; raises BrokerError."""
     code = _fetch_error(response)
     if code:
@@ -207,6 +214,6 @@ def fetched_records(response: Any, what: str) -> Buffer:
     return b"".join(records) if isinstance(records, list | tuple) else records
 
 
-def _fetch_error(response: Any) -> int:
+def _fetch_error(response: FetchResponse) -> int:
     """Return the error code of the only partition, or that of a response that failed as a whole."""
-    return int(response.error_code or response.responses[0].partitions[0].error_code)
+    return response.error_code or response.responses[0].partitions[0].error_code

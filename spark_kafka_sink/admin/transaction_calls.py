@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destination, LeaderOf
 from spark_kafka_sink.admin.transaction_values import (
@@ -52,6 +52,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+    from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersResponse
+    from spark_kafka_sink.protocol.messages.describe_transactions import (
+        DescribeTransactionsResponse,
+        TransactionState,
+    )
+    from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
+    from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+    from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsResponse
+    from spark_kafka_sink.protocol.messages.produce import ProduceResponse
     from spark_kafka_sink.protocol.schema import Records
 
 #: The APIs that brokers older than 3.0 lack (KIP-664).
@@ -68,17 +78,15 @@ def transaction_version(versions: NodeApiVersions) -> int:
     return versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
 
 
-def _top_error(response: Any) -> Sequence[int]:
-    return (response.error_code,)
-
-
-def list_call(destination: Destination, *, states: tuple[str, ...], pattern: str | None) -> Call:
+def list_call(
+    destination: Destination, *, states: tuple[str, ...], pattern: str | None
+) -> Call[ListTransactionsResponse]:
     """Build the call that lists the transactional ids that a broker coordinates.
 
     `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case.
     """
 
-    def build(versions: NodeApiVersions) -> tuple[Any, int | None]:
+    def build(versions: NodeApiVersions) -> tuple[ListTransactionsRequest, int | None]:
         has_pattern = versions.version_for(ApiKey.LIST_TRANSACTIONS) >= _PATTERN_VERSION
         request = ListTransactionsRequest(
             state_filters=states,
@@ -90,12 +98,12 @@ def list_call(destination: Destination, *, states: tuple[str, ...], pattern: str
     return Call(
         destination=destination,
         build=build,
-        error_codes=_top_error,
+        error_codes=lambda answer: (answer.error_code,),
         what=f"ListTransactions of {destination}",
     )
 
 
-def listed(response: Any, what: str) -> list[ListedTransaction]:
+def listed(response: ListTransactionsResponse, what: str) -> list[ListedTransaction]:
     """Return the transactions in a ListTransactions response; raises KafkaError."""
     if response.error_code:
         raise broker_error(response.error_code, what)
@@ -107,7 +115,9 @@ def listed(response: Any, what: str) -> list[ListedTransaction]:
     ]
 
 
-def describe_call(destination: Destination, transactional_ids: Sequence[str]) -> Call:
+def describe_call(
+    destination: Destination, transactional_ids: Sequence[str]
+) -> Call[DescribeTransactionsResponse]:
     """Build the call that describes ids; every error is left to the caller."""
     request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
     return Call(
@@ -118,7 +128,7 @@ def describe_call(destination: Destination, transactional_ids: Sequence[str]) ->
     )
 
 
-def description(state: Any) -> TransactionDescription | None:
+def description(state: TransactionState) -> TransactionDescription | None:
     """Return the description of one id in a response; None for an unknown id.
 
     Raises BrokerError.
@@ -142,7 +152,7 @@ def description(state: Any) -> TransactionDescription | None:
     )
 
 
-def describe_producers_call(topic_partition: TopicPartition) -> Call:
+def describe_producers_call(topic_partition: TopicPartition) -> Call[DescribeProducersResponse]:
     """Build the call that lists the producers of a partition; needs READ on the topic."""
     topic, partition = topic_partition
     request = DescribeProducersRequest(
@@ -156,7 +166,7 @@ def describe_producers_call(topic_partition: TopicPartition) -> Call:
     )
 
 
-def open_producers(response: Any, what: str) -> list[OpenProducer]:
+def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenProducer]:
     """Return the producers with an open transaction, oldest first; raises BrokerError."""
     answer = response.topics[0].partitions[0]
     if answer.error_code:
@@ -173,7 +183,7 @@ def open_producers(response: Any, what: str) -> list[OpenProducer]:
     return sorted(found, key=lambda one: one.start_offset)
 
 
-def end_call(end: TransactionEnd) -> Call:
+def end_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     """Build the call that ends a transaction, by the rules with which it was begun.
 
     EndTxn 5 bumps the epoch, and can therefore tell a retry from the end of the next transaction.
@@ -188,7 +198,7 @@ def end_call(end: TransactionEnd) -> Call:
         committed=end.committed,
     )
 
-    def build(versions: NodeApiVersions) -> tuple[Any, int | None]:
+    def build(versions: NodeApiVersions) -> tuple[EndTxnRequest, int | None]:
         rules = end.transaction_version
         if rules is None:
             rules = transaction_version(versions)
@@ -198,12 +208,12 @@ def end_call(end: TransactionEnd) -> Call:
     return Call(
         destination=CoordinatorOf(end.transactional_id),
         build=build,
-        error_codes=_top_error,
+        error_codes=lambda answer: (answer.error_code,),
         what=f"EndTxn({verb}) of {end.transactional_id!r}",
     )
 
 
-def ended(response: Any, what: str) -> EndAnswer:
+def ended(response: EndTxnResponse, what: str) -> EndAnswer:
     """Return the answer in a final EndTxn response; raises BrokerError like `end_answer`."""
     producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
     return end_answer(
@@ -213,7 +223,7 @@ def ended(response: Any, what: str) -> EndAnswer:
 
 def init_call(
     transactional_id: str, *, transaction_timeout_ms: int, current: ProducerIdAndEpoch | None
-) -> Call:
+) -> Call[InitProducerIdResponse]:
     """Build the call for the producer id of a transactional id; `current` is the caller's own.
 
     Without `current`, the id's producer is fenced and its open transaction aborted (KIP-98). With
@@ -230,14 +240,14 @@ def init_call(
     return Call(
         destination=CoordinatorOf(transactional_id),
         build=lambda _: (request, None),
-        error_codes=_top_error,
+        error_codes=lambda answer: (answer.error_code,),
         what=f"InitProducerId of {transactional_id!r}",
     )
 
 
 def add_partition_call(
     transactional_id: str, producer: ProducerIdAndEpoch, topic_partition: TopicPartition
-) -> Call:
+) -> Call[AddPartitionsToTxnResponse]:
     """Build the call that adds a partition to the transaction (TV1)."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -257,10 +267,10 @@ def add_partition_call(
     )
 
 
-def added_error(response: Any) -> int:
+def added_error(response: AddPartitionsToTxnResponse) -> int:
     """Return the only error code of an AddPartitionsToTxn response up to version 3."""
     result = response.results_by_topic_v3_and_below[0].results_by_partition[0]
-    return int(result.partition_error_code)
+    return result.partition_error_code
 
 
 def produce_call(
@@ -270,7 +280,7 @@ def produce_call(
     *,
     rules: int,
     timeout_ms: int,
-) -> Call:
+) -> Call[ProduceResponse]:
     """Build the call that appends a batch in the open transaction, on all in-sync replicas.
 
     The same bytes may be resent: the broker recognizes a batch by its sequence number.
@@ -297,6 +307,6 @@ def produce_call(
     )
 
 
-def produced_error(response: Any) -> int:
+def produced_error(response: ProduceResponse) -> int:
     """Return the only error code of a Produce response for one partition."""
-    return int(response.responses[0].partition_responses[0].error_code)
+    return response.responses[0].partition_responses[0].error_code
