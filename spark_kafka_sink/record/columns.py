@@ -6,6 +6,8 @@ This is the boundary between Arrow (`record.arrow` builds the columns) and the c
 Rules:
 - A column of byte strings has Arrow's layout with 64-bit offsets: row i is
   `data[offsets[i]:offsets[i + 1]]`, and is null if bit `validity_offset + i` of `validity` is 0.
+- Each column is declared once, by a field of `RecordColumns` with its kind. That determines how it
+  is checked, where the kernels find it, and what it is if no row specifies anything.
 - The kernels follow raw addresses, so `RecordColumns.__post_init__` checks everything they read:
   that offsets never decrease and stay within the data, that bitmaps are long enough, and that index
   columns are as long as the batch. The checks take about 2 ns per row.
@@ -14,9 +16,9 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -39,36 +41,13 @@ NULL_SIZE: Final = -1
 #: The number of objects per record in a list of single records: future, topic, key and value.
 RECORD_FIELDS: Final = 4
 
-#: A kernel reads one row of this type: the addresses of buffers, and the bit offsets of bitmaps.
-#: A validity address of 0 means that no row is null; header_offsets 0 means that there are none.
-COLUMNS_DTYPE: Final = np.dtype(
-    [
-        ("num_rows", np.int64),
-        ("key_offsets", np.int64),
-        ("key_data", np.int64),
-        ("key_validity", np.int64),
-        ("key_validity_offset", np.int64),
-        ("value_offsets", np.int64),
-        ("value_data", np.int64),
-        ("value_validity", np.int64),
-        ("value_validity_offset", np.int64),
-        ("topic_index", np.int64),
-        ("partition", np.int64),
-        ("timestamp", np.int64),
-        ("header_offsets", np.int64),
-        ("header_key_offsets", np.int64),
-        ("header_key_data", np.int64),
-        ("header_value_offsets", np.int64),
-        ("header_value_data", np.int64),
-        ("header_value_validity", np.int64),
-        ("header_value_validity_offset", np.int64),
-    ]
-)
-
-#: The fields of `COLUMNS_DTYPE` for keys and values; all its fields are int64.
-_KEY_AND_VALUE: Final = slice(1, 9)
-_NO_BYTES: Final = np.zeros(0, np.uint8)
+_UINT8: Final = np.dtype(np.uint8)
+_INT32: Final = np.dtype(np.int32)
+_INT64: Final = np.dtype(np.int64)
+_NO_BYTES: Final = np.zeros(0, _UINT8)
 _SHORTEST_SHARED_ARRAY: Final = 16_384
+#: In the metadata of the fields of `RecordColumns`: the kind of the column.
+_KIND: Final = "kind"
 
 
 class BytesColumn(NamedTuple):
@@ -110,6 +89,147 @@ class HeaderColumns(NamedTuple):
     values: BytesColumn
 
 
+def _shared_array(value: int, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
+    capacity = max(_SHORTEST_SHARED_ARRAY, 1 << (length - 1).bit_length())
+    return _filled_array(value, dtype, capacity)[:length]
+
+
+@lru_cache(maxsize=32)
+def _filled_array(value: int, dtype: np.dtype[Any], capacity: int) -> npt.NDArray[Any]:
+    array = np.full(capacity, value, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _check_array(
+    name: str, array: npt.NDArray[Any], dtype: np.dtype[Any], length: int, part: str = ""
+) -> None:
+    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+        raise ValueError(f"{part}{name} must be a contiguous array of {dtype.name}")
+    if array.size != length:
+        raise ValueError(f"{part}{name} has {array.size} entries, not {length}")
+
+
+def _check_offsets(name: str, offsets: Int64Array, rows: int, end: int) -> None:
+    _check_array(name, offsets, _INT64, rows + 1, "the offsets of ")
+    if offsets[0] < 0 or offsets[-1] > end or not bool((offsets[1:] >= offsets[:-1]).all()):
+        raise ValueError(f"the offsets of {name} go back, or leave the data that they point into")
+
+
+class _Kind(Protocol):
+    """A kind of column: how the kernels find it, and what it is if no row specifies anything."""
+
+    def table_fields(self, name: str) -> tuple[str, ...]:
+        """Return the fields of `COLUMNS_DTYPE` for a column of this kind."""
+
+    def addresses(self, name: str, column: Any, rows: int) -> tuple[int, ...]:
+        """Return the values of these fields; raise ValueError unless all rows can be read."""
+
+    def blank(self, rows: int) -> Any:
+        """Return the column of rows that specify nothing; its arrays are shared and read-only."""
+
+
+class _Strings:
+    """Nullable byte strings."""
+
+    def table_fields(self, name: str) -> tuple[str, ...]:
+        return (f"{name}_offsets", f"{name}_data", f"{name}_validity", f"{name}_validity_offset")
+
+    def addresses(self, name: str, column: BytesColumn, rows: int) -> tuple[int, ...]:
+        offsets, data, validity, validity_offset = column
+        _check_array(name, data, _UINT8, data.size, "the data of ")
+        _check_offsets(name, offsets, rows, data.size)
+        if not validity.size:
+            return (_address(offsets), _address(data), 0, validity_offset)
+        _check_array(name, validity, _UINT8, validity.size, "the validity of ")
+        if validity_offset < 0 or validity.size * 8 < validity_offset + rows:
+            raise ValueError(f"the validity of {name} has fewer bits than the column has rows")
+        return (_address(offsets), _address(data), _address(validity), validity_offset)
+
+    def blank(self, rows: int) -> BytesColumn:
+        return BytesColumn(
+            offsets=_shared_array(0, _INT64, rows + 1),
+            data=_NO_BYTES,
+            validity=_shared_array(0, _UINT8, (rows + 7) // 8 or 1),
+        )
+
+
+class _Integers:
+    """One integer for each row; `blank_value` is that of a row that specifies none."""
+
+    def __init__(self, dtype: np.dtype[Any], blank_value: int) -> None:
+        self._dtype = dtype
+        self._blank_value = blank_value
+
+    def table_fields(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+    def addresses(self, name: str, column: npt.NDArray[Any], rows: int) -> tuple[int, ...]:
+        _check_array(name, column, self._dtype, rows)
+        return (_address(column),)
+
+    def blank(self, rows: int) -> npt.NDArray[Any]:
+        return _shared_array(self._blank_value, self._dtype, rows)
+
+
+class _Headers:
+    """Any number of headers for each row; their names are not nullable."""
+
+    def table_fields(self, name: str) -> tuple[str, ...]:
+        name = name.removesuffix("s")
+        return (
+            f"{name}_offsets",
+            *_STRINGS.table_fields(f"{name}_key")[:2],
+            *_STRINGS.table_fields(f"{name}_value"),
+        )
+
+    def addresses(self, name: str, column: HeaderColumns | None, rows: int) -> tuple[int, ...]:
+        if column is None:
+            # Without headers, the kernels do not use the other addresses.
+            return (0,) * 7
+        offsets, keys, values = column
+        elements = keys.offsets.size - 1
+        key_addresses = _STRINGS.addresses("header keys", keys, elements)
+        value_addresses = _STRINGS.addresses("header values", values, elements)
+        _check_offsets(name, offsets, rows, elements)
+        return (_address(offsets), *key_addresses[:2], *value_addresses)
+
+    def blank(self, rows: int) -> None:
+        """Return None: a batch without headers has no such column."""
+
+
+_STRINGS: Final = _Strings()
+_TOPIC_INDEX: Final = _Integers(_INT32, 0)
+_PARTITION: Final = _Integers(_INT32, NULL_PARTITION)
+_TIMESTAMP: Final = _Integers(_INT64, NULL_TIMESTAMP)
+_HEADERS: Final = _Headers()
+
+
+def null_column(rows: int) -> BytesColumn:
+    """Return a column of nulls; its arrays are shared and read-only."""
+    return _STRINGS.blank(rows)
+
+
+def constant_topic(rows: int) -> Int32Array:
+    """Return the `topic_index` of rows that all go to `topics[0]`; shared and read-only."""
+    return _TOPIC_INDEX.blank(rows)
+
+
+def null_partitions(rows: int) -> Int32Array:
+    """Return the `partition` of rows that all leave it to the producer; shared and read-only."""
+    return _PARTITION.blank(rows)
+
+
+def null_timestamps(rows: int) -> Int64Array:
+    """Return the `timestamp` of rows that all get the time of appending; shared and read-only."""
+    return _TIMESTAMP.blank(rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordColumns:
     """Records to send, as columns.
@@ -136,62 +256,58 @@ class RecordColumns:
     """
 
     num_rows: int
-    key: BytesColumn
-    value: BytesColumn
+    key: BytesColumn = field(metadata={_KIND: _STRINGS})
+    value: BytesColumn = field(metadata={_KIND: _STRINGS})
     #: The distinct topics of these rows.
     topics: tuple[str, ...]
     #: int32[rows] into `topics`, or `NULL_TOPIC_INDEX`.
-    topic_index: Int32Array
+    topic_index: Int32Array = field(metadata={_KIND: _TOPIC_INDEX})
     #: int32[rows], or `NULL_PARTITION`.
-    partition: Int32Array
+    partition: Int32Array = field(metadata={_KIND: _PARTITION})
     #: int64[rows], milliseconds since 1970, or `NULL_TIMESTAMP`.
-    timestamp: Int64Array
-    headers: HeaderColumns | None = None
+    timestamp: Int64Array = field(metadata={_KIND: _TIMESTAMP})
+    headers: HeaderColumns | None = field(default=None, metadata={_KIND: _HEADERS})
     #: One row of `COLUMNS_DTYPE`: the addresses of all of the above.
     table: npt.NDArray[np.void] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check everything that the kernels rely on, then store the addresses."""
         rows = self.num_rows
-        _check_bytes_column("key", self.key, rows)
-        _check_bytes_column("value", self.value, rows)
-        _check_array("topic_index", self.topic_index, np.int32, rows)
-        _check_array("partition", self.partition, np.int32, rows)
-        _check_array("timestamp", self.timestamp, np.int64, rows)
+        numbers = [rows]
+        for name, kind in _COLUMNS:
+            numbers += kind.addresses(name, getattr(self, name), rows)
         if rows and not -1 <= int(self.topic_index.min()) <= int(self.topic_index.max()) < len(
             self.topics
         ):
             raise ValueError("topic_index points outside of topics")
-        if self.headers is not None:
-            _check_headers(self.headers, rows)
-        object.__setattr__(self, "table", self._addresses())
+        object.__setattr__(self, "table", np.array([tuple(numbers)], COLUMNS_DTYPE))
 
-    def _addresses(self) -> npt.NDArray[np.void]:
-        headers = self.headers
-        # Without headers, the kernels do not use the header addresses.
-        header_columns = (
-            (0,) * 7
-            if headers is None
-            else (
-                _address(headers.offsets),
-                *_bytes_column_addresses(headers.keys)[:2],
-                *_bytes_column_addresses(headers.values),
-            )
-        )
-        return np.array(
-            [
-                (
-                    self.num_rows,
-                    *_bytes_column_addresses(self.key),
-                    *_bytes_column_addresses(self.value),
-                    _address(self.topic_index),
-                    _address(self.partition),
-                    _address(self.timestamp),
-                    *header_columns,
-                )
-            ],
-            COLUMNS_DTYPE,
-        )
+
+_COLUMNS: Final[tuple[tuple[str, _Kind], ...]] = tuple(
+    (column.name, column.metadata[_KIND])
+    for column in fields(RecordColumns)
+    if _KIND in column.metadata
+)
+
+#: A kernel reads one row of this type: the addresses of buffers, and the bit offsets of bitmaps.
+#: A validity address of 0 means that no row is null; header_offsets 0 means that there are none.
+COLUMNS_DTYPE: Final = np.dtype(
+    [
+        ("num_rows", np.int64),
+        *((number, np.int64) for name, kind in _COLUMNS for number in kind.table_fields(name)),
+    ]
+)
+
+
+def _place(name: str) -> slice:
+    """Return where a column is in a row of `COLUMNS_DTYPE`; all its fields are int64."""
+    own = dict(_COLUMNS)[name].table_fields(name)
+    first = (COLUMNS_DTYPE.names or ()).index(own[0])
+    return slice(first, first + len(own))
+
+
+_KEY_PLACE: Final = _place("key")
+_VALUE_PLACE: Final = _place("value")
 
 
 def plain_columns(topic: str, key: BytesColumn, value: BytesColumn) -> RecordColumns:
@@ -199,116 +315,22 @@ def plain_columns(topic: str, key: BytesColumn, value: BytesColumn) -> RecordCol
 
     The columns that all such records share are built and checked once for each number of rows.
     """
-    blank = _blank_columns(value.offsets.size - 1)
-    _check_bytes_column("key", key, blank.num_rows)
-    _check_bytes_column("value", value, blank.num_rows)
-    table = blank.table.copy()
-    addresses = _bytes_column_addresses(key) + _bytes_column_addresses(value)
-    table.view(np.int64)[_KEY_AND_VALUE] = addresses
+    rows = value.offsets.size - 1
+    parts = _blank_parts(rows) | {"key": key, "value": value, "topics": (topic,)}
+    table = parts["table"] = parts["table"].copy()
+    numbers = table.view(_INT64)
+    numbers[_KEY_PLACE] = _STRINGS.addresses("key", key, rows)
+    numbers[_VALUE_PLACE] = _STRINGS.addresses("value", value, rows)
     columns = object.__new__(RecordColumns)
-    for name, part in (
-        ("num_rows", blank.num_rows),
-        ("key", key),
-        ("value", value),
-        ("topics", (topic,)),
-        ("topic_index", blank.topic_index),
-        ("partition", blank.partition),
-        ("timestamp", blank.timestamp),
-        ("headers", None),
-        ("table", table),
-    ):
+    for name, part in parts.items():
         object.__setattr__(columns, name, part)
     return columns
 
 
 @lru_cache(maxsize=32)
-def _blank_columns(rows: int) -> RecordColumns:
-    return RecordColumns(
-        num_rows=rows,
-        key=null_column(rows),
-        value=null_column(rows),
-        topics=("",),
-        topic_index=constant_topic(rows),
-        partition=null_partitions(rows),
-        timestamp=null_timestamps(rows),
+def _blank_parts(rows: int) -> dict[str, Any]:
+    """Return the fields of `RecordColumns` for rows that specify nothing."""
+    blank = RecordColumns(
+        num_rows=rows, topics=("",), **{name: kind.blank(rows) for name, kind in _COLUMNS}
     )
-
-
-def null_column(rows: int) -> BytesColumn:
-    """Return a column of nulls; its arrays are shared and read-only."""
-    return BytesColumn(
-        offsets=_shared_array(0, "int64", rows + 1),
-        data=_NO_BYTES,
-        validity=_shared_array(0, "uint8", (rows + 7) // 8 or 1),
-    )
-
-
-def constant_topic(rows: int) -> Int32Array:
-    """Return the `topic_index` of rows that all go to `topics[0]`; shared and read-only."""
-    return _shared_array(0, "int32", rows)
-
-
-def null_partitions(rows: int) -> Int32Array:
-    """Return the `partition` of rows that all leave it to the producer; shared and read-only."""
-    return _shared_array(NULL_PARTITION, "int32", rows)
-
-
-def null_timestamps(rows: int) -> Int64Array:
-    """Return the `timestamp` of rows that all get the time of appending; shared and read-only."""
-    return _shared_array(NULL_TIMESTAMP, "int64", rows)
-
-
-def _shared_array(value: int, dtype: str, length: int) -> npt.NDArray[Any]:
-    capacity = max(_SHORTEST_SHARED_ARRAY, 1 << (length - 1).bit_length())
-    return _filled_array(value, dtype, capacity)[:length]
-
-
-@lru_cache(maxsize=32)
-def _filled_array(value: int, dtype: str, capacity: int) -> npt.NDArray[Any]:
-    array = np.full(capacity, value, dtype)
-    array.flags.writeable = False
-    return array
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _bytes_column_addresses(column: BytesColumn) -> tuple[int, int, int, int]:
-    return (
-        _address(column.offsets),
-        _address(column.data),
-        _address(column.validity) if column.validity.size else 0,
-        column.validity_offset,
-    )
-
-
-def _check_array(name: str, array: npt.NDArray[Any], dtype: type[Any], length: int) -> None:
-    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be a contiguous array of {dtype.__name__}")
-    if array.size != length:
-        raise ValueError(f"{name} has {array.size} entries, not {length}")
-
-
-def _check_offsets(name: str, offsets: Int64Array, rows: int, end: int) -> None:
-    _check_array(name, offsets, np.int64, rows + 1)
-    if offsets[0] < 0 or offsets[-1] > end or not bool((offsets[1:] >= offsets[:-1]).all()):
-        raise ValueError(f"{name} go back, or leave the data that they point into")
-
-
-def _check_bytes_column(name: str, column: BytesColumn, rows: int) -> None:
-    _check_array(f"the data of {name}", column.data, np.uint8, column.data.size)
-    _check_offsets(f"the offsets of {name}", column.offsets, rows, column.data.size)
-    validity = column.validity
-    if validity.size:
-        _check_array(f"the validity of {name}", validity, np.uint8, validity.size)
-        if column.validity_offset < 0 or validity.size * 8 < column.validity_offset + rows:
-            raise ValueError(f"the validity of {name} has fewer bits than the column has rows")
-
-
-def _check_headers(headers: HeaderColumns, rows: int) -> None:
-    elements = headers.keys.offsets.size - 1
-    _check_bytes_column("header keys", headers.keys, elements)
-    _check_bytes_column("header values", headers.values, elements)
-    _check_offsets("the offsets of headers", headers.offsets, rows, elements)
+    return {column.name: getattr(blank, column.name) for column in fields(blank)}
