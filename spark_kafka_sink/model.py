@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -147,6 +147,23 @@ class SecurityProtocol(StrEnum):
     SSL = "SSL"
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
+
+
+class CompressionLevels(NamedTuple):
+    """The levels of a codec, from `lowest` to `highest`, and the default."""
+
+    default: int
+    lowest: int
+    highest: int
+
+
+#: The levels of each codec of `compression.type` that has any (KIP-390). The default of gzip lies
+#: outside of its levels: it leaves the choice to zlib.
+COMPRESSION_LEVELS: Final = {
+    "gzip": CompressionLevels(default=-1, lowest=1, highest=9),
+    "lz4": CompressionLevels(default=9, lowest=1, highest=17),
+    "zstd": CompressionLevels(default=3, lowest=-131_072, highest=22),
+}
 
 
 @dataclass(frozen=True, slots=True)

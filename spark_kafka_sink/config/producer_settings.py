@@ -25,6 +25,7 @@ from spark_kafka_sink.config.config_def import (
     RefusedSetting,
 )
 from spark_kafka_sink.config.security_table import REFUSED_SECURITY, SECURITY_CONFIG_DEF
+from spark_kafka_sink.model import COMPRESSION_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,7 @@ _BOOLEAN, _STRING, _INT, _LONG, _LIST, _CLASS, _CLASSES = (
     ConfigType.CLASS,
     ConfigType.CLASSES,
 )
+_GZIP, _LZ4, _ZSTD = (COMPRESSION_LEVELS[codec] for codec in ("gzip", "lz4", "zstd"))
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 #: The prefix of these names in the options of a Spark write.
@@ -83,13 +85,27 @@ PRODUCER_CONFIG_DEF: Final = (
     .define(
         "compression.gzip.level",
         _INT,
-        -1,
-        RangeOr(Range(1, 9), -1),
+        _GZIP.default,
+        RangeOr(Range(_GZIP.lowest, _GZIP.highest), _GZIP.default),
         _MEDIUM,
         "The level of gzip; -1 is zlib's own default.",
     )
-    .define("compression.lz4.level", _INT, 9, Range(1, 17), _MEDIUM, "The level of lz4.")
-    .define("compression.zstd.level", _INT, 3, Range(-131_072, 22), _MEDIUM, "The level of zstd.")
+    .define(
+        "compression.lz4.level",
+        _INT,
+        _LZ4.default,
+        Range(_LZ4.lowest, _LZ4.highest),
+        _MEDIUM,
+        "The level of lz4.",
+    )
+    .define(
+        "compression.zstd.level",
+        _INT,
+        _ZSTD.default,
+        Range(_ZSTD.lowest, _ZSTD.highest),
+        _MEDIUM,
+        "The level of zstd.",
+    )
     .define(
         "batch.size",
         _INT,

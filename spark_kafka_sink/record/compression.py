@@ -25,11 +25,14 @@ import lz4.frame
 import zstandard
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import COMPRESSION_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from typing_extensions import Buffer
+
+    from spark_kafka_sink.model import CompressionLevels
 
 
 class CompressionType(IntEnum):
@@ -49,18 +52,11 @@ class CompressionType(IntEnum):
                 return codec
         raise ValueError(f"unknown compression type {name!r}")
 
+    @property
+    def levels(self) -> CompressionLevels | None:
+        """The levels of the codec; None if it has none."""
+        return COMPRESSION_LEVELS.get(self.name.lower())
 
-#: The level that means "not set", for each codec that has levels (KIP-390).
-DEFAULT_LEVELS: Final = {
-    CompressionType.GZIP: -1,
-    CompressionType.LZ4: 9,
-    CompressionType.ZSTD: 3,
-}
-_LEVEL_RANGES: Final = {
-    CompressionType.GZIP: (1, 9),
-    CompressionType.LZ4: (1, 17),
-    CompressionType.ZSTD: (-131_072, 22),
-}
 
 _GZIP_WBITS: Final = 31
 _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
@@ -93,10 +89,13 @@ class Compressor:
     """
 
     def __init__(self, compression: CompressionType, level: int | None = None) -> None:
+        levels = compression.levels
         if level is not None:
-            _check_level(compression, level)
+            _check_level(compression, levels, level)
+        elif levels is not None:
+            level = levels.default
         self.compression = compression
-        self.level = DEFAULT_LEVELS.get(compression) if level is None else level
+        self.level = level
         self._compress = self._compress_function()
 
     def compress(self, payload: Buffer) -> bytes | memoryview:
@@ -155,14 +154,14 @@ def decompress(compression: CompressionType, payload: Buffer, max_bytes: int) ->
             return _decompress_zstd(view, max_bytes)
 
 
-def _check_level(compression: CompressionType, level: int) -> None:
-    if compression not in _LEVEL_RANGES:
-        raise ValueError(f"{compression.name.lower()} has no compression levels")
-    lowest, highest = _LEVEL_RANGES[compression]
-    if not lowest <= level <= highest and level != DEFAULT_LEVELS[compression]:
-        raise ValueError(
-            f"{compression.name.lower()} has levels from {lowest} to {highest}, not {level}"
-        )
+def _check_level(
+    compression: CompressionType, levels: CompressionLevels | None, level: int
+) -> None:
+    name = compression.name.lower()
+    if levels is None:
+        raise ValueError(f"{name} has no compression levels")
+    if not levels.lowest <= level <= levels.highest and level != levels.default:
+        raise ValueError(f"{name} has levels from {levels.lowest} to {levels.highest}, not {level}")
 
 
 def _compress_snappy(payload: Buffer) -> bytes:
@@ -179,7 +178,7 @@ def _lz4_compress_function(level: int) -> Callable[[Buffer], bytes]:
     # the high-compression mode. Levels outside the range of that mode become the nearest one.
     library_level = (
         0
-        if level == DEFAULT_LEVELS[CompressionType.LZ4]
+        if level == COMPRESSION_LEVELS["lz4"].default
         else min(max(level, _LZ4_MIN_HIGH_COMPRESSION), _LZ4_MAX_HIGH_COMPRESSION)
     )
 
