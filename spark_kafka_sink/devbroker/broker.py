@@ -6,7 +6,7 @@ unexpected into UNKNOWN_SERVER_ERROR. An API, or a version of one, that this bro
 gets no response: it raises CloseConnectionError. Only ApiVersions responds to unsupported versions,
 so that client and broker can agree on one (KIP-511).
 
-Handlers are registered here, in one table; ApiVersions lists the table's contents.
+The handlers are those of `handlers.registry`; ApiVersions lists them.
 """
 
 from __future__ import annotations
@@ -17,42 +17,9 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
-from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
-from spark_kafka_sink.devbroker.handlers.create_partitions import CreatePartitionsHandler
-from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
-from spark_kafka_sink.devbroker.handlers.delete_groups import DeleteGroupsHandler
-from spark_kafka_sink.devbroker.handlers.delete_records import DeleteRecordsHandler
-from spark_kafka_sink.devbroker.handlers.delete_topics import DeleteTopicsHandler
-from spark_kafka_sink.devbroker.handlers.describe_cluster import DescribeClusterHandler
-from spark_kafka_sink.devbroker.handlers.describe_configs import DescribeConfigsHandler
-from spark_kafka_sink.devbroker.handlers.describe_groups import DescribeGroupsHandler
-from spark_kafka_sink.devbroker.handlers.describe_producers import DescribeProducersHandler
-from spark_kafka_sink.devbroker.handlers.describe_transactions import DescribeTransactionsHandler
-from spark_kafka_sink.devbroker.handlers.end_txn import EndTxnHandler
-from spark_kafka_sink.devbroker.handlers.fetch import FetchHandler
-from spark_kafka_sink.devbroker.handlers.find_coordinator import FindCoordinatorHandler
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
-from spark_kafka_sink.devbroker.handlers.heartbeat import HeartbeatHandler
-from spark_kafka_sink.devbroker.handlers.incremental_alter_configs import (
-    IncrementalAlterConfigsHandler,
-)
-from spark_kafka_sink.devbroker.handlers.init_producer_id import InitProducerIdHandler
-from spark_kafka_sink.devbroker.handlers.join_group import JoinGroupHandler
-from spark_kafka_sink.devbroker.handlers.leave_group import LeaveGroupHandler
-from spark_kafka_sink.devbroker.handlers.list_groups import ListGroupsHandler
-from spark_kafka_sink.devbroker.handlers.list_offsets import ListOffsetsHandler
-from spark_kafka_sink.devbroker.handlers.list_transactions import ListTransactionsHandler
-from spark_kafka_sink.devbroker.handlers.metadata import MetadataHandler
-from spark_kafka_sink.devbroker.handlers.offset_commit import OffsetCommitHandler
-from spark_kafka_sink.devbroker.handlers.offset_fetch import OffsetFetchHandler
-from spark_kafka_sink.devbroker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
-from spark_kafka_sink.devbroker.handlers.sasl_authenticate import SaslAuthenticateHandler
-from spark_kafka_sink.devbroker.handlers.sasl_handshake import SaslHandshakeHandler
-from spark_kafka_sink.devbroker.handlers.sync_group import SyncGroupHandler
-from spark_kafka_sink.devbroker.handlers.txn_offset_commit import TxnOffsetCommitHandler
+from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -91,50 +58,16 @@ class Broker:
             settings = BrokerSettings() if cluster is None else cluster.settings
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
-        handlers: list[Handler[Any, Any]] = [
-            ProduceHandler(),
-            FetchHandler(),
-            ListOffsetsHandler(),
-            MetadataHandler(),
-            FindCoordinatorHandler(),
-            CreateTopicsHandler(),
-            InitProducerIdHandler(),
-            AddPartitionsToTxnHandler(),
-            AddOffsetsToTxnHandler(),
-            EndTxnHandler(),
-            IncrementalAlterConfigsHandler(),
-            DescribeConfigsHandler(),
-            DescribeClusterHandler(),
-            OffsetForLeaderEpochHandler(),
-            DeleteRecordsHandler(),
-            CreatePartitionsHandler(),
-            DeleteTopicsHandler(),
-            DescribeProducersHandler(),
-            ListTransactionsHandler(),
-            DescribeTransactionsHandler(),
-            DeleteGroupsHandler(),
-            DescribeGroupsHandler(),
-            HeartbeatHandler(),
-            JoinGroupHandler(),
-            LeaveGroupHandler(),
-            ListGroupsHandler(),
-            OffsetCommitHandler(),
-            OffsetFetchHandler(),
-            SyncGroupHandler(),
-            TxnOffsetCommitHandler(),
-            SaslHandshakeHandler(),
-            SaslAuthenticateHandler(),
-        ]
         #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {
-            handler.api_key: handler.versions for handler in handlers
+            handler.api_key: handler.versions for handler in HANDLERS
         }
         self._api_versions = ApiVersionsHandler(
             self.supported_versions, transaction_version=settings.transaction_version
         )
         self.supported_versions[ApiKey.API_VERSIONS] = self._api_versions.versions
         self._handlers: dict[int, Handler[Any, Any]] = {
-            handler.api_key: handler for handler in (*handlers, self._api_versions)
+            handler.api_key: handler for handler in (*HANDLERS, self._api_versions)
         }
 
     def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
