@@ -57,13 +57,13 @@ def parser() -> argparse.ArgumentParser:
         type=_positive,
         default=1,
         metavar="NUMBER",
-        help="brokers of the cluster, on ports from --port on (default: %(default)s)",
+        help="number of brokers, on consecutive ports from --port (default: %(default)s)",
     )
     made.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
-        help="keep topics and records there, in Kafka's file format (default: in memory)",
+        help="store topics and records there, in Kafka's file format (default: in memory)",
     )
     made.add_argument(
         "--topic",
@@ -71,31 +71,29 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=_topic,
         metavar="NAME[:PARTITIONS[:SETTING=VALUE]...]",
-        help="create a topic, unless --data-dir has it; may be given several times",
+        help="create a topic, unless it exists in --data-dir; may be given several times",
     )
     made.add_argument(
         "--fault",
         action="append",
         default=[],
         metavar="API:ACTION[:TIMES]",
-        help="answer an API's requests wrongly, always or so often: ACTION is one of "
-        f"{', '.join(ACTIONS)}; produce:drop-answer:3 appends three times without an answer; "
+        help="inject a fault into the handling of an API, always or TIMES times; ACTION is one of "
+        f"{', '.join(ACTIONS)}; produce:drop-answer:3 appends three times without a response; "
         "may be given several times",
     )
-    made.add_argument(
-        "--log-requests", action="store_true", help="write a line for each request to stderr"
-    )
+    made.add_argument("--log-requests", action="store_true", help="log each request to stderr")
     made.add_argument(
         "--no-auto-create-topics",
         action="store_true",
-        help="do not create topics that clients ask for",
+        help="do not create topics on demand",
     )
     made.add_argument(
         "--transaction-version",
         type=int,
         choices=(0, 2),
         default=BrokerSettings().transaction_version,
-        help="level of the feature transaction.version: 2 as Kafka 4, 0 as older ones "
+        help="level of the feature transaction.version: 2 as in Kafka 4, 0 as in older versions "
         "(default: %(default)s)",
     )
     return made
@@ -104,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
     return number
 
 
@@ -126,7 +124,7 @@ def _topic(text: str) -> _Topic:
     for setting in rest[1:]:
         key, separator, value = setting.partition("=")
         if not separator:
-            raise argparse.ArgumentTypeError(f"{setting!r} is not SETTING=VALUE")
+            raise argparse.ArgumentTypeError(f"{setting!r} must be SETTING=VALUE")
         configs[key] = value
     return _Topic(name, partitions, configs)
 

@@ -141,7 +141,11 @@ class Broker:
             # As KafkaApis does: the client gets an error, the operator finds the reason in the log.
             logger.exception("cannot handle %s", header)
             return self._error(
-                handler, context, request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"
+                handler,
+                context,
+                request,
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "unexpected error: see the broker's log",
             )
         return response
 
@@ -171,8 +175,8 @@ class Broker:
         if handler is self._api_versions:
             return None
         raise CloseConnectionError(
-            f"there is no version {header.request_api_version} of "
-            f"API {ApiKey(header.request_api_key).name}"
+            f"version {header.request_api_version} of API "
+            f"{ApiKey(header.request_api_key).name} is not supported"
         )
 
     def _context(self, header: RequestHeader, now: float, arrived: float) -> RequestContext:
@@ -195,7 +199,9 @@ class Broker:
     ) -> ApiResponse:
         response: ApiResponse | None = handler.error_response(context, request, error_code, message)
         if response is None:
-            raise CloseConnectionError(f"{error_code.name} has no answer with acks=0: {message}")
+            raise CloseConnectionError(
+                f"{error_code.name} cannot be returned with acks=0: {message}"
+            )
         return response
 
 

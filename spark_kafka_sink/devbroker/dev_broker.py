@@ -79,7 +79,7 @@ class DevBroker:
         Raises ConfigError for contradictory values, and TypeError for an unknown keyword.
         """
         if brokers < 1:
-            raise ConfigError(f"a cluster cannot have {brokers} brokers")
+            raise ConfigError(f"brokers must be at least 1, not {brokers}")
         self._topics = dict(topics or {})
         if settings is None:
             settings = BrokerSettings(default_replication_factor=usual_replication_factor(brokers))
@@ -201,7 +201,7 @@ class DevBroker:
             found = broker.cluster.topic(topic)
             if found is None:
                 raise RefusedError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}"
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist"
                 )
             return {p.index: list(committed_records(p.log)) for p in found.partitions}
 

@@ -38,7 +38,7 @@ class ConnectionLimits:
         """Raise ConfigError for a limit below 1."""
         for limit in fields(self):
             if getattr(self, limit.name) < 1:
-                raise ConfigError(f"{limit.name} must be 1 at least")
+                raise ConfigError(f"{limit.name} must be at least 1")
 
 
 class Patience:
@@ -74,16 +74,20 @@ class Patience:
         ends = [
             (began_at + milliseconds / 1000, reason)
             for began_at, milliseconds, reason in (
-                (self._active_at, limits.connections_max_idle_ms, "nothing was heard"),
+                (
+                    self._active_at,
+                    limits.connections_max_idle_ms,
+                    "it was idle for longer than connections_max_idle_ms",
+                ),
                 (
                     self._request_began_at,
                     limits.request_receive_timeout_ms,
-                    "a request did not come to its end",
+                    "a request was not complete within request_receive_timeout_ms",
                 ),
                 (
                     self._authentication_began_at,
                     limits.authentication_timeout_ms,
-                    "the client did not authenticate",
+                    "the client did not authenticate within authentication_timeout_ms",
                 ),
             )
             if began_at is not None

@@ -93,7 +93,7 @@ def _parse(pattern: str) -> _Choice:
             case "close":
                 stack.pop()
                 if not stack:
-                    raise ValueError("a parenthesis was not opened")
+                    raise ValueError("a closing parenthesis has no opening one")
             case "bar":
                 stack[-1].sequences.append([])
             case "anchor":
@@ -101,7 +101,7 @@ def _parse(pattern: str) -> _Choice:
             case _:
                 sequence.append(_repeat(token))
     if len(stack) > 1:
-        raise ValueError("a parenthesis is not closed")
+        raise ValueError("an opening parenthesis has no closing one")
     return stack[0]
 
 
@@ -122,7 +122,7 @@ def _repeat(token: re.Match[str]) -> _Repeat:
         return _Repeat(compiled, low, low)
     high = None if token["high"] is None else int(token["high"])
     if high is not None and high < low:
-        raise ValueError(f"repeat {token[0]} ends before it begins")
+        raise ValueError(f"the repetition {token[0]} has a maximum below its minimum")
     return _Repeat(compiled, low, high)
 
 

@@ -57,7 +57,7 @@ class Timer:
             try:
                 action(self.deadline)
             except Exception:
-                logger.exception("what was to be done at %s failed", self.deadline)
+                logger.exception("the action scheduled for %s failed", self.deadline)
 
 
 class Timers:

@@ -120,7 +120,7 @@ def _invalid(message: str) -> RefusedError:
 
 def _unknown_or_not_built(name: str) -> str:
     if name in _NOT_BUILT:
-        return f"{name} is a setting of Kafka's that this broker does not have"
+        return f"{name} is a Kafka setting that this broker does not support"
     return f"Unknown topic config name: {name}"
 
 
@@ -163,7 +163,7 @@ def _cleanup_policy(value: str) -> str:
 def _only(allowed: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value != allowed:
-            raise ValueError(f"this broker has only {allowed}")
+            raise ValueError(f"this broker supports only {allowed}")
         return value
 
     return parse

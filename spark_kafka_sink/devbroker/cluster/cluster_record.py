@@ -103,6 +103,6 @@ class ClusterRecord:
 
     def _write(self, stored: StoredCluster) -> None:
         if self._logs.data is not None:
-            with refused_if_disk_fails("the cluster's topics cannot be written down"):
+            with refused_if_disk_fails("the topics of the cluster cannot be stored"):
                 self._logs.data.write_cluster(stored)
         self._stored = stored

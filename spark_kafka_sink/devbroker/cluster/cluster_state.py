@@ -179,7 +179,7 @@ class ClusterState:
         partition = self._find(topic_partition)
         if partition is None:
             raise RefusedError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {topic_partition} does not exist"
             )
         return partition
 

@@ -64,7 +64,8 @@ class CoordinatorLeaders:
         leader_id = self.of(topic, key).leader_id
         if node_id != leader_id:
             raise RefusedError(
-                ErrorCode.NOT_COORDINATOR, f"broker {leader_id} coordinates {key!r}, not {node_id}"
+                ErrorCode.NOT_COORDINATOR,
+                f"the coordinator of {key!r} is broker {leader_id}, not {node_id}",
             )
 
     def all(self, topic: str) -> list[Leadership]:

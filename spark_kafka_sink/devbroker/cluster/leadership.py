@@ -65,7 +65,7 @@ class Leadership:
         Raises ValueError if it is not in sync.
         """
         if node_id not in self.isr:
-            raise ValueError(f"broker {node_id} is not one of the replicas in sync, {self.isr}")
+            raise ValueError(f"broker {node_id} is not in the ISR, {self.isr}")
         return self._lead(node_id)
 
     def _lead(self, leader_id: int) -> bool:

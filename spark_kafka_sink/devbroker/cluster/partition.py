@@ -51,7 +51,8 @@ class Partition:
         if node_id != self.leader_id:
             raise RefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic.name}-{self.index} is led by broker {self.leader_id}, not {node_id}",
+                f"the leader of {self.topic.name}-{self.index} is broker {self.leader_id}, "
+                f"not {node_id}",
             )
 
     def check_reader(self, node_id: int, leader_epoch: int, *, only_leader: bool = True) -> None:
@@ -79,7 +80,7 @@ class Partition:
             ErrorCode.FENCED_LEADER_EPOCH
             if leader_epoch < self.leader_epoch
             else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"leader epoch {leader_epoch}, where the partition has {self.leader_epoch}",
+            f"the request has leader epoch {leader_epoch}, the partition has {self.leader_epoch}",
         )
 
     def check_enough_replicas(self) -> None:
@@ -91,8 +92,8 @@ class Partition:
         if len(self.leadership.isr) < enough:
             raise RefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.leadership.isr)} replica(s) of {self.topic.name}-{self.index} are in "
-                f"sync, and min.insync.replicas asks for {enough}",
+                f"{self.topic.name}-{self.index} has {len(self.leadership.isr)} in-sync replicas, "
+                f"but min.insync.replicas is {enough}",
             )
 
 

@@ -95,7 +95,7 @@ class TopicChanges:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {replication_factor} time(s): "
-                f"{len(self._brokers)} broker(s) run.",
+                f"only {len(self._brokers)} broker(s) are running.",
             )
 
     def create_topic(
@@ -202,7 +202,7 @@ class TopicChanges:
         """Create a topic's next partitions; after an error their logs are removed again."""
         before = len(self._made)
         try:
-            with refused_if_disk_fails(f"logs of {topic.name} cannot be made"):
+            with refused_if_disk_fails(f"the logs of topic {topic.name} cannot be created"):
                 for index, replicas in enumerate(assignments, start=len(topic.partitions)):
                     leadership = Leadership.begin(replicas, self._brokers)
                     log = self._logs.log(

@@ -191,7 +191,8 @@ class ClassicGroup:
             if known is not None and known != member_id:
                 raise RefusedError(
                     ErrorCode.FENCED_INSTANCE_ID,
-                    f"{instance_id} in group {self.group_id} is {known}, not {member_id}",
+                    f"instance {instance_id} of group {self.group_id} has member id {known}, "
+                    f"not {member_id}",
                 )
             if known is None:
                 member_id = ""
@@ -226,11 +227,11 @@ class ClassicGroup:
         elif not transactional and self.state is not GroupState.EMPTY:
             raise RefusedError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                f"group {self.group_id} has members: only they may commit offsets",
+                f"group {self.group_id} has members, and only they may commit offsets",
             )
         if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise RefusedError(
-                ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is being rebalanced"
+                ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is rebalancing"
             )
 
     def supports(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:

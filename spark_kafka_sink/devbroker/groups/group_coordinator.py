@@ -87,7 +87,7 @@ class GroupCoordinator:
         """
         group = self._groups.get(group_id)
         if group is None:
-            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
         if group.state is not GroupState.EMPTY:
             raise RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
         self.offsets.delete_group(group_id)
@@ -103,7 +103,7 @@ class GroupCoordinator:
         try:
             self.offsets.write_deletions()
         except RefusedError as refused:
-            logger.warning("offsets of deleted topics are deleted on disk later: %s", refused)
+            logger.warning("cannot delete the offsets of deleted topics from disk yet: %s", refused)
 
     def check_new_topic(self) -> None:
         """Make sure that offsets of a deleted topic cannot apply to a new one of the same name.
@@ -144,9 +144,9 @@ class GroupCoordinator:
         ):
             raise RefusedError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"a session timeout of {request.session_timeout_ms} ms is not within "
-                f"{self._settings.group_min_session_timeout_ms} to "
-                f"{self._settings.group_max_session_timeout_ms}",
+                f"session.timeout.ms is {request.session_timeout_ms} but must be between "
+                f"group.min.session.timeout.ms, {self._settings.group_min_session_timeout_ms}, and "
+                f"group.max.session.timeout.ms, {self._settings.group_max_session_timeout_ms}",
             )
         group = self._groups.get(request.group_id)
         if group is None:
@@ -268,5 +268,5 @@ def _unknown_member(group_id: str, member_id: str) -> RefusedError:
 def _check_not_rebalancing(group: ClassicGroup) -> None:
     if group.state is GroupState.PREPARING_REBALANCE:
         raise RefusedError(
-            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is being rebalanced"
+            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is rebalancing"
         )

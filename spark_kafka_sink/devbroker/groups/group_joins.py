@@ -72,18 +72,19 @@ class GroupJoins:
         if not self._accepts(group, request.member_id):
             group.remove(request.member_id)
             raise RefusedError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {request.group_id!r} is full"
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"group {request.group_id!r} is full (group.max.size)",
             )
         if len(request.protocols) > MAX_PROTOCOLS:
             raise RefusedError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"{len(request.protocols)} protocols are more than a member may have: "
-                f"{MAX_PROTOCOLS}",
+                f"the member has {len(request.protocols)} protocols, but at most {MAX_PROTOCOLS} "
+                "are allowed",
             )
         if not group.supports(request.protocol_type, request.protocols):
             raise RefusedError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"group {request.group_id!r} uses other protocols",
+                f"group {request.group_id!r} does not support the protocols of the member",
             )
         join = _Join(group=group, request=request, client=client, parked=Parked(), now=now)
         if not request.member_id:

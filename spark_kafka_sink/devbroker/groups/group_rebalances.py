@@ -140,7 +140,7 @@ class GroupRebalances:
                 self.keep(group, now)
             except RefusedError as refused:
                 # After a restart the previous members are restored, and then time out.
-                logger.warning("that %s is empty cannot be written: %s", group.group_id, refused)
+                logger.warning("cannot record that group %s is empty: %s", group.group_id, refused)
         else:
             generation_id = group.generation_id
             _cancel(group.sync_timer)
@@ -186,7 +186,7 @@ class GroupRebalances:
         try:
             self.keep(group, now)
         except RefusedError as refused:
-            logger.warning("the parts of %s cannot be written: %s", group.group_id, refused)
+            logger.warning("cannot store the assignment of group %s: %s", group.group_id, refused)
             for each in group.members.values():
                 each.assignment = b""
                 self.complete_sync(group, each, refused.error_code, now)
@@ -246,7 +246,9 @@ class GroupRebalances:
     def _expire_session(self, group: ClassicGroup, member: Member, now: float) -> None:
         if member.has_satisfied_heartbeat:
             return
-        logger.info("member %s of group %s is silent", member.member_id, group.group_id)
+        logger.info(
+            "the session of member %s of group %s has expired", member.member_id, group.group_id
+        )
         self.remove(group, member)
         if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
             self.rebalance_or_complete(group, now)

@@ -82,7 +82,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                 if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
                     raise RefusedError(
                         ErrorCode.INVALID_REQUEST,
-                        f"{value!r} is no name or version of a client's software",
+                        f"{value!r} is not a valid name or version of client software",
                     )
         supported_features: tuple[SupportedFeatureKey, ...] = ()
         if context.version >= _FIRST_VERSION_WITH_LEVEL_0:

@@ -66,5 +66,5 @@ def find_topic(context: RequestContext, name: str) -> Topic:
     validate_topic_name(name)
     topic = context.cluster.topic(name)
     if topic is None:
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return topic

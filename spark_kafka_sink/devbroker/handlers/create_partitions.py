@@ -115,20 +115,21 @@ def _check(
     topic = context.cluster.topic(asked.name)
     if topic is None:
         raise RefusedError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist"
         )
     present = len(topic.partitions)
     if asked.count <= present:
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {present} partition(s), {asked.count} are not more",
+            f"the topic has {present} partition(s); {asked.count} would not be an increase",
         )
     if asked.assignments is None:
         return topic, None
     if len(asked.assignments) != asked.count - present:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{len(asked.assignments)} assignments for {asked.count - present} new partition(s)",
+            f"the request has {len(asked.assignments)} assignments for {asked.count - present} "
+            "new partition(s)",
         )
     assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
     check_replicas(context, assignments, topic.replication_factor)

@@ -116,7 +116,7 @@ def check_new_partitions(context: RequestContext, count: int) -> None:
     if count > most:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
-            f"{count} partitions are more than one request may create: {most}",
+            f"the request would create {count} partitions, but at most {most} are allowed",
         )
 
 
@@ -250,9 +250,11 @@ def check_replicas(
         elif len(set(replicas)) < len(replicas):
             problem = f"the manual partition assignment has duplicates: {list(replicas)}"
         elif not context.cluster.nodes.keys() >= set(replicas):
-            problem = f"not all of brokers {list(replicas)} run"
+            problem = f"not all of brokers {list(replicas)} are running"
         elif len(replicas) != replication_factor:
-            problem = f"{list(replicas)} are not {replication_factor} replica(s)"
+            problem = (
+                f"{list(replicas)} must be {replication_factor} replica(s), as for other partitions"
+            )
         else:
             continue
         raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

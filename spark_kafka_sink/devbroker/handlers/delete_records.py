@@ -89,7 +89,7 @@ def _find(context: RequestContext, topic_partition: TopicPartition) -> Partition
     if not partition.topic.config.deletes:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
-            f"cleanup.policy of {partition.topic.name!r} does not have delete",
+            f"cleanup.policy of {partition.topic.name!r} does not include delete",
         )
     return partition.log
 
@@ -99,7 +99,7 @@ def _offset(log: PartitionLog, asked: int) -> int:
     if not 0 <= offset <= log.high_watermark:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {asked} is not within 0 to the high watermark, {log.high_watermark}",
+            f"offset {asked} is not between 0 and the high watermark, {log.high_watermark}",
         )
     return offset
 

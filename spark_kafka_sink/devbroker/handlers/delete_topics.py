@@ -99,16 +99,18 @@ def _check(asked: DeleteTopicState, topic: Topic | None, times: Counter[str]) ->
     """Return the requested topic, or raise RefusedError."""
     has_name, has_id = asked.name is not None, asked.topic_id != ZERO_UUID
     if has_name and has_id:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named both ways")
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id, not both")
     if not has_name and not has_id:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "neither name nor id is given")
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
     if topic is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no topic {asked.topic_id if has_id else asked.name}",
+            f"topic {asked.topic_id if has_id else asked.name} does not exist",
         )
     if times[topic.name] > 1:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "the request contains the topic more than once"
+        )
     return topic
 
 
@@ -117,8 +119,8 @@ def _check_size(context: RequestContext, partitions: int) -> None:
     if partitions > most:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partitions} partitions are more than one request may delete, {most}: "
-            "delete the rest with another",
+            f"the request would delete {partitions} partitions, but at most {most} are allowed: "
+            "delete the other topics with another request",
         )
 
 

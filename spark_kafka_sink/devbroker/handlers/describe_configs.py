@@ -66,7 +66,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
             if asked.resource_type not in KAFKA_RESOURCE_TYPES:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST,
-                    f"there are no resources of type {asked.resource_type}",
+                    f"unknown resource type {asked.resource_type}",
                 )
         # Drop duplicates: a small request that repeats a resource would get a huge response.
         resources = dict.fromkeys(request.resources)
@@ -77,7 +77,9 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
             result = (
                 _describe(context, request, asked, settings_of)
                 if left > 0
-                else _failed(asked, ErrorCode.POLICY_VIOLATION, "the answer is too long: ask again")
+                else _failed(
+                    asked, ErrorCode.POLICY_VIOLATION, "the response is full: request this again"
+                )
             )
             left -= len(result.configs)
             results.append(result)
@@ -146,7 +148,7 @@ def _settings(context: RequestContext, resource_type: int, name: str) -> list[_S
             )
         return _broker_settings(context)
     raise RefusedError(
-        ErrorCode.INVALID_REQUEST, f"this broker has no resources of type {resource_type}"
+        ErrorCode.INVALID_REQUEST, f"this broker does not support resource type {resource_type}"
     )
 
 

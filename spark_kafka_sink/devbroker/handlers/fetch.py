@@ -79,7 +79,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         """Return the available records, or `Delayed` to wait for more."""
         if request.session_epoch not in _FULL_FETCH_EPOCHS:
             raise RefusedError(
-                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "this broker has no fetch sessions"
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "this broker does not support fetch sessions"
             )
         remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
         min_bytes = min(request.min_bytes, remaining)
@@ -232,7 +232,7 @@ def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
     )
     if replica_id >= 0:
         raise RefusedError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} keeps no replica"
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} does not have a replica"
         )
 
 
@@ -247,7 +247,7 @@ def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOff
     if end is None:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"leader epoch {asked.last_fetched_epoch} is not known to the log",
+            f"leader epoch {asked.last_fetched_epoch} is unknown",
         )
     if end.epoch == asked.last_fetched_epoch and end.end_offset >= asked.fetch_offset:
         return None

@@ -41,7 +41,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         if request.key_type not in _KINDS:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST,
-                f"this broker has no coordinators for keys of type {request.key_type}",
+                f"this broker does not support coordinator key type {request.key_type}",
             )
         if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
             node = context.nodes.get(_coordinator(context, request, request.key), _NO_NODE)

@@ -101,7 +101,7 @@ def _alter(
     validate_only: bool,
 ) -> None:
     if asked.resource_type != ResourceType.TOPIC:
-        raise _bad_request(f"settings of resources of type {asked.resource_type} do not change")
+        raise _bad_request(f"settings of resource type {asked.resource_type} cannot be changed")
     if len({config.name for config in asked.configs}) < len(asked.configs):
         raise _bad_request("Error due to duplicate config keys")
     topic = find_topic(context, asked.resource_name)
@@ -129,11 +129,11 @@ def _changed(config: AlterableConfig, present: str) -> str | None:
     if config.config_operation not in {_APPEND, _SUBTRACT}:
         # Kafka has no specific error for this.
         raise RefusedError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no operation {config.config_operation}"
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {config.config_operation}"
         )
     if TOPIC_CONFIG_TYPES.get(config.name) is not ConfigType.LIST:
         raise RefusedError(
-            ErrorCode.INVALID_CONFIG, f"{config.name} is no list, so there is nothing to add"
+            ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: set or delete it"
         )
     items = [item for item in present.split(",") if item]
     given = [item for item in config.value.split(",") if item]

@@ -39,7 +39,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
         if has_id != has_epoch:
             raise RefusedError(
-                ErrorCode.INVALID_REQUEST, "a producer id and its epoch come together or not at all"
+                ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be given together"
             )
         if request.transactional_id is None:
             identity = ProducerIdAndEpoch(context.cluster.next_producer_id(), 0)

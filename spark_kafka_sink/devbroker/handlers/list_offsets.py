@@ -116,7 +116,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
 def _refuse_duplicate(topic_partition: TopicPartition, times: int) -> None:
     if times > 1:
         raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for {times} times"
+            ErrorCode.INVALID_REQUEST, f"the request contains {topic_partition} {times} times"
         )
 
 
@@ -133,7 +133,7 @@ def _look_up(
         if first_version is None or context.version < first_version:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"ListOffsets version {context.version} has no timestamp {timestamp}",
+                f"ListOffsets version {context.version} does not support timestamp {timestamp}",
             )
     partition = context.cluster.partition(topic_partition)
     partition.check_reader(context.node_id, asked.current_leader_epoch)

@@ -101,7 +101,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                 if asked.name is None or asked.topic_id != ZERO_UUID:
                     raise RefusedError(
                         ErrorCode.INVALID_REQUEST,
-                        f"Metadata version {context.version} asks for topics by name",
+                        f"Metadata version {context.version} requests topics by name only",
                     )
         topic_ids = {t.topic_id: None for t in request.topics if t.topic_id != ZERO_UUID}
         if topic_ids:

@@ -107,7 +107,7 @@ def _check_group(context: RequestContext, request: OffsetCommitRequest) -> None:
                 ErrorCode.ILLEGAL_GENERATION
                 if context.version < _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
                 else ErrorCode.GROUP_ID_NOT_FOUND,
-                f"there is no group {request.group_id!r}",
+                f"group {request.group_id!r} does not exist",
             )
         group = groups.get_or_create(request.group_id)
     group.check_offset_commit(

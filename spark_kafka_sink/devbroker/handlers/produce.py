@@ -125,7 +125,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         ):
             raise RefusedError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "transactional records need a transactional id",
+                "transactional records require a transactional id",
             )
         asked = [
             _Asked(topic, partition)
@@ -185,7 +185,7 @@ def _find(context: RequestContext, asked: _Asked) -> None:
         name = "" if topic is None else topic.name
     if not name and context.version > LAST_VERSION_WITH_NAMES:
         asked.refuse(
-            RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic.topic_id}")
+            RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {asked.topic.topic_id} does not exist")
         )
         return
     try:
@@ -241,7 +241,9 @@ def _append(
         return
     if request.acks not in _VALID_ACKS:
         asked.refuse(
-            RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks cannot be {request.acks}")
+            RefusedError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}"
+            )
         )
         return
     if partition.topic.is_internal and context.header.client_id != _ADMIN_CLIENT_ID:
@@ -273,8 +275,8 @@ def _answer(
         for each in asked:
             if each.response is not None and each.response.error_code != ErrorCode.NONE:
                 raise CloseConnectionError(
-                    f"error {each.response.error_code} of {each.topic_partition} has no "
-                    "answer with acks=0"
+                    f"error {each.response.error_code} of {each.topic_partition} cannot be "
+                    "returned with acks=0"
                 )
         return None
     responses = iter([_with_leader(context, each) for each in asked])
@@ -306,7 +308,7 @@ def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResp
     """Return the response, with the current leader if this broker does not lead (KIP-951)."""
     response = asked.response
     if response is None:
-        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.topic_partition} was forgotten")
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.topic_partition} has no result")
     if (
         response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         and context.version >= _FIRST_VERSION_WITH_LEADERS

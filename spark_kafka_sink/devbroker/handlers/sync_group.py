@@ -36,7 +36,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
                 request.protocol_type is not None and request.protocol_name is not None
             ):
                 raise RefusedError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing"
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or name is missing"
                 )
             if request.group_id:
                 context.cluster.check_group_coordinator(context.node_id, request.group_id)

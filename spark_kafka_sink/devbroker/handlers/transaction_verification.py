@@ -60,7 +60,7 @@ def verify_or_add(
     if len(producers) > 1:
         raise RefusedError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            "transactional records of more than one producer id or epoch",
+            "the request has transactional records of more than one producer id or epoch",
         )
     (producer,) = producers
     errors: dict[TopicPartition, ErrorCode] = {}

@@ -140,7 +140,7 @@ def _check_group(context: RequestContext, request: TxnOffsetCommitRequest) -> No
     if group is None:
         if request.generation_id >= 0:
             raise RefusedError(
-                ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}"
+                ErrorCode.ILLEGAL_GENERATION, f"group {request.group_id!r} does not exist"
             )
         group = groups.get_or_create(request.group_id)
     group.check_offset_commit(

@@ -49,8 +49,8 @@ _TRANSACTIONAL = 0x10
 _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
 #: The consequence of losing a partition.
 _BEGIN_ANEW = {
-    GROUP_METADATA_TOPIC: "its groups then have no committed offsets",
-    TRANSACTION_STATE_TOPIC: "its transactional ids then begin anew, what they had open stays so",
+    GROUP_METADATA_TOPIC: "its groups then lose their committed offsets",
+    TRANSACTION_STATE_TOPIC: "its transactional ids then start anew; open transactions stay open",
 }
 
 
@@ -103,7 +103,7 @@ class CoordinatorLog:
         """
         log = self._partitions.get(index)
         if log is None:
-            with refused_if_disk_fails(f"{self.topic}-{index} cannot be made"):
+            with refused_if_disk_fails(f"{self.topic}-{index} cannot be created"):
                 log = self._open_partition(index)
         return log
 
@@ -178,9 +178,9 @@ class CoordinatorLog:
                 except (CorruptRecordError, DecodeError) as error:
                     raise CorruptRecordError(
                         f"{segment.records.place}, byte {position}: {error}. Restore the file from "
-                        f"a copy, or move the directory of {self.topic}-{index} away: "
-                        f"{_BEGIN_ANEW[self.topic]}. If you start again without that, the file is "
-                        "cut off there, and what follows in it is lost"
+                        f"a backup, or move the directory of {self.topic}-{index} away "
+                        f"({_BEGIN_ANEW[self.topic]}). Otherwise the next start truncates the "
+                        "file at this position, and all records after it are lost"
                     ) from error
 
 
@@ -198,4 +198,4 @@ def _apply(index: int, batch: memoryview, apply: Callable[[CoordinatorBatch], No
 
 
 def _not_a_batch() -> CorruptRecordError:
-    return CorruptRecordError("what follows is no record batch")
+    return CorruptRecordError("the remaining bytes are not a record batch")

@@ -39,10 +39,10 @@ def decode_leader_epochs(content: bytes) -> LeaderEpochCache:
         version, count = int(lines[0]), int(lines[1])
         entries = [EpochEntry(*map(int, line.split(" "))) for line in lines[_HEADER_LINES:] if line]
     except (ValueError, IndexError, TypeError) as error:
-        raise CorruptRecordError(f"a leader-epoch-checkpoint that says {content!r}") from error
+        raise CorruptRecordError(f"leader-epoch-checkpoint is malformed: {content!r}") from error
     if version != _VERSION or count != len(entries):
         raise CorruptRecordError(
-            f"a leader-epoch-checkpoint of version {version} with {len(entries)} of {count} entries"
+            f"leader-epoch-checkpoint has version {version} and {len(entries)} of {count} entries"
         )
     return LeaderEpochCache(entries)
 
@@ -64,7 +64,7 @@ class LeaderEpochFile:
         try:
             self.flush()
         except OSError as error:
-            logger.warning("the leader epochs are written with the next flush: %s", error)
+            logger.warning("cannot write the leader epochs before the next flush: %s", error)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that ended before the log start offset."""

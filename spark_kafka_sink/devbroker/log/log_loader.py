@@ -159,7 +159,9 @@ def load_log(
         _replay(loaded.producer_state, segment, replay_from)
     for segment in to_recover:
         if loaded.truncated_bytes:
-            logger.warning("%s lies behind that and is removed", segment.records.place)
+            logger.warning(
+                "removing %s, which follows the truncated segment", segment.records.place
+            )
             directory.delete_segment(segment)
         else:
             loaded.segments.append(segment)
@@ -220,7 +222,7 @@ def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSe
             segment.time_index.check()
             segment.transaction_index.check(base_offset)
         except CorruptRecordError as error:
-            logger.warning("%s; the indexes are built anew", error)
+            logger.warning("%s; rebuilding the indexes", error)
             directory.delete_indexes(base_offset)
             segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
             missing = True
@@ -275,7 +277,7 @@ def _load_producers(
             try:
                 entries = decode_snapshot(directory.read_snapshot(offset))
             except CorruptRecordError as error:
-                logger.warning("%s, offset %d: %s", directory.path, offset, error)
+                logger.warning("%s, snapshot at offset %d: %s", directory.path, offset, error)
             else:
                 loaded.producer_state.load([each for each in entries if not is_expired(each)])
                 return offset
@@ -305,7 +307,9 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
             header = validate_record_batch(batch)
             if header.base_offset < next_offset:
                 place = segment.records.place
-                logger.warning("%s: offset %d after %d", place, header.base_offset, next_offset - 1)
+                logger.warning(
+                    "%s: offset %d follows %d", place, header.base_offset, next_offset - 1
+                )
                 break
             if header.partition_leader_epoch >= 0:
                 loaded.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)

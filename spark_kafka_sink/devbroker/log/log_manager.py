@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RESTORE = "To have them back, stop the broker and restore the file from a copy."
+_RESTORE = "To recover them, stop the broker and restore the file from a backup."
 #: What is lost with the end of a file, by topic.
 _LOST = {
-    GROUP_METADATA_TOPIC: f"Later commits of its groups are lost: see where they go on. {_RESTORE}",
-    TRANSACTION_STATE_TOPIC: f"Later steps of its transactional ids are lost. {_RESTORE}",
+    GROUP_METADATA_TOPIC: f"Later offset commits are lost: check where groups resume. {_RESTORE}",
+    TRANSACTION_STATE_TOPIC: f"Later changes of transactional ids are lost. {_RESTORE}",
 }
 _CHECKPOINT_INTERVAL_MS = 60_000
 _MIN_FLUSH_INTERVAL_MS = 10
@@ -162,10 +162,10 @@ class LogManager:
             )
             if loaded.truncated_bytes:
                 logger.warning(
-                    "%s was cut off, %d bytes that are no valid batches. %s",
+                    "truncated %s: the %d bytes from there on were not valid batches. %s",
                     loaded.truncated_at,
                     loaded.truncated_bytes,
-                    _LOST.get(topic_partition.topic, "Records behind that are lost."),
+                    _LOST.get(topic_partition.topic, "The records after it are lost."),
                 )
             log = PartitionLog(config=config, directory=directory, loaded=loaded, now_ms=now_ms)
             log.first_dirty_offset = self._cleaner_offsets.get(topic_partition, 0)
@@ -193,7 +193,7 @@ class LogManager:
     def _delete_files(self, topic_partitions: Iterable[TopicPartition]) -> None:
         if self._data is not None:
             for error in self._data.delete_logs(topic_partitions):
-                logger.warning("files of deleted topics are left and removed later: %s", error)
+                logger.warning("cannot remove the files of deleted topics yet: %s", error)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
         """Change the settings of a log."""
@@ -223,7 +223,7 @@ class LogManager:
                     starts[topic_partition] = offset
         try:
             if self._data is not None and starts:
-                with refused_if_disk_fails("the starts of logs cannot be written down"):
+                with refused_if_disk_fails("the log start offsets cannot be stored"):
                     self._write_log_starts(self._data, starts)
         except RefusedError as refused:
             return failed | dict.fromkeys(starts, refused)
@@ -238,7 +238,11 @@ class LogManager:
             if log.config.deletes:
                 count = log.delete_old_segments(int(now * 1000))
                 if count:
-                    logger.info("%d segments from %d on are deleted", count, log.log_start_offset)
+                    logger.info(
+                        "deleted %d segments; the log now starts at offset %d",
+                        count,
+                        log.log_start_offset,
+                    )
 
         self._each_log("old segments cannot be deleted", delete)
         self.remove_strays()
@@ -261,7 +265,7 @@ class LogManager:
             try:
                 self._data.write_cleaner_offsets(self._cleaner_offsets)
             except OSError as error:
-                logger.warning("how far logs are compacted cannot be written: %s", error)
+                logger.warning("cannot write the cleaner checkpoint: %s", error)
 
     def expire_producers(self, now: float) -> None:
         """Remove producers that have been idle for too long (PeriodicProducerExpirationCheck)."""
@@ -299,10 +303,10 @@ class LogManager:
             self._data.remove_deleted()
             strays = self._data.logs().difference(self._logs)
         except OSError as error:
-            logger.warning("files of deleted topics cannot be removed: %s", error)
+            logger.warning("cannot remove the files of deleted topics: %s", error)
             return
         for topic_partition in strays:
-            logger.info("%s belongs to no topic and is removed", topic_partition)
+            logger.info("removing %s, which belongs to no topic", topic_partition)
         self._delete_files(strays)
 
     def _write_log_starts(
@@ -333,7 +337,7 @@ class LogManager:
             try:
                 self._checkpoint(data)
             except OSError as error:
-                logger.warning("up to where logs are flushed cannot be written: %s", error)
+                logger.warning("cannot write the checkpoints of the logs: %s", error)
 
         self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
 

@@ -73,7 +73,7 @@ def _batch_size(records: memoryview) -> int | None:
         return None
     if not 0 <= records[_MAGIC_POSITION] <= _MAGIC_V2:
         raise RefusedError(
-            ErrorCode.CORRUPT_MESSAGE, f"there is no record format {records[_MAGIC_POSITION]}"
+            ErrorCode.CORRUPT_MESSAGE, f"unknown record format {records[_MAGIC_POSITION]}"
         )
     size: int = length + LOG_OVERHEAD
     return size if size <= len(records) else None
@@ -119,7 +119,7 @@ def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
     if records[_MAGIC_POSITION] != _MAGIC_V2:
         raise RefusedError(
             ErrorCode.INVALID_RECORD,
-            f"Produce version {api_version} takes record format 2 only, "
+            f"Produce version {api_version} accepts only record format 2, "
             f"not {records[_MAGIC_POSITION]}",
         )
     if size < RECORD_BATCH_OVERHEAD:
@@ -129,12 +129,12 @@ def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
     if _codec(records) == CompressionType.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce version {api_version} does not take zstd",
+            f"Produce version {api_version} does not support zstd",
         )
     if _batch_size(records[size:]) is not None:
         raise RefusedError(
             ErrorCode.INVALID_RECORD,
-            f"Produce version {api_version} takes one record batch per partition",
+            f"Produce version {api_version} accepts only one record batch per partition",
         )
     return records[:size]
 
@@ -157,7 +157,7 @@ def validate_batch(
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
     if base_offset != 0:
         raise RefusedError(
-            ErrorCode.INVALID_RECORD, f"base offset {base_offset} of a new batch is not 0"
+            ErrorCode.INVALID_RECORD, f"the base offset of a new batch must be 0, not {base_offset}"
         )
     if len(batch) > config.max_message_bytes:
         raise RefusedError(
@@ -168,12 +168,12 @@ def validate_batch(
     (crc,) = _CRC.unpack_from(batch, _CRC_POSITION)
     if crc32c(batch[_ATTRIBUTES_POSITION:]) != crc:
         raise RefusedError(
-            ErrorCode.CORRUPT_MESSAGE, f"the record batch does not have checksum {crc:#010x}"
+            ErrorCode.CORRUPT_MESSAGE, f"the record batch does not match its checksum, {crc:#010x}"
         )
     if _codec(batch) not in _COMPRESSION_TYPES:
         # Kafka does not handle this case, so clients get the code for unexpected errors.
         raise RefusedError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no compression type {_codec(batch)}"
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {_codec(batch)}"
         )
     header = _valid_header(batch)
     max_timestamp = header.max_timestamp
@@ -210,7 +210,8 @@ def _valid_header(batch: memoryview) -> RecordBatchHeader:
         raise RefusedError(ErrorCode.INVALID_RECORD, str(error)) from error
     if header.record_count == 0 or header.last_offset_delta + 1 != header.record_count:
         problem = (
-            f"{header.record_count} records do not fit last offset delta {header.last_offset_delta}"
+            f"the record count is {header.record_count}, but the last offset delta is "
+            f"{header.last_offset_delta}"
         )
     elif header.is_control:
         problem = "clients must not write control batches"
@@ -238,7 +239,9 @@ def _validate_records(decoded: RecordBatch, config: TopicConfig, *, now_ms: int)
         if len(refused) == _MAX_REFUSED_RECORDS:
             break
         if config.compact and record.key is None:
-            refused.append(RefusedRecord(index, "a compacted topic takes no record without a key"))
+            refused.append(
+                RefusedRecord(index, "a compacted topic does not accept a record without a key")
+            )
         elif (
             not config.log_append_time
             and record.timestamp != _NO_TIMESTAMP
@@ -248,7 +251,7 @@ def _validate_records(decoded: RecordBatch, config: TopicConfig, *, now_ms: int)
             refused.append(
                 RefusedRecord(
                     index,
-                    f"timestamp {record.timestamp} is not within [{earliest}, {latest}]",
+                    f"timestamp {record.timestamp} is not between {earliest} and {latest}",
                 )
             )
     if refused:
@@ -261,8 +264,8 @@ def _refuse_records(error_code: ErrorCode, refused: list[RefusedRecord]) -> NoRe
     or_more = " or more" if len(refused) == _MAX_REFUSED_RECORDS else ""
     raise RefusedError(
         error_code,
-        f"{len(refused)}{or_more} of the batch's records are refused, the first one (number "
-        f"{refused[0].batch_index}) because {refused[0].message}",
+        f"{len(refused)}{or_more} records of the batch are invalid; the first is record "
+        f"{refused[0].batch_index}: {refused[0].message}",
         record_errors=refused,
     )
 

@@ -229,7 +229,8 @@ class PartitionLog:
         if size > config.segment_bytes:
             raise RefusedError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes are more than a segment may have ({config.segment_bytes})",
+                f"the batches have {size} bytes; segment.bytes of the topic is "
+                f"{config.segment_bytes}",
             )
         first_offset = self.log_end_offset
         last_offset = first_offset + last_offset_delta
@@ -403,7 +404,7 @@ class PartitionLog:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise RefusedError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
+                f"offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}",
             )
         stop = self.last_stable_offset if committed else self.log_end_offset
         if offset >= stop:

@@ -67,15 +67,15 @@ def decode_snapshot(content: bytes) -> list[ProducerStateEntry]:
     """Decode a snapshot. Raises CorruptRecordError."""
     body = content[_HEADER.size :]
     if len(content) < _HEADER.size + _COUNT.size:
-        raise CorruptRecordError(f"a producer snapshot of {len(content)} bytes")
+        raise CorruptRecordError(f"a producer snapshot cannot have only {len(content)} bytes")
     version, crc = _HEADER.unpack_from(content)
     if version != _VERSION:
-        raise CorruptRecordError(f"a producer snapshot of version {version}")
+        raise CorruptRecordError(f"producer snapshot version {version} is not supported")
     if crc != crc32c(body):
-        raise CorruptRecordError("a producer snapshot whose checksum is wrong")
+        raise CorruptRecordError("the producer snapshot does not match its checksum")
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * _ENTRY.size:
-        raise CorruptRecordError(f"a producer snapshot that has not {count} entries")
+        raise CorruptRecordError(f"the producer snapshot does not have {count} entries")
     return [_entry(*values) for values in _ENTRY.iter_unpack(body[_COUNT.size :])]
 
 

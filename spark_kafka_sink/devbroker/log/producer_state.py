@@ -259,7 +259,7 @@ class ProducerStateManager:
         ):
             raise RefusedError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {batch.producer_id} has no transaction that this batch belongs to",
+                f"producer {batch.producer_id} has no open transaction for this batch",
             )
         entry = self._entries.get(batch.producer_id)
         self._check_first_sequence(batch, entry)
@@ -269,8 +269,8 @@ class ProducerStateManager:
             if batch.base_sequence != 0:
                 raise RefusedError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"epoch {batch.producer_epoch} of producer {batch.producer_id} begins with "
-                    f"sequence {batch.base_sequence} instead of 0",
+                    f"the first sequence of producer {batch.producer_id} in epoch "
+                    f"{batch.producer_epoch} must be 0, not {batch.base_sequence}",
                 )
         else:
             # -1 is NO_SEQUENCE: an epoch without stored batches begins at 0.
@@ -278,13 +278,13 @@ class ProducerStateManager:
             if batch.base_sequence != expected:
                 raise RefusedError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"sequence {batch.base_sequence} of producer {batch.producer_id}, where "
-                    f"{expected} was next",
+                    f"the next sequence of producer {batch.producer_id} must be {expected}, not "
+                    f"{batch.base_sequence}",
                 )
         if entry.current_txn_first_offset is not None and not batch.is_transactional:
             raise RefusedError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {batch.producer_id} has a transaction open, and this batch is not in it",
+                f"producer {batch.producer_id} has an open transaction; this batch is not in it",
             )
 
     def validate_marker(self, marker: TransactionMarker) -> None:
@@ -307,14 +307,14 @@ class ProducerStateManager:
         ):
             raise RefusedError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {marker.producer_id} has been seen with epoch {current}; this marker "
-                f"has {marker.producer_epoch}",
+                f"producer {marker.producer_id} has epoch {current}, but this marker has epoch "
+                f"{marker.producer_epoch}",
             )
         if entry.coordinator_epoch > marker.coordinator_epoch:
             raise RefusedError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"a coordinator of epoch {entry.coordinator_epoch} has written markers of producer "
-                f"{marker.producer_id}; this one has epoch {marker.coordinator_epoch}",
+                f"the last marker of producer {marker.producer_id} has coordinator epoch "
+                f"{entry.coordinator_epoch}, but this one has {marker.coordinator_epoch}",
             )
 
     def update(self, batch: ProducerBatchInfo, *, first_offset: int, timestamp: int) -> None:
@@ -363,8 +363,8 @@ class ProducerStateManager:
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise RefusedError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} has been seen with epoch {entry.producer_epoch}; "
-                f"this batch has {producer_epoch}",
+                f"producer {producer_id} has epoch {entry.producer_epoch}, but this batch has "
+                f"epoch {producer_epoch}",
             )
 
     def _check_first_sequence(
@@ -382,6 +382,6 @@ class ProducerStateManager:
         if batch.base_sequence > latest:
             raise RefusedError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {batch.base_sequence} of producer {batch.producer_id} came before "
-                f"{latest}, with which its transaction begins",
+                f"the first sequence of the transaction of producer {batch.producer_id} must be "
+                f"{latest}, not {batch.base_sequence}",
             )

@@ -211,7 +211,7 @@ class Connection:
             self._patience.active(now)
         ends_at, reason = self._patience.ends()
         if ends_at <= now:
-            logger.info("closing connection %d: %s for too long", self._id, reason)
+            logger.info("closing connection %d: %s", self._id, reason)
             self.abort()
         elif self._transport is not None:
             self._watch()
@@ -378,7 +378,7 @@ class Connection:
                     ),
                 )
             case CloseConnection():
-                raise CloseConnectionError("a fault was asked for")
+                raise CloseConnectionError("a fault was injected")
             case NeverAnswer():
                 self._muted = True
             case Delay() | Throttle() | Corrupt() as action if response is not None:
@@ -402,7 +402,7 @@ class Connection:
                 self._outgoing.append(alter(frame))
                 self._flush()
                 if close:
-                    raise CloseConnectionError("a fault was asked for")
+                    raise CloseConnectionError("a fault was injected")
 
     def _mute_for(self, seconds: float) -> None:
         def listen_again() -> None:

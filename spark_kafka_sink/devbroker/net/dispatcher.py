@@ -87,7 +87,7 @@ class Dispatcher:
         try:
             self._cluster.timers.run_due(self.clock())
         except Exception:
-            logger.exception("a timer of the cluster failed")
+            logger.exception("a timer failed")
         self.handled()
 
     def _wake(self) -> None:

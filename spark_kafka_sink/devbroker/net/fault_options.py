@@ -75,13 +75,13 @@ def parse_fault(text: str) -> FaultOption:
     try:
         api_key = ApiKey[api.upper().replace("-", "_")]
     except KeyError:
-        raise ConfigError(f"{text!r}: there is no API {api!r}") from None
+        raise ConfigError(f"{text!r}: {api!r} is not an API of Kafka") from None
     try:
         count = int(times) if times else None
     except ValueError:
         raise ConfigError(f"{text!r}: {times!r} is not a number of times") from None
     if count is not None and count < 1:
-        raise ConfigError(f"{text!r}: a fault cannot happen {count} times")
+        raise ConfigError(f"{text!r}: the number of times must be at least 1, not {count}")
     return FaultOption(api_key, _parse_action(text, action), count)
 
 
@@ -93,10 +93,10 @@ def _parse_action(text: str, action: str) -> Action:
         try:
             return _WITH_CODE[name](ErrorCode[value.upper()])
         except KeyError:
-            raise ConfigError(f"{text!r}: {value!r} is no error code of Kafka's") from None
+            raise ConfigError(f"{text!r}: {value!r} is not a Kafka error code") from None
     if name in _WITH_SECONDS:
         return _WITH_SECONDS[name](_parse_seconds(text, value))
-    raise ConfigError(f"{text!r}: {action!r} is none of {', '.join(ACTIONS)}")
+    raise ConfigError(f"{text!r}: {action!r} is not one of {', '.join(ACTIONS)}")
 
 
 def _parse_seconds(text: str, value: str) -> float:
@@ -105,5 +105,5 @@ def _parse_seconds(text: str, value: str) -> float:
     except ValueError:
         raise ConfigError(f"{text!r}: {value!r} is not a number of seconds") from None
     if not 0 <= seconds < float("inf"):
-        raise ConfigError(f"{text!r}: it cannot take {value} seconds")
+        raise ConfigError(f"{text!r}: seconds must be finite and not negative, not {value}")
     return seconds

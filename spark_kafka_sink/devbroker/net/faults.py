@@ -237,7 +237,7 @@ class Faults:
         `times` limits the number of actions. Raises ConfigError if it is less than 1.
         """
         if times is not None and times < 1:
-            raise ConfigError(f"a fault cannot happen {times} times")
+            raise ConfigError(f"times must be at least 1, not {times}")
         decide = fault if callable(fault) else _always(fault)
         hook = FaultHook(self, api_key, decide, times)
         self._hooks = (*self._hooks, hook)

@@ -59,7 +59,7 @@ class Listener:
             object.__setattr__(self, "security_protocol", SecurityProtocol(self.security_protocol))
             object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
         except ValueError as error:
-            raise ConfigError(f"a listener: {error}") from None
+            raise ConfigError(f"invalid listener: {error}") from None
         if not self.name:
             object.__setattr__(self, "name", self.security_protocol.value)
         for setting, given, protocols in (
@@ -68,8 +68,8 @@ class Listener:
         ):
             if (given is not None) != (self.security_protocol in protocols):
                 raise ConfigError(
-                    f"the listener {self.name} ({self.security_protocol}) "
-                    f"{'needs' if given is None else 'has no use for'} the setting {setting}"
+                    f"listener {self.name} ({self.security_protocol}) "
+                    f"{'needs' if given is None else 'does not use'} the setting {setting}"
                 )
 
 
@@ -77,7 +77,7 @@ def check_listeners(listeners: Sequence[Listener]) -> None:
     """Raise ConfigError if there is no listener, or if two have the same name."""
     names = [listener.name for listener in listeners]
     if not names:
-        raise ConfigError("a broker needs a listener")
+        raise ConfigError("a broker needs at least one listener")
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two listeners are called {name}: give them different names")
+            raise ConfigError(f"two listeners are named {name}: give them different names")

@@ -38,54 +38,57 @@ def add_listener_arguments(parser: ArgumentParser) -> None:
         "--host", default=LOOPBACK, help="address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port", type=int, default=9092, help="port; 0 is any free one (default: %(default)s)"
+        "--port",
+        type=int,
+        default=9092,
+        help="port to listen on; 0 means any free port (default: %(default)s)",
     )
-    parser.add_argument(
-        "--advertised-host", help="host that clients are told to connect to (default: --host)"
-    )
+    parser.add_argument("--advertised-host", help="host to advertise to clients (default: --host)")
     parser.add_argument(
         "--listener",
         action="append",
         default=[],
         metavar="PROTOCOL://HOST:PORT",
-        help="listen there, in place of --host and --port; may be given several times; "
+        help="listen on this address, instead of --host and --port; may be given several times; "
         f"PROTOCOL is one of {', '.join(SecurityProtocol)}",
     )
     parser.add_argument(
         "--tls-keystore",
         metavar="FILE",
-        help="private key and certificate chain, PEM; the password of the key, if it has one, is "
-        f"taken from the environment variable {KEY_PASSWORD_VARIABLE}",
+        help="PEM file with the private key and its certificate chain; the password of the key, if "
+        f"it has one, is read from the environment variable {KEY_PASSWORD_VARIABLE}",
     )
     parser.add_argument(
-        "--tls-truststore", metavar="FILE", help="authorities of the clients' certificates, PEM"
+        "--tls-truststore",
+        metavar="FILE",
+        help="PEM file with the CA certificates that sign the certificates of clients",
     )
     parser.add_argument(
         "--tls-client-auth",
         choices=[word.value for word in ClientAuth],
         default=ClientAuth.NONE.value,
-        help="whether clients show certificates (default: %(default)s)",
+        help="whether clients must present certificates (default: %(default)s)",
     )
     parser.add_argument(
         "--sasl-mechanism",
         action="append",
         default=[],
         choices=[mechanism.value for mechanism in SERVED_MECHANISMS],
-        help="may be given several times (default: PLAIN and both SCRAM); OAUTHBEARER takes "
-        "tokens that nobody signed",
+        help="SASL mechanism to enable; may be given several times (default: PLAIN and both SCRAM "
+        "mechanisms); OAUTHBEARER accepts unsigned tokens",
     )
     parser.add_argument(
         "--sasl-users-file",
         metavar="FILE",
-        help='users and passwords, a JSON object: {"user": "password"}; or in the environment '
-        f"variable {USERS_VARIABLE}",
+        help='JSON file with users and passwords: {"user": "password"} (default: the value of the '
+        f"environment variable {USERS_VARIABLE})",
     )
     parser.add_argument(
         "--sasl-max-reauth-ms",
         type=int,
         default=0,
         metavar="MS",
-        help="how long a client may go on until it authenticates again; 0 is for ever "
+        help="time after which clients must re-authenticate, in milliseconds; 0 means never "
         "(default: %(default)s)",
     )
 
@@ -123,9 +126,9 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
 def open_to_everybody(listeners: Iterable[Listener]) -> list[str]:
     """Return a warning for each listener that other machines can reach without authenticating."""
     return [
-        f"{listener.host}:{listener.port} ({listener.security_protocol}) can be reached from other "
-        "machines, and everybody may read and write there: listen on 127.0.0.1, or use --listener "
-        "with SASL_SSL"
+        f"{listener.host}:{listener.port} ({listener.security_protocol}) accepts clients from "
+        "other machines without authentication, so anyone can read and write: listen on "
+        "127.0.0.1, or use --listener with SASL_SSL"
         for listener in listeners
         if listener.sasl is None
         and listener.client_auth is not ClientAuth.REQUIRED

@@ -144,7 +144,7 @@ class Server:
         except (BlockingIOError, ConnectionAbortedError):
             return  # The client has left already.
         except OSError:
-            logger.exception("cannot accept a client; trying again in a while")
+            logger.exception("cannot accept a connection; retrying soon")
             self.loop.remove_reader(opened.socket)
             self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen, opened)
             return
@@ -165,7 +165,7 @@ class Server:
             self._clients.total() >= limits.max_connections
             or self._clients[host] >= limits.max_connections_per_ip
         ):
-            logger.info("closing a connection of %s: there are too many", host)
+            logger.info("closing a connection from %s: there are too many", host)
             return False
         self._clients[host] += 1
         return True
@@ -197,7 +197,7 @@ class Server:
             )
         except OSError as error:
             self._release(host)
-            logger.info("connection %d: no TLS handshake: %s", connection_id, error)
+            logger.info("connection %d: the TLS handshake failed: %s", connection_id, error)
 
     def connected(self, connection: Connection) -> None:
         """Add a connection."""
@@ -227,7 +227,7 @@ def _open(listener: Listener) -> _OpenListener:
         try:
             context = tls_server_context(listener.tls, listener.client_auth, **stores)
         except ValueError as error:
-            raise ConfigError(f"the listener {listener.name}: {error}") from None
+            raise ConfigError(f"listener {listener.name}: {error}") from None
     sasl = listener.sasl
     credentials = (
         None if sasl is None else Credentials(sasl.users, iterations=sasl.scram_iterations)
@@ -283,7 +283,9 @@ class ClusterServer:
         }
         if not addresses:
             known = [each.name for each in next(iter(self.listeners.values()))]
-            raise ConfigError(f"there is no listener {listener}, only {', '.join(known)}")
+            raise ConfigError(
+                f"listener {listener} does not exist; the listeners are {', '.join(known)}"
+            )
         return addresses
 
     def bootstrap_servers(self, listener: str) -> str:
@@ -296,7 +298,7 @@ class ClusterServer:
     def broker(self, node_id: int) -> Broker:
         """Return a broker. Raises KafkaError if there is none with this id."""
         if node_id not in self._brokers:
-            raise KafkaError(f"there is no broker {node_id}, only {self.node_ids}")
+            raise KafkaError(f"broker {node_id} does not exist; the brokers are {self.node_ids}")
         return self._brokers[node_id]
 
     def lay_out(self, listeners: Sequence[Listener]) -> None:
@@ -306,7 +308,7 @@ class ClusterServer:
         """
         check_listeners(listeners)
         if len(self._brokers) > 1 and any(each.advertised_port for each in listeners):
-            raise ConfigError("several brokers cannot all be reached at one advertised_port")
+            raise ConfigError("several brokers cannot share one advertised_port: remove it")
         for number, node_id in enumerate(self._brokers):
             self.listeners[node_id] = tuple(
                 replace(each, port=each.port + number * len(listeners) if each.port else 0)
@@ -329,7 +331,7 @@ class ClusterServer:
     def start_broker(self, node_id: int) -> None:
         """Start a stopped broker on its previous ports. Raises OSError, KafkaError."""
         if self.broker(node_id).node_id in self._servers:
-            raise KafkaError(f"broker {node_id} is running")
+            raise KafkaError(f"broker {node_id} is already running")
         self._start_broker(node_id)
         self.cluster.elect(self.clock())
         self.changed()
@@ -420,7 +422,7 @@ class ServerThread:
         Raises OSError, or KafkaError if it is already running.
         """
         if self._thread is not None:
-            raise KafkaError("the broker is running")
+            raise KafkaError("the broker is already running")
         started: Future[None] = Future()
 
         async def serve() -> None:
@@ -462,7 +464,7 @@ class ServerThread:
         self._event_loop().call_soon_threadsafe(self._stop.set)
         thread.join(_THREAD_TIMEOUT_SECONDS)
         if thread.is_alive():
-            raise KafkaTimeoutError("the broker's thread did not end")
+            raise KafkaTimeoutError("the broker's thread did not stop in time")
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the thread; return its result. Raises KafkaError if not running."""

@@ -103,7 +103,7 @@ def _read_response(response: bytes) -> tuple[str, str]:
     """
     found = _CLIENT_RESPONSE.fullmatch(response.decode("utf-8", "replace"))
     if found is None:
-        raise SaslRefusedError("a malformed message of an OAUTHBEARER client")
+        raise SaslRefusedError("the OAUTHBEARER client response is malformed")
     pairs = (
         dict(
             pair.split("=", 1) for pair in found["pairs"].removesuffix(_SEPARATOR).split(_SEPARATOR)
@@ -113,7 +113,7 @@ def _read_response(response: bytes) -> tuple[str, str]:
     )
     authorization = _AUTHORIZATION.fullmatch(pairs.get("auth", ""))
     if authorization is None or authorization["scheme"].lower() != "bearer":
-        raise SaslRefusedError("an OAUTHBEARER client has sent no bearer token")
+        raise SaslRefusedError("the OAUTHBEARER client response has no bearer token")
     authorization_id = found["authorization_id"] or ""
     return authorization_id.replace("=2C", ",").replace("=3D", "="), authorization["token"]
 
@@ -122,22 +122,22 @@ def _validated(token: str, rules: TokenRules, now: float) -> tuple[str, float]:
     """Return a token's user and its expiration time. Raises _TokenError."""
     parts = token.split(".")
     if len(parts) != _JWS_PARTS or not parts[1]:
-        raise _TokenError("not three parts")
+        raise _TokenError("the token does not have three parts")
     header, claims = _read_part(parts[0]), _read_part(parts[1])
     if header.get("alg") != "none" or parts[2]:
-        raise _TokenError("signed, or of an unknown algorithm")
+        raise _TokenError("the token is signed or has an unknown algorithm")
     user = claims.get(rules.principal_claim)
     if not isinstance(user, str) or not user.strip():
-        raise _TokenError("no user")
+        raise _TokenError("the token has no principal")
     expires_at = _time(claims, "exp")
     issued_at = _time(claims, "iat")
     skew = rules.allowable_clock_skew_ms / 1000
     if expires_at is None or now - skew >= expires_at:
-        raise _TokenError("no end, or ended")
+        raise _TokenError("the token has expired or has no expiration time")
     if issued_at is not None and (issued_at > now + skew or issued_at >= expires_at):
-        raise _TokenError("not begun")
+        raise _TokenError("the token is not valid yet")
     if not set(rules.required_scope) <= _scope(claims.get(rules.scope_claim)):
-        raise _ScopeError("not for this")
+        raise _ScopeError("the token does not have the required scope")
     return user, expires_at
 
 
@@ -146,9 +146,9 @@ def _read_part(part: str) -> dict[str, Any]:
         padded = part.translate(_ALPHABETS) + "=" * (-len(part) % 4)
         values = json.loads(base64.b64decode(padded, validate=True))
     except (binascii.Error, ValueError, RecursionError):
-        raise _TokenError("malformed") from None
+        raise _TokenError("the token is malformed") from None
     if not isinstance(values, dict):
-        raise _TokenError("not an object")
+        raise _TokenError("a part of the token is not a JSON object")
     return values
 
 
@@ -157,13 +157,13 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _TokenError(f"{name} is no number")
+        raise _TokenError(f"{name} is not a number")
     try:
         seconds = float(value)
     except OverflowError:
-        raise _TokenError(f"{name} is no time") from None
+        raise _TokenError(f"{name} is not a valid time") from None
     if not math.isfinite(seconds):
-        raise _TokenError(f"{name} is no time")
+        raise _TokenError(f"{name} is not a valid time")
     return seconds
 
 

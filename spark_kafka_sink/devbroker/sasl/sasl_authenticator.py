@@ -111,7 +111,9 @@ class SaslAuthenticator:
             self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
             return True
         if now > self.session_expires_at:
-            raise CloseConnectionError("its session is over, and it did not authenticate again")
+            raise CloseConnectionError(
+                "the session has expired and the client did not re-authenticate"
+            )
         return False
 
     def receive(self, frame: memoryview, now: float) -> list[Buffer]:
@@ -122,7 +124,7 @@ class SaslAuthenticator:
         """
         try:
             if self.state is SaslState.REAUTH_BAD_MECHANISM:
-                raise AuthenticationFailedError("another mechanism than before", [])
+                raise AuthenticationFailedError("the client changed the mechanism", [])
             if self.state is SaslState.AUTHENTICATE:
                 return self._authenticate(frame, now)
             return self._negotiate(frame, now)
@@ -147,7 +149,9 @@ class SaslAuthenticator:
         # Before the body is decoded: unauthenticated clients must not reach the other decoders.
         api_key = ApiKey(header.request_api_key)
         if api_key not in EXPECTED[self.state]:
-            raise AuthenticationFailedError(f"{api_key.name} in the state {self.state}", [])
+            raise AuthenticationFailedError(
+                f"{api_key.name} is not allowed in state {self.state}", []
+            )
 
     def _handshake(self, header: RequestHeader, request: SaslHandshakeRequest) -> list[Buffer]:
         if header.request_api_version >= _FIRST_VERSION_WITH_HEADERS:
@@ -158,7 +162,7 @@ class SaslAuthenticator:
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
             )
             raise AuthenticationFailedError(
-                f"{request.mechanism[:40]!r} is no mechanism of this listener",
+                f"{request.mechanism[:40]!r} is not an enabled mechanism of this listener",
                 self._broker.encode_response(header, response),
             )
         if self._mechanism not in {None, request.mechanism}:
@@ -187,7 +191,7 @@ class SaslAuthenticator:
             error = ErrorCode.ILLEGAL_SASL_STATE
             response = self._broker.error_response(header, request, error, now)
             raise AuthenticationFailedError(
-                f"{ApiKey(header.request_api_key).name} in the state {self.state}",
+                f"{ApiKey(header.request_api_key).name} is not allowed in state {self.state}",
                 self._broker.encode_response(header, response),
             )
         try:
@@ -222,7 +226,7 @@ class SaslAuthenticator:
         """Return the mechanism's response; complete the authentication if it was the last."""
         server = self._server
         if server is None:
-            raise SaslRefusedError("no mechanism was agreed upon")
+            raise SaslRefusedError("no mechanism was negotiated")
         answer = server.evaluate_response(response, now)
         if not server.is_complete:
             return answer
@@ -232,11 +236,11 @@ class SaslAuthenticator:
                 f"User.{server.user}"
             )
         logger.info(
-            "connection %s is user %r by %s%s",
+            "connection %s authenticated as user %r with %s%s",
             self._name,
             server.user,
             self._mechanism,
-            "" if self.user is None else ", once more",
+            "" if self.user is None else " again",
         )
         self.user = server.user
         ends = [] if server.expires_at is None else [server.expires_at]

@@ -56,22 +56,20 @@ class SaslSettings:
         unknown = [each for each in self.mechanisms if each not in SERVED_MECHANISMS]
         if unknown:
             raise ConfigError(
-                f"sasl.enabled.mechanisms: {str(unknown[0])!r} is not served here; known are "
-                f"{known}"
+                f"sasl.enabled.mechanisms: {str(unknown[0])!r} is not supported; use {known}"
             )
         mechanisms = tuple(SaslMechanism(mechanism) for mechanism in self.mechanisms)
         if not mechanisms:
-            raise ConfigError(f"sasl.enabled.mechanisms is empty; known are {known}")
+            raise ConfigError(f"sasl.enabled.mechanisms is empty; use {known}")
         object.__setattr__(self, "mechanisms", mechanisms)
         if any(not user or not password for user, password in self.users.items()):
-            raise ConfigError("the users of a listener need a name and a password each")
+            raise ConfigError("each user of a listener needs a name and a password")
         if not self.users and set(mechanisms) != {SaslMechanism.OAUTHBEARER}:
             raise ConfigError(
-                f"{', '.join(mechanisms)}: a listener with these mechanisms needs users, or nobody "
-                "could connect"
+                f"{', '.join(mechanisms)}: a listener with these mechanisms needs at least one user"
             )
         if self.scram_iterations < MIN_ITERATIONS:
-            raise ConfigError(f"SCRAM takes {MIN_ITERATIONS} iterations at least (RFC 7677)")
+            raise ConfigError(f"SCRAM requires at least {MIN_ITERATIONS} iterations (RFC 7677)")
 
 
 def read_users(text: str, source: str) -> dict[str, str]:

@@ -71,7 +71,7 @@ class ScramServer:
         try:
             text = response.decode()
         except UnicodeDecodeError:
-            raise SaslRefusedError("a SCRAM message that is not text") from None
+            raise SaslRefusedError("the SCRAM message is not valid UTF-8") from None
         if self._credential is None:
             return self._server_first_message(text)
         return self._server_final_message(text, self._credential)
@@ -79,13 +79,13 @@ class ScramServer:
     def _server_first_message(self, client_first: str) -> bytes:
         found = _CLIENT_FIRST.fullmatch(client_first)
         if found is None:
-            raise SaslRefusedError("a malformed first message of a SCRAM client")
+            raise SaslRefusedError("the SCRAM client-first-message is malformed")
         user = _plain_name(found["user"])
         if _TOKEN_AUTHENTICATION in found["extensions"].split(","):
-            raise SaslRefusedError(f"there is no delegation token {user!r}")
+            raise SaslRefusedError(f"delegation token {user!r} does not exist")
         credential = self._find(user)
         if credential is None:
-            raise SaslRefusedError(f"there is no user {user!r}")
+            raise SaslRefusedError(f"user {user!r} does not exist")
         check_authorization_id(_plain_name(found["authorization_id"] or ""), user)
         self.user = user
         self._credential = credential
@@ -98,16 +98,18 @@ class ScramServer:
     def _server_final_message(self, client_final: str, credential: ScramCredential) -> bytes:
         found = _CLIENT_FINAL.fullmatch(client_final)
         if found is None:
-            raise SaslRefusedError("a malformed last message of a SCRAM client")
+            raise SaslRefusedError("the SCRAM client-final-message is malformed")
         if found["nonce"] != self._nonce:
-            raise SaslRefusedError("a SCRAM client's last message has another nonce")
+            raise SaslRefusedError("the SCRAM client-final-message has a different nonce")
         signed = f"{self._client_first_bare},{self._server_first},{found['without_proof']}".encode()
         signature = hmac.digest(credential.stored_key, signed, self._hash)
         try:
             proof = base64.b64decode(found["proof"], validate=True)
             client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         except (binascii.Error, ValueError):
-            raise SaslRefusedError("a SCRAM client's proof is malformed") from None
+            raise SaslRefusedError(
+                "the proof in the SCRAM client-final-message is malformed"
+            ) from None
         stored_key = hashlib.new(self._hash, client_key).digest()
         if not hmac.compare_digest(credential.stored_key, stored_key):
             raise SaslRefusedError(f"the password of user {self.user!r} is wrong")

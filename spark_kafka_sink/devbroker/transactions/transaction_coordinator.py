@@ -150,7 +150,9 @@ class TransactionCoordinator:
             try:
                 self._take_step(expired)
             except RefusedError as refused:
-                logger.warning("%s expires later: %s", transactional_id, refused)
+                logger.warning(
+                    "cannot expire transactional id %s yet: %s", transactional_id, refused
+                )
             else:
                 return None
         return metadata
@@ -176,8 +178,8 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
             raise RefusedError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"a transaction timeout of {timeout_ms} ms is not within 1 to "
-                f"{self._settings.transaction_max_timeout_ms} (transaction.max.timeout.ms)",
+                f"transaction.timeout.ms is {timeout_ms} but must be between 1 and "
+                f"transaction.max.timeout.ms, {self._settings.transaction_max_timeout_ms}",
             )
         metadata = self.find(transactional_id, now_ms)
         if metadata is None:
@@ -195,7 +197,7 @@ class TransactionCoordinator:
             self._fence_and_abort(metadata, now_ms)
             raise RefusedError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"the open transaction of {transactional_id} is being aborted: ask again",
+                f"the open transaction of {transactional_id} is being aborted: retry",
             )
         changed = replace(metadata)
         if metadata.epoch_exhausted and (
@@ -371,11 +373,13 @@ class TransactionCoordinator:
                 or current.start_ms != start_ms
             ):
                 return  # It has ended; a transaction that the id has now is a later one.
-            logger.info("the transaction of %s has timed out", transactional_id)
+            logger.info("aborting the transaction of %s: it has timed out", transactional_id)
             try:
                 self._fence_and_abort(current, int(now * 1000))
             except RefusedError as refused:
-                logger.warning("%s is aborted with the next check: %s", transactional_id, refused)
+                logger.warning(
+                    "cannot abort the transaction of %s yet: %s", transactional_id, refused
+                )
                 self._schedule_timeout(current, check_ms + 1)
 
         self._timers.schedule(check_ms / 1000, check)
@@ -408,7 +412,7 @@ def _no_mapping(transactional_id: str, producer_id: int) -> RefusedError:
 def _fenced(metadata: TransactionMetadata, producer_epoch: int) -> RefusedError:
     return RefusedError(
         ErrorCode.PRODUCER_FENCED,
-        f"{metadata.transactional_id} belongs to a producer of epoch {metadata.producer_epoch}, "
+        f"the producer epoch of {metadata.transactional_id} is {metadata.producer_epoch}, "
         f"not {producer_epoch}",
     )
 
@@ -416,13 +420,13 @@ def _fenced(metadata: TransactionMetadata, producer_epoch: int) -> RefusedError:
 def _concurrent(metadata: TransactionMetadata) -> RefusedError:
     return RefusedError(
         ErrorCode.CONCURRENT_TRANSACTIONS,
-        f"the last transaction of {metadata.transactional_id} is still being ended",
+        f"the previous transaction of {metadata.transactional_id} is not yet complete",
     )
 
 
 def _invalid_state(metadata: TransactionMetadata, asked: EndTransaction) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_TXN_STATE,
-        f"{asked.transactional_id} is {metadata.state} and cannot be "
+        f"the transaction of {asked.transactional_id} in state {metadata.state} cannot be "
         f"{'committed' if asked.committed else 'aborted'}",
     )

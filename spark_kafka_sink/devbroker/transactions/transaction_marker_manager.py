@@ -116,7 +116,7 @@ class TransactionMarkerManager:
                     # As in TransactionMarkerRequestCompletionHandler: the partition has seen a
                     # newer epoch, and this transaction is left as it is.
                     logger.warning(
-                        "the markers of %s cannot be written: %s", decided.transactional_id, refused
+                        "cannot write the markers of %s: %s", decided.transactional_id, refused
                     )
                     return
                 left.append(partition)
@@ -132,7 +132,7 @@ class TransactionMarkerManager:
                 return
         if not is_retry:
             logger.warning(
-                "the end of %s is written later, tried every %d ms: %s",
+                "cannot complete the transaction of %s, retrying every %d ms: %s",
                 decided.transactional_id,
                 _MARKER_BACKOFF_MS,
                 problem,

@@ -80,7 +80,7 @@ class TransactionMetadata:
         if self.epoch_exhausted:
             raise RefusedError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"producer {self.producer_id} has no epochs left behind {self.producer_epoch}",
+                f"producer {self.producer_id} has no epochs left after {self.producer_epoch}",
             )
         if expected_epoch is None:
             epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH
@@ -91,7 +91,8 @@ class TransactionMetadata:
         else:
             raise RefusedError(
                 ErrorCode.PRODUCER_FENCED,
-                f"{self.transactional_id} has epoch {self.producer_epoch}, not {expected_epoch}",
+                f"the producer epoch of {self.transactional_id} is {self.producer_epoch}, not "
+                f"{expected_epoch}",
             )
         self._begin_empty(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
 

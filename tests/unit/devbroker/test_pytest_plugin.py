@@ -82,7 +82,7 @@ def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
 
 def test_records_of_a_topic_that_is_not_there_are_an_error(devbroker):
     """An unknown name is not treated as an empty topic."""
-    with pytest.raises(RefusedError, match="no topic 'nothing'"):
+    with pytest.raises(RefusedError, match="topic 'nothing' does not exist"):
         devbroker.records("nothing")
 
 

@@ -155,7 +155,7 @@ def version_of(content: bytes | None) -> int:
     try:
         (version,) = _VERSION.unpack_from(content or b"")
     except struct.error as error:
-        raise DecodeError("a coordinator's record without a version") from error
+        raise DecodeError("the coordinator record has no version") from error
     return int(version)
 
 
@@ -163,5 +163,5 @@ def decode_versioned(message_class: type[M], content: bytes) -> M:
     """Decode a key or value that begins with its version. Raises DecodeError."""
     version = version_of(content)
     if version not in message_class.versions:
-        raise DecodeError(f"{message_class.__name__} of version {version}")
+        raise DecodeError(f"{message_class.__name__} version {version} is not supported")
     return decode(message_class, content[_VERSION.size :], version)

@@ -98,14 +98,17 @@ class DataDirectory:
         disk.make_directory(path, parents=True)
         if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
-                f"{path} is not empty and has no {_CLUSTER}: name a directory of its own"
+                f"{path} is not empty and has no {_CLUSTER}: use an empty directory, or one that "
+                "the broker created"
             )
         self._lock = disk.open_file(path / _LOCK, create=True)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise ConfigError(f"{path} is in use by another broker") from error
+            raise ConfigError(
+                f"{path} is in use by another broker: stop it, or use another directory"
+            ) from error
         try:
             self.remove_deleted()
         except BaseException:
@@ -275,7 +278,7 @@ class DataDirectory:
         except (ValueError, IndexError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         if not is_whole:
-            raise ConfigError(f"{path} cannot be read: it is not whole")
+            raise ConfigError(f"{path} cannot be read: it is incomplete")
         return offsets
 
     def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -286,7 +289,7 @@ class DataDirectory:
 
 def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
     if content["version"] != _VERSION:
-        raise ValueError(f"its version is {content['version']}")
+        raise ValueError(f"version {content['version']} is not supported")
     return StoredCluster(
         cluster_id=str(content["cluster_id"]),
         next_producer_id=int(content["next_producer_id"]),

@@ -169,4 +169,4 @@ def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
         try:
             disk.sync_directory(path.parent)
         except OSError as error:
-            logger.warning("%s may not survive a crash of the machine: %s", path, error)
+            logger.warning("%s may not survive a system crash: %s", path, error)

@@ -97,7 +97,7 @@ class OffsetIndex:
         if last.offset < self.base_offset or last.position > max(size_in_bytes - 1, 0):
             raise CorruptRecordError(
                 f"the offset index of {self.base_offset} ends with {last}, "
-                f"beyond {size_in_bytes} bytes"
+                f"outside the segment of {size_in_bytes} bytes"
             )
 
     def reset(self) -> None:
@@ -163,7 +163,9 @@ class TimeIndex:
             if any(second <= first for first, second in itertools.pairwise(entries)):
                 raise CorruptRecordError(f"the time index of {self.base_offset} is not sorted")
         if self._offsets and self._offsets[0] < self.base_offset:
-            raise CorruptRecordError(f"the time index of {self.base_offset} begins before it")
+            raise CorruptRecordError(
+                f"the time index of {self.base_offset} begins before that offset"
+            )
 
     def reset(self) -> None:
         """Remove all entries."""

@@ -179,7 +179,7 @@ class FileLogDirectory:
         try:
             self.finish_swaps()
         except OSError as error:
-            logger.warning("%s: compaction goes on later: %s", self.path, error)
+            logger.warning("%s: cannot complete the compaction yet: %s", self.path, error)
 
     def finish_swaps(self) -> None:
         """Remove replaced segments, and rename the cleaned ones. Raises OSError."""

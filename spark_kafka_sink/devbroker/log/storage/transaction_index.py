@@ -44,7 +44,7 @@ class TransactionIndex:
             for version, *values in _ENTRY.iter_unpack(file.load(_ENTRY.size)):
                 if version != _VERSION:
                     raise CorruptRecordError(
-                        f"a transaction index has an entry of version {version}"
+                        f"a transaction index entry of version {version} is not supported"
                     )
                 self._entries.append(AbortedTxn(*values))
 

@@ -99,6 +99,6 @@ def test_leadership_does_not_move_to_others(node_id):
     leadership = three()
     leadership.update({2, 3}, 1)
 
-    with pytest.raises(ValueError, match="not one of the replicas in sync"):
+    with pytest.raises(ValueError, match="is not in the ISR"):
         leadership.move_to(node_id)
     assert (2, 1, (2, 3)) == state(leadership)

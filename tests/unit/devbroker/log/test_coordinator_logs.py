@@ -275,7 +275,7 @@ def flip(world, pattern, position):
 @pytest.mark.parametrize("position", [-1, -30, 10])
 @pytest.mark.parametrize(
     ("topic", "means"),
-    [("__consumer_offsets", "no committed offsets"), ("__transaction_state", "begin anew")],
+    [("__consumer_offsets", "lose their committed offsets"), ("__transaction_state", "start anew")],
 )
 def test_a_damaged_file_is_named_with_the_way_to_go_on(world, topic, means, position):
     """After a clean shutdown the broker refuses to start, and following its advice works."""
@@ -307,10 +307,10 @@ def test_a_file_that_is_cut_off_after_a_kill_is_named(world, caplog):
     world.group.broker = world.cluster.broker
     assert {("t", 0): (OK, 3)} == world.group.offsets("t", 0)
     messages = [record.getMessage() for record in caplog.records]
-    (message,) = [message for message in messages if "was cut off" in message]
-    assert f"{path}, byte {path.stat().st_size} was cut off" in message
-    assert "Later commits of its groups are lost" in message
-    assert "restore the file from a copy" in message
+    (message,) = [message for message in messages if "truncated" in message]
+    assert f"truncated {path}, byte {path.stat().st_size}:" in message
+    assert "Later offset commits are lost" in message
+    assert "restore the file from a backup" in message
 
 
 def test_clients_do_not_see_the_coordinators_topics(world):

@@ -306,7 +306,7 @@ def test_a_compacted_topic_names_the_records_without_a_key():
 
     assert ErrorCode.INVALID_RECORD == refused.error_code
     assert [1] == [record.batch_index for record in refused.record_errors]
-    assert "number 1" in refused.message
+    assert "the first is record 1" in refused.message
 
 
 def test_a_compacted_topic_takes_records_with_keys():

@@ -131,7 +131,7 @@ def test_entry_tells_the_last_sequence_and_offset():
 
 def test_a_refusal_says_what_was_expected():
     """The error message contains the expected sequence."""
-    with pytest.raises(RefusedError, match="sequence 9 of producer 7, where 3 was next"):
+    with pytest.raises(RefusedError, match="sequence of producer 7 must be 3, not 9"):
         appended(batch(0, 3)).validate(batch(9))
 
 

@@ -72,7 +72,7 @@ def test_a_listener_that_lets_everybody_in_is_warned_of(host, protocol, client_a
     )
     expected = [True] if is_open else []
     assert expected == [
-        warning.startswith(f"{host}:9092 ({protocol}) can be reached from other machines")
+        warning.startswith(f"{host}:9092 ({protocol}) accepts clients from other machines")
         for warning in open_to_everybody(made)
     ]
 
@@ -128,7 +128,7 @@ def test_users_may_be_in_the_environment():
             ["--listener", "SSL://h:1", "--tls-keystore", "k", "--tls-client-auth", "required"],
             "needs --tls-truststore",
         ),
-        (["--listener", "SASL_PLAINTEXT://h:1"], "needs users"),
+        (["--listener", "SASL_PLAINTEXT://h:1"], "needs at least one user"),
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments, reason):
@@ -180,7 +180,7 @@ def test_the_process_warns_of_a_listener_that_lets_everybody_in():
         output, errors = process.communicate(timeout=20)
 
     assert (True, 0, "") == (line.startswith("listening on "), process.returncode, output)
-    assert errors.startswith("warning: 0.0.0.0:0 (PLAINTEXT) can be reached from other machines")
+    assert errors.startswith("warning: 0.0.0.0:0 (PLAINTEXT) accepts clients from other machines")
 
 
 @pytest.mark.slow

@@ -317,7 +317,7 @@ def test_stopping_does_not_wait_for_handshakes(broker):
         ({"security_protocol": "TLS"}, "'TLS'"),
         ({"client_auth": "maybe"}, "'maybe'"),
         ({"security_protocol": "SSL"}, "SSL.* needs the setting tls"),
-        ({"sasl": SaslSettings(users=USERS)}, "PLAINTEXT.* has no use for the setting sasl"),
+        ({"sasl": SaslSettings(users=USERS)}, "PLAINTEXT.* does not use the setting sasl"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "needs the setting sasl"),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_listener_that_cannot_open_says_why(tls, reason):
 
 def test_an_unknown_listener_has_no_address(broker):
     """The error for a wrong listener name lists the valid ones."""
-    with pytest.raises(ConfigError, match="no listener INSIDE, only PLAINTEXT"):
+    with pytest.raises(ConfigError, match="INSIDE does not exist; the listeners are PLAINTEXT"):
         broker.address("INSIDE")
 
 

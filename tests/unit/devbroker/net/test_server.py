@@ -408,7 +408,7 @@ def test_stopping_ends_long_polls(broker, client):
 
 def test_a_running_broker_cannot_be_started(broker):
     """Starting a running broker is an error."""
-    with pytest.raises(KafkaError, match="is running"):
+    with pytest.raises(KafkaError, match="is already running"):
         broker.start()
 
 
@@ -520,11 +520,11 @@ def test_the_process_does_what_its_options_say():
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--brokers", "0", "0 is less than 1"),
+        ("--brokers", "0", "must be at least 1, not 0"),
         ("--topic", "t:many", "'many' is not a number of partitions"),
-        ("--topic", "t:1:compact", "'compact' is not SETTING=VALUE"),
+        ("--topic", "t:1:compact", "'compact' must be SETTING=VALUE"),
         ("--topic", "t:1:no.such=1", "Unknown topic config name: no.such"),
-        ("--fault", "produce:explode", "'explode' is none of close"),
+        ("--fault", "produce:explode", "'explode' is not one of close"),
     ],
 )
 def test_the_process_refuses_options_that_make_no_sense(option, value, message):

@@ -294,7 +294,7 @@ def test_a_request_after_the_session_closes_the_connection():
     client.authenticate()
     requests = memoryview(frame(METADATA, 9))
     assert not client.authenticator.takes(requests, NOW + 5)
-    with pytest.raises(CloseConnectionError, match="session is over"):
+    with pytest.raises(CloseConnectionError, match="session has expired"):
         client.authenticator.takes(requests, NOW + 5.001)
 
 

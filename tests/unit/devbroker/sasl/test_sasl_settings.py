@@ -20,11 +20,11 @@ def test_mechanisms_are_known_by_name():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"users": {"a": SECRET}, "mechanisms": ("GSSAPI",)}, "'GSSAPI'.*known are PLAIN"),
+        ({"users": {"a": SECRET}, "mechanisms": ("GSSAPI",)}, "'GSSAPI'.*use PLAIN"),
         ({"users": {"a": SECRET}, "mechanisms": ()}, "is empty"),
         ({"users": {"": SECRET}}, "a name and a password"),
         ({"users": {"a": SECRET, "b": ""}}, "a name and a password"),
-        ({}, "needs users"),
+        ({}, "needs at least one user"),
         ({"users": {"a": SECRET}, "scram_iterations": 100}, "4096"),
     ],
 )
