@@ -152,7 +152,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return seconds
 
 
@@ -160,8 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     program = program_name("pykafka-transactions", "spark_kafka_sink.transactions")
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Look at, and mend, exactly-once writes.\nExit codes: 0 done; 1 refused by the "
-        "cluster or the ledger;\n2 wrong usage; 3 a write waits to be resolved.",
+        description="Inspect and repair exactly-once writes.\nExit codes: 0 done; 1 refused by the "
+        "cluster or the ledger;\n2 wrong usage; 3 a partly visible write must be resolved.",
         epilog=_examples(program, "list", "describe", "abort", "roll-forward", "resolve"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -179,60 +179,68 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(run=run)
-        sub.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="where to begin")
+        sub.add_argument(
+            "--bootstrap-server", metavar="HOST:PORT,...", help="brokers to connect to first"
+        )
         sub.add_argument(
             "--command-config",
             type=Path,
             metavar="FILE",
-            help="client settings by Kafka's names, as Kafka's own tools take them (.properties)",
+            help="a .properties file of client settings, as for Kafka's own tools",
         )
         sub.add_argument(
             "--property",
             action="append",
             default=[],
             metavar="KEY=VALUE",
-            help="one more client setting, which takes precedence over the file's; secrets belong "
-            "in the file",
+            help="another client setting, which takes precedence over the file; put secrets in "
+            "the file",
         )
         sub.add_argument(
-            "--ledger-topic", default=DEFAULT_LEDGER_TOPIC, help="ledgerTopic (%(default)s)"
+            "--ledger-topic",
+            default=DEFAULT_LEDGER_TOPIC,
+            help="the ledgerTopic of the query or job (default: %(default)s)",
         )
         sub.add_argument(
-            "--prefix", required=needs_prefix, help="transactionalIdPrefix of the query or job"
+            "--prefix", required=needs_prefix, help="the transactionalIdPrefix of the query or job"
         )
         sub.add_argument(
             "--timeout",
             type=_seconds,
             default=60.0,
             metavar="SECONDS",
-            help="how long all may take (%(default)s)",
+            help="the time limit of the command (default: %(default)s)",
         )
-        sub.add_argument("--json", action="store_true", help="answer by a JSON object")
+        sub.add_argument("--json", action="store_true", help="print the result as a JSON object")
         return sub
 
     for name, run, text in (
-        ("list", _list, "show writes, open transactions, and whom they hold back"),
-        ("describe", _describe, "show all of one prefix"),
+        ("list", _list, "show writes, open transactions, and the consumers they hold back"),
+        ("describe", _describe, "show everything about one prefix"),
     ):
         sub = command(name, run, text=text, needs_prefix=name == "describe")
         sub.add_argument(
             "--topic",
             action="append",
             default=[],
-            help="look also for what holds back the read_committed consumers of this topic",
+            help="also show what holds back read_committed consumers of this topic",
         )
     changing = [
-        command("abort", _abort, text="end open transactions that belong to no decision"),
-        command("roll-forward", _roll_forward, text="commit what is decided"),
-        command("resolve", _resolve, text="end a write that is visible in part"),
+        command("abort", _abort, text="abort open transactions that belong to no decision"),
+        command("roll-forward", _roll_forward, text="commit the decided writes"),
+        command("resolve", _resolve, text="resolve a partly visible write"),
     ]
     for sub in changing:
-        sub.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    changing[-1].add_argument("--write-id", required=True, help="the write: a query's id, or a job")
+        sub.add_argument("--dry-run", action="store_true", help="only print what would be done")
+    changing[-1].add_argument(
+        "--write-id", required=True, help="the write: a query id, or the writeId of a job"
+    )
     how = changing[-1].add_mutually_exclusive_group(required=True)
-    how.add_argument("--skip", action="store_true", help="take the batch as it is, as if done")
+    how.add_argument("--skip", action="store_true", help="accept the batch as it is")
     how.add_argument(
-        "--replay", action="store_true", help="write it again; what is in will be there twice"
+        "--replay",
+        action="store_true",
+        help="have the batch written again; its committed rows will appear twice",
     )
     return parser
 
@@ -244,22 +252,22 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
             settings.update(parse_properties(options.command_config.read_text()))
         except ValueError as error:
             raise ConfigError(
-                f"{options.command_config} is no .properties file: {error}"
+                f"{options.command_config} is not a valid .properties file: {error}"
             ) from error
     for entry in options.property:
         key, separator, value = entry.partition("=")
         if not separator:
-            raise ConfigError("--property takes KEY=VALUE")
+            raise ConfigError("--property must be KEY=VALUE")
         if key.strip() in _SECRETS and not has_reference(value):
             raise ConfigError(
-                f"--property {key.strip()}: other users of this machine can see what is on a "
-                "command line; put the setting into a file and name that by --command-config"
+                f"--property {key.strip()}: other users of this machine can see the command line; "
+                "put the setting in a file, and pass the file with --command-config"
             )
         settings[key.strip()] = value.strip()
     if options.bootstrap_server is not None:
         settings[_BOOTSTRAP] = options.bootstrap_server
     if _BOOTSTRAP not in settings:
-        raise ConfigError(f"no cluster: give --bootstrap-server, or {_BOOTSTRAP} in a file")
+        raise ConfigError(f"no cluster: pass --bootstrap-server, or set {_BOOTSTRAP} in a file")
     return ProducerConfig.from_mapping({"client.id": "spark-kafka-sink-transactions", **settings})
 
 
@@ -317,8 +325,8 @@ class _Session:
             if error.name != _UNKNOWN_TOPIC:
                 raise
             raise _MissingLedgerError(
-                f"there is no ledger topic {topic!r}: either nothing was written exactly once, or "
-                "ledgerTopic was set: name it by --ledger-topic (default: "
+                f"the ledger topic {topic!r} does not exist: either there were no exactly-once "
+                "writes, or they set another ledgerTopic: pass that with --ledger-topic (default: "
                 f"{DEFAULT_LEDGER_TOPIC})"
             ) from error
         if prefix is None:
@@ -329,7 +337,7 @@ class _Session:
         """Return the number of partitions of a topic named by --topic."""
         try:
             return self.admin.partition_count(
-                topic, timeout=self.budget.left("asking for topics"), may_appear=False
+                topic, timeout=self.budget.left("looking up a topic"), may_appear=False
             )
         except KafkaTimeoutError as error:
             cause = error.__cause__
@@ -338,11 +346,11 @@ class _Session:
             try:
                 similar = similar_names(topic, list_topics(self._config))
             except KafkaError as failure:
-                similar = f"its topics could not be listed ({failure})"
+                similar = f"the cluster's topics could not be listed ({failure})"
             raise KafkaError(
-                f"--topic {topic!r} does not exist in the cluster, or is not shown to this user; "
-                f"{similar}. It names a topic of data, to look for what holds back its consumers; "
-                f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})"
+                f"--topic {topic!r} does not exist in the cluster, or this user may not see it; "
+                f"{similar}. --topic is a data topic, to show what holds back its consumers; for "
+                f"the ledger use --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})"
             ) from error
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
@@ -428,7 +436,10 @@ def _abort(session: _Session) -> int:
     session.say(
         [
             *(f"aborted {name}" for name in ended),
-            *(f"{name} stays open until it times out: {why}" for name, why in failed.items()),
+            *(
+                f"could not abort {name}, which remains open until it times out: {why}"
+                for name, why in failed.items()
+            ),
         ]
         or [_nothing_to_abort(prefix, state)],
         {"dry_run": False, "aborted": ended, "failed": failed},
@@ -480,7 +491,7 @@ def _resolve(session: _Session) -> int:
     if known is None:
         raise KafkaError(
             f"the ledger has no write {options.write_id!r} under prefix {options.prefix!r}; "
-            "`list` names those that it has"
+            "`list` shows those that it has"
         )
     if known.write.state is not WriteState.MIXED:
         raise IllegalStateError(
@@ -498,9 +509,9 @@ def _resolve(session: _Session) -> int:
         )
     verb = "would be" if options.dry_run else "is"
     meaning = (
-        "it counts as written, as it is"
+        "it counts as written as it is"
         if options.skip
-        else "its next start writes it again, and what was in is there twice"
+        else "the next start writes it again, and its committed rows appear twice"
     )
     session.say(
         [f"batch {known.write.batch_id} of {options.write_id} {verb} {becomes.value}: {meaning}"],

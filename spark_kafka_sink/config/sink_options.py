@@ -351,7 +351,7 @@ def _is_kafka_setting(key: str) -> bool:
 def _unknown_option(name: str) -> ConfigError:
     key = name.lower()
     if key == "path":
-        return ConfigError("save() takes no path here: name the topic by the option 'topic'")
+        return ConfigError("save() takes no path: name the topic with the option 'topic'")
     if _is_kafka_setting(KAFKA_PREFIX + key):
         return unknown_option(name, KAFKA_PREFIX + key)
     nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), _SUPPORTED)
@@ -363,6 +363,6 @@ def _topic(name: str | None) -> str | None:
         return None
     if not is_topic_name(name):
         raise ConfigError(
-            f"topic {name!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249"
+            f"{name!r} is not a valid topic name: use at most 249 letters, digits, '.', '_' and '-'"
         )
     return name

@@ -84,7 +84,8 @@ def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -
             for one, places in missing:
                 answer = _write(admin, one, places, budget)
                 logger.warning(
-                    "Kafka has lost the marker of %s in %s (KAFKA-20734); writing it was %s",
+                    "Kafka has lost the transaction marker of %s in %s (KAFKA-20734), so it is "
+                    "written again; the coordinator's answer: %s",
                     one.end.transactional_id,
                     ", ".join(map(str, places)),
                     answer,
@@ -135,7 +136,9 @@ def _missing(
         try:
             found = admin.open_producers(place, timeout=budget.left("looking for open producers"))
         except BrokerError as error:
-            logger.info("whose transactions are open in %s is not told: %s", place, error)
+            logger.info(
+                "could not list the producers with open transactions in %s: %s", place, error
+            )
             untold.add(place)
         else:
             open_in[place] = {one.producer.producer_id: one.producer.epoch for one in found}

@@ -103,12 +103,14 @@ def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
     for one in prepared:
         if one.generation != plan.generation:
             raise OvertakenError(
-                f"a task wrote under generation {one.generation}, this driver has "
-                f"{plan.generation}: its writer was planned by another driver"
+                f"a task wrote under generation {one.generation}, but this driver has "
+                f"{plan.generation}: the task followed the plan of another driver"
             )
     winners = tuple(one.transaction for one in prepared if one.transaction.ranges)
     if len({winner.transactional_id for winner in winners}) != len(winners):
-        raise ExactlyOnceError("two tasks wrote by the same transactional id: please report it")
+        raise ExactlyOnceError(
+            "two tasks used the same transactional id. This is a bug in pykafka: please report it"
+        )
     return winners
 
 
@@ -124,20 +126,19 @@ def check_open(
 ) -> None:
     """Raise WinnerLostError unless a winner's transaction is open with enough time left."""
     if found is None or not found.is_open or found.producer != winner.producer:
-        state = "not known" if found is None else f"{found.state}, {found.producer}"
+        state = "unknown" if found is None else f"{found.state}, {found.producer}"
         raise WinnerLostError(
-            f"the transaction of {winner.transactional_id} ({winner.producer}) is not open "
-            f"any more (it is {state}): it timed out, was aborted by "
-            "an operator, or by another driver that has taken over since. Nothing "
-            "of the batch is visible. If it took longer than transaction.timeout.ms, raise "
-            "that, up to the brokers' transaction.max.timeout.ms"
+            f"the transaction of {winner.transactional_id} ({winner.producer}) is no longer open "
+            f"(it is {state}): it timed out, or was aborted by an operator or by another driver "
+            "that has taken over. None of the batch is visible. If the write took longer than "
+            "transaction.timeout.ms, raise it, up to the brokers' transaction.max.timeout.ms"
         )
     left = _seconds_left(found, planned_at_ms, now_ms)
     if left < _spare_seconds(found.timeout_ms):
         raise WinnerLostError(
             f"the transaction of {winner.transactional_id} times out in {left:.0f} s, "
-            "which is too soon to decide that it is in. Nothing of the batch is visible. "
-            "Raise transaction.timeout.ms, up to the brokers' transaction.max.timeout.ms"
+            "too soon to commit it safely. None of the batch is visible. Raise "
+            "transaction.timeout.ms, up to the brokers' transaction.max.timeout.ms"
         )
 
 
@@ -166,21 +167,24 @@ def refusal(
         return MixedError(recovery.describe_mixed(write_id, known))
     if says is Verdict.ROLLED_BACK:
         return _rolled_back(write_id, batch_id, None if known is None else known.write)
-    already = " It has committed this batch." if says is Verdict.DECIDED else ""
+    already = " Another driver has committed this batch." if says is Verdict.DECIDED else ""
     return OvertakenError(
-        f"batch {batch_id} of {write_id!r} is not committed by this driver, and nothing that it "
-        f"wrote is visible: {who_took_over(state, plan.generation)}.{already} Two writers at once "
-        "need a transactionalIdPrefix each"
+        f"this driver did not commit batch {batch_id} of {write_id!r}, and nothing that its tasks "
+        f"wrote is visible: {who_took_over(state, plan.generation)}.{already} Give each query and "
+        "job its own transactionalIdPrefix"
     )
 
 
 def who_took_over(state: LedgerState, generation: int) -> str:
     """Return a clause naming the driver that has taken over the prefix from `generation`."""
     if state.claim is None:
-        return "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
+        return (
+            "the ledger no longer has a claim of this prefix: its topic, or the prefix's entries, "
+            "were deleted"
+        )
     return (
         f"another driver has taken over: {state.claim.claimed_by} claimed generation "
-        f"{state.claim.generation}, this one has {generation}"
+        f"{state.claim.generation}, and this driver has {generation}"
     )
 
 
@@ -194,9 +198,9 @@ def is_ended_by_others(error: BaseException | None) -> bool:
 
 
 def _rolled_back(write_id: str, batch_id: int, write: Write | None) -> RolledBackError:
-    last = "a later one" if write is None else f"batch {write.batch_id}"
+    last = "a later batch" if write is None else f"batch {write.batch_id}"
     return RolledBackError(
-        f"batch {batch_id} of {write_id!r} comes after {last}, which is in: the checkpoint was "
-        "rolled back to an older state. Its rows would be written twice: restore the checkpoint, "
-        "or start with a new one"
+        f"batch {batch_id} of {write_id!r} is not written, since {last} is already committed: the "
+        "checkpoint was rolled back to an older state, and the rows would be written twice. "
+        "Restore the latest checkpoint, or start with a new one"
     )

@@ -98,16 +98,16 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
     failed = [answer for answer in answers if isinstance(answer, KafkaError)]
     if failed:
         raise CommitPendingError(
-            f"the batch is decided, but {len(failed)} of its {len(winners)} transactions were not "
-            "committed yet; the next start of any writer under this prefix commits them. It fails "
-            f"like this until the cause is gone: {failed[0]}"
+            f"the batch is decided, but {len(failed)} of its {len(winners)} transactions are not "
+            "committed yet. The next query or job to start under this prefix commits them, or "
+            f"fails like this until the cause is resolved: {failed[0]}"
         ) from failed[0]
     fates: list[tuple[str, Fate]] = []
     committed = []
     for winner, end, answer in zip(winners, ends, answers, strict=True):
         fate, after = Fate.COMMITTED, None
         if isinstance(answer, KafkaError) or answer.outcome is not EndOutcome.ENDED:
-            logger.warning("committing %s was %s", winner.transactional_id, answer)
+            logger.warning("the commit of %s was %s", winner.transactional_id, answer)
             fate = _fate_of_refused(admin, winner, end, budget)
         else:
             after = answer.producer
@@ -119,8 +119,8 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
         lost = see_to_markers(admin, committed, budget)
     except KafkaError as error:
         raise CommitPendingError(
-            "the batch is decided, but whether all of it is visible could not be seen; the next "
-            f"start of any writer under this prefix looks again: {error}"
+            "the batch is decided, but it is unknown whether all of it is visible. The next query "
+            f"or job to start under this prefix checks again: {error}"
         ) from error
     ids = {one.end.transactional_id for one in lost}
     return [Fate.UNKNOWN if transactional_id in ids else fate for transactional_id, fate in fates]
@@ -169,7 +169,7 @@ def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
         try:
             marker = _marker_behind(admin, winner.producer, written, budget)
         except KafkaError as error:
-            logger.warning("the marker of %s cannot be read: %s", written, error)
+            logger.warning("could not read the transaction marker of %s: %s", written, error)
             continue
         if marker is not None:
             return Fate.COMMITTED if marker.committed else Fate.ABORTED
@@ -188,7 +188,7 @@ def _marker_behind(
         budget.clock, min(MARKER_TIMEOUT, budget.left("looking for transaction markers"))
     )
     offset = written.last_offset + 1
-    what = f"looking for the transaction marker behind {written}"
+    what = f"looking for the transaction marker after {written}"
     while True:
         # At the end of the log the broker delays its answer (max_wait_ms), so this does not spin.
         chunk = admin.read_partition(
@@ -242,7 +242,8 @@ def abort_exactly(
         if isinstance(answer, KafkaError):
             errors[one] = answer
             logger.warning(
-                "%s stays open until it times out, and read_committed consumers wait for it: %s",
+                "could not abort transaction %s; it remains open, and read_committed consumers "
+                "wait for it, until it times out: %s",
                 one.transactional_id,
                 answer,
             )
@@ -263,7 +264,7 @@ def _see_aborted(
     """
     try:
         behind = {
-            place: admin.end_offset(place, timeout=budget.left("looking for aborted records"))
+            place: admin.end_offset(place, timeout=budget.left("reading end offsets"))
             for place in {place for one, *_ in aborted for place in one.partitions}
         }
         ended = [
@@ -272,10 +273,13 @@ def _see_aborted(
         ]
         lost = see_to_markers(admin, ended, budget)
     except KafkaError as error:
-        logger.warning("whether what was aborted has its markers could not be seen: %s", error)
+        logger.warning("could not verify the markers of aborted transactions: %s", error)
         return
     for one in lost:
-        logger.error("records of %s are neither in nor out", one.end.transactional_id)
+        logger.error(
+            "transaction %s has ended, but some of its records are neither committed nor aborted",
+            one.end.transactional_id,
+        )
 
 
 # --- what an operator decides
@@ -283,11 +287,11 @@ def _see_aborted(
 
 def describe_mixed(write_id: str, record: WriteRecord) -> str:
     """Return a text with the visible and missing offsets of a mixed batch, and what to do."""
-    parts = [f"batch {record.write.batch_id} of {write_id!r} is visible in part"]
+    parts = [f"batch {record.write.batch_id} of {write_id!r} is only partly visible"]
     for fate, words in (
-        (Fate.COMMITTED, "in"),
-        (Fate.ABORTED, "not in"),
-        (Fate.UNKNOWN, "not known"),
+        (Fate.COMMITTED, "committed"),
+        (Fate.ABORTED, "aborted"),
+        (Fate.UNKNOWN, "unknown"),
     ):
         ranges = [
             str(written)
@@ -298,8 +302,9 @@ def describe_mixed(write_id: str, record: WriteRecord) -> str:
         if ranges:
             parts.append(f"{words}: {', '.join(ranges)}")
     parts.append(
-        "nothing more is written until it is resolved: skip (take the batch as it is) or replay "
-        "(write it again, and have what is in twice)"
+        "nothing more is written until an operator resolves it with `pykafka-transactions "
+        "resolve`: --skip accepts the batch as it is, --replay writes it again, so that its "
+        "committed rows appear twice"
     )
     return "; ".join(parts)
 
@@ -332,4 +337,4 @@ def resolve(
             last = error
         else:
             return after
-    raise last or KafkaTimeoutError("resolving was given no try")
+    raise last or KafkaTimeoutError("resolving was not attempted")

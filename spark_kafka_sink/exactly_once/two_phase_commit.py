@@ -148,7 +148,7 @@ class TwoPhaseCommit:
                 {known: record.write for known, record in told.items()},
                 mixed,
             )
-        raise last or KafkaTimeoutError("planning was given no try")
+        raise last or KafkaTimeoutError("planning was not attempted")
 
     def _roll_forward(self, state: LedgerState, budget: Budget) -> dict[str, WriteRecord]:
         pending = decided_writes(state)
@@ -158,7 +158,7 @@ class TwoPhaseCommit:
                 logger.error("%s", recovery.describe_mixed(write_id, record))
             else:
                 logger.info(
-                    "batch %d of %r, which another driver had decided, is %s",
+                    "batch %d of %r, which another driver had decided, is now %s",
                     record.write.batch_id,
                     write_id,
                     record.write.state.value,
@@ -253,12 +253,12 @@ class TwoPhaseCommit:
                 continue
             self._observe(Point.DECIDED)
             return decision, losers
-        raise last or KafkaTimeoutError("the commit was given no try")
+        raise last or KafkaTimeoutError("the commit was not attempted")
 
     def _check_open(self, plan: Plan, winners: Sequence[Winner], budget: Budget) -> None:
         described = self._admin.describe_transactions(
             [winner.transactional_id for winner in winners],
-            timeout=budget.left("describing the winners"),
+            timeout=budget.left("describing the tasks' transactions"),
         )
         now_ms = self._now_ms
         for winner in winners:
@@ -276,7 +276,11 @@ class TwoPhaseCommit:
             self._ledger.append(LedgerChanges(writes={write_id: done}), budget)
         except KafkaError as error:
             # All rows are visible. The next driver repeats the commits and records the outcome.
-            logger.info("that batch %d is done is not noted: %s", record.write.batch_id, error)
+            logger.info(
+                "batch %d is done, but the ledger does not record it yet: %s",
+                record.write.batch_id,
+                error,
+            )
 
     def _settle(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
         """Record the outcome of a decision that was not fully committed; raise its error.
@@ -290,7 +294,7 @@ class TwoPhaseCommit:
             now = state.writes.get(write_id)
             if now is None or now.write[:2] != record.write[:2]:
                 raise OvertakenError(
-                    f"{write_id!r} has gone on since batch {record.write.batch_id} was decided: "
+                    f"{write_id!r} has moved on since batch {record.write.batch_id} was decided: "
                     f"{who_took_over(state, record.write.generation)}"
                 )
             if now.write.state is WriteState.DECIDED:
@@ -304,13 +308,13 @@ class TwoPhaseCommit:
             if now.write.state is WriteState.VOID:
                 raise VoidError(
                     f"batch {record.write.batch_id} of {write_id!r} was decided, but all of its "
-                    "transactions had timed out or been aborted; nothing of it is visible, and it "
-                    "is to be written again"
+                    "transactions had timed out or been aborted; none of it is visible, and it "
+                    "must be written again"
                 )
             if now.write.state is WriteState.MIXED:
                 raise MixedError(recovery.describe_mixed(write_id, now))
             return
-        raise last or KafkaTimeoutError("the end of a decision was given no try")
+        raise last or KafkaTimeoutError("finishing the commit was not attempted")
 
     # --- abort
 
@@ -345,7 +349,7 @@ class TwoPhaseCommit:
         try:
             self._ledger.append(LedgerChanges(claim=claim), budget)
         except _AGAIN as error:
-            logger.info("the tasks' transactions are left to the next start: %s", error)
+            logger.info("left the tasks' transactions for the next start to abort: %s", error)
             return False
         self._observe(Point.ABORT_CLAIMED)
         recovery.abort_exactly(

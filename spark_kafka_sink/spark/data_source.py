@@ -91,7 +91,7 @@ class KafkaSink(DataSource):
 
     def schema(self) -> NoReturn:
         """Raise ConfigError, since this source only writes."""
-        raise ConfigError("pykafka only writes; read from Kafka by Spark's own format('kafka')")
+        raise ConfigError("pykafka only writes to Kafka: to read, use Spark's own format('kafka')")
 
     @classmethod
     def check(

@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 #: Advice for broker errors, by name.
 _ADVICE: Final = {
     "UNKNOWN_MEMBER_ID": (
-        "the group has active members, and Kafka takes offsets from nobody else: name a group that "
+        "the group has active members, and Kafka accepts offsets only from them: use a group that "
         "no consumer joins"
     ),
     "UNKNOWN_TOPIC_OR_PARTITION": (
-        "the cluster that rows are written to must be the one that they are read from"
+        "sourceConsumerGroup requires the stream to read from the cluster that it writes to"
     ),
-    "GROUP_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the group",
-    "TOPIC_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the topics of the source",
+    "GROUP_AUTHORIZATION_FAILED": "sourceConsumerGroup requires READ on the group",
+    "TOPIC_AUTHORIZATION_FAILED": "sourceConsumerGroup requires READ on the topics of the source",
 }
 #: Errors that concern a single topic.
 _OF_A_TOPIC: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"})
@@ -74,8 +74,8 @@ def _explained(error: KafkaError) -> str:
 
 def _warn(group_id: str, batch_id: int, cause: str) -> None:
     logger.warning(
-        "batch %d is written, but not all of its offsets were committed to sourceConsumerGroup %r, "
-        "which the next batch makes up for: %s",
+        "batch %d was written, but not all of its source offsets were committed to "
+        "sourceConsumerGroup %r; the next batch will make up for it: %s",
         batch_id,
         group_id,
         cause,

@@ -36,8 +36,8 @@ def offsets_directory(checkpoint_location: str | None) -> Path:
     """
     if not checkpoint_location:
         raise ConfigError(
-            "sourceConsumerGroup needs checkpointLocation as an option of the stream, where the "
-            "offsets are that each micro-batch has read"
+            "sourceConsumerGroup requires checkpointLocation as an option of the stream: the "
+            "checkpoint has the offsets that each micro-batch has read"
         )
     scheme = _SCHEME.match(checkpoint_location)
     if scheme is None:
@@ -48,8 +48,8 @@ def offsets_directory(checkpoint_location: str | None) -> Path:
         path = path[2:]
     if scheme[1].lower() != "file" or path.startswith("//"):
         raise ConfigError(
-            "sourceConsumerGroup needs a checkpointLocation that the driver can read as a local "
-            f"file, not one of {scheme[1]}:"
+            "sourceConsumerGroup requires a checkpointLocation on a local file system of the "
+            f"driver, not on {scheme[1]}:"
         )
     return Path(path) / "offsets"
 
@@ -60,8 +60,8 @@ def check_offsets_directory(checkpoint_location: str | None) -> None:
     if not os.access(directory, os.R_OK | os.X_OK):
         raise ConfigError(
             f"sourceConsumerGroup: the driver cannot read the directory {str(directory)!r}. If "
-            "checkpointLocation is on a file system of the cluster, remove sourceConsumerGroup; "
-            "a path of the driver's own begins with file:"
+            "checkpointLocation is on a distributed file system, remove sourceConsumerGroup; if "
+            "it is a local path of the driver, prefix it with file:"
         )
 
 
@@ -92,11 +92,9 @@ def read_source_offsets(
     try:
         return source_offsets(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise KafkaError(f"the offsets of the batch cannot be read: {error}") from error
+        raise KafkaError(f"could not read the offsets of the batch: {error}") from error
     except (KafkaError, UnicodeDecodeError) as error:
-        raise KafkaError(f"{str(path)!r} is no log of offsets as Spark writes it: {error}") from (
-            error
-        )
+        raise KafkaError(f"{str(path)!r} is not an offset log of Spark: {error}") from error
 
 
 def source_offsets(text: str) -> dict[TopicPartition, int]:
@@ -116,7 +114,7 @@ def source_offsets(text: str) -> dict[TopicPartition, int]:
         if version == _VERSION_2:
             _, colon, offset = line.partition(":")
             if not colon:
-                raise KafkaError(f"line {number} has no id of a source")
+                raise KafkaError(f"line {number} has no source id")
         if offset == _NOTHING_YET:
             has_source = True
             continue
@@ -137,7 +135,7 @@ def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
         offset = json.loads(line)
     except (ValueError, RecursionError) as error:
         if line.startswith("{"):
-            raise KafkaError(f"line {number} is broken off: {error}") from error
+            raise KafkaError(f"line {number} is not valid JSON: {error}") from error
         return None
     if not _is_kafkas(offset):
         return None
@@ -148,7 +146,9 @@ def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
     }
     for topic_partition, position in found.items():
         if topic_partition.partition > _MAX_PARTITION or not 0 <= position <= _MAX_OFFSET:
-            raise KafkaError(f"line {number} has offset {position} of {topic_partition}")
+            raise KafkaError(
+                f"line {number} has an invalid position: offset {position} of {topic_partition}"
+            )
     return found
 
 

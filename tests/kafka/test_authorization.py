@@ -49,7 +49,7 @@ def test_a_check_names_the_missing_right(kafka_with_acls, spark):
     """`KafkaSink.check` raises an error that names the missing right and the topic."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     options = {"kafka.bootstrap.servers": kafka_with_acls.bootstrap_servers, "topic": topic}
-    with pytest.raises(BrokerError, match=rf"{topic}.*no right to write.*WRITE"):
+    with pytest.raises(BrokerError, match=rf"{topic}.*not authorized to write.*WRITE"):
         KafkaSink.check(spark.range(1).selectExpr("string(id) value"), options)
 
 

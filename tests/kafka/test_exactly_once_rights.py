@@ -123,7 +123,7 @@ def test_without_the_right_to_read_data_a_lost_batch_is_not_known_to_be_lost(her
     here.visible()
     rights.only(_TOPIC, here.data, AclOperation.DESCRIBE, AclOperation.WRITE)
     wait_until(lambda: not _may_read_data(here), seconds=_SECONDS, what="the refusal")
-    with pytest.raises(MixedError, match=f"not known: {here.data}-0 offsets 0 to 2"):
+    with pytest.raises(MixedError, match=f"unknown: {here.data}-0 offsets 0 to 2"):
         here.driver().plan()
     assert WriteState.MIXED is here.state()
 

@@ -15,7 +15,7 @@ from tests.support.spark.source_groups import SourceStream, committed_offsets, j
 from tests.support.spark.streams import Checkpoint, run_to_end, to_kafka
 
 _SECONDS = 60
-WARNING = "not all of its offsets were committed"
+WARNING = "not all of its source offsets were committed"
 
 
 @pytest.fixture
@@ -109,10 +109,10 @@ def test_the_rights_of_the_table_are_needed_and_enough(kafka_with_acls, tmp_path
     try:
         rights.only(ResourceType.GROUP, group, AclOperation.DESCRIBE)
         with caplog.at_level(logging.WARNING):
-            wait_for(lambda: warned("GROUP_AUTHORIZATION_FAILED", "needs READ on the group"))
+            wait_for(lambda: warned("GROUP_AUTHORIZATION_FAILED", "requires READ on the group"))
             rights.only(ResourceType.GROUP, group, AclOperation.READ)
             rights.only(ResourceType.TOPIC, source, AclOperation.DESCRIBE)
-            wait_for(lambda: warned("TOPIC_AUTHORIZATION_FAILED", "needs READ on the topics"))
+            wait_for(lambda: warned("TOPIC_AUTHORIZATION_FAILED", "requires READ on the topics"))
             rights.only(ResourceType.TOPIC, source, AclOperation.READ)
             wait_for(warned)
     finally:

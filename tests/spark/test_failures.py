@@ -44,7 +44,7 @@ def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
         (["id value"], "column 'value' is bigint, and must be string or binary"),
         ([VALUE, "id key"], "column 'key' is bigint, and must be string or binary"),
         ([VALUE, "id partition"], "column 'partition' is bigint, and must be int"),
-        ([VALUE, "array('a') headers"], "column 'headers' is array<string>, and must be array<str"),
+        ([VALUE, "array('a') headers"], "column 'headers' is array<string>, but must be array<str"),
         ([VALUE, "'2024-01-01' timestamp"], "column 'timestamp' is string, and must be timestamp"),
         ([f"{VALUE[:-5]} Value"], "there is 'Value', but names are compared with their case"),
     ],
@@ -58,7 +58,7 @@ def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
 
 def test_no_topic_fails_on_the_driver(refused):
     """Without an option or a column for the topic, no task is run."""
-    assert "there is no topic: set the option 'topic' or add a column" in refused(VALUE)
+    assert "there is no topic: set the option 'topic' or add a 'topic' column" in refused(VALUE)
 
 
 def test_a_mistyped_topic_column_fails_on_the_driver(refused):
@@ -81,7 +81,10 @@ def test_a_mistyped_topic_column_fails_on_the_driver(refused):
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
             "kafka.sasl.jaas.config is required with sasl.mechanism=PLAIN",
         ),
-        ({"reportPath": "/no/such/directory/r.json"}, "there is no directory '/no/such/directory'"),
+        (
+            {"reportPath": "/no/such/directory/r.json"},
+            "the directory '/no/such/directory' does not exist",
+        ),
     ],
 )
 def test_wrong_options_fail_on_the_driver(refused, topics, options, message):
@@ -115,7 +118,10 @@ def test_a_path_is_refused(topics, spark, jobs_of):
     """The error for save(path) names the option to use instead."""
     df = spark.range(1).selectExpr(VALUE)
     writer = df.write.format("pykafka").mode("append").options(**topics.servers)
-    with jobs_of() as jobs, pytest.raises(AnalysisException, match="name the topic by the option"):
+    with (
+        jobs_of() as jobs,
+        pytest.raises(AnalysisException, match="name the topic with the option"),
+    ):
         writer.save("events")
     assert [] == jobs()
 
@@ -173,7 +179,9 @@ def test_the_message_to_the_driver_is_short(refused, topics):
 
 def test_reading_is_refused_in_words(topics, spark):
     """Reading with this format fails with an error that names the format to read with."""
-    with pytest.raises(AnalysisException, match=r"pykafka only writes; read from Kafka by Spark's"):
+    with pytest.raises(
+        AnalysisException, match=r"pykafka only writes to Kafka: to read, use Spark's"
+    ):
         spark.read.format("pykafka").options(**topics.servers).load()
 
 

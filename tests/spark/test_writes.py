@@ -256,7 +256,9 @@ def test_a_user_sees_the_report(topics):
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     output = done.stdout + done.stderr
-    assert "these options are for reading from Kafka and change nothing here: starting" in output
+    assert (
+        "these options are for reading from Kafka and have no effect on a write: starting" in output
+    )
     assert "Kafka: wrote 1,000 rows (" in output
     row = next(line for line in output.splitlines() if line.startswith(f"  {topic} "))
     assert [topic, "0", "0", "999", "1,000"] == row.split()[:5]

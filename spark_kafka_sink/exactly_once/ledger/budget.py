@@ -27,5 +27,5 @@ class Budget:
         """Return the seconds left; raise KafkaTimeoutError, naming `what`, if there are none."""
         left = self.ends_at - self.clock()
         if left <= 0:
-            raise KafkaTimeoutError(f"{what} was not finished within the time it was given")
+            raise KafkaTimeoutError(f"{what} timed out")
         return left

@@ -127,8 +127,8 @@ def ensure_ledger_topic(
     policy = configs.get(_CLEANUP_POLICY) or ""
     if "compact" not in policy or "delete" in policy:
         raise ConfigError(
-            f"ledgerTopic {topic!r} has {_CLEANUP_POLICY}={policy}, which would delete what was "
-            f"decided: set {_CLEANUP_POLICY}=compact, or name another topic"
+            f"ledgerTopic {topic!r} has {_CLEANUP_POLICY}={policy}, which would delete recorded "
+            f"decisions: set {_CLEANUP_POLICY}=compact on the topic, or use another one"
         )
 
 
@@ -200,7 +200,7 @@ def _report_ignored(fold: LedgerFold, topic: str) -> None:
     for why, (count, first_offset) in fold.take_ignored().items():
         logger.warning(
             "%d records of ledger topic %r are ignored, the first at offset %d: %s. No driver "
-            "wrote them: find out who else may write to that topic",
+            "wrote them: check which other clients may write to the topic",
             count,
             topic,
             first_offset,
@@ -263,11 +263,11 @@ class Ledger:
             # without a marker means that the marker was never written.
             end = TransactionEnd(self._transactional_id, self._producer, committed=False)
             answer = self._admin.write_markers(
-                end, [self._partition], timeout=budget.left("clearing the ledger")
+                end, [self._partition], timeout=budget.left("aborting a ledger entry")
             )
             logger.warning(
-                "Kafka has lost the marker of an entry of %r in ledger topic %r (KAFKA-20734); "
-                "that it does not count was %s",
+                "Kafka has lost the transaction marker of an entry of prefix %r in ledger topic %r "
+                "(KAFKA-20734), so the entry is aborted; the coordinator's answer: %s",
                 self.prefix,
                 self.topic,
                 answer,
@@ -334,7 +334,8 @@ class Ledger:
         answer = self._end(TransactionEnd(self._transactional_id, producer, True, version), budget)
         if answer.outcome is not EndOutcome.ENDED:
             raise LedgerOutcomeUnknownError(
-                f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
+                f"the entry of prefix {self.prefix!r} in ledger topic {self.topic!r} may not have "
+                f"been committed; the coordinator's answer: {answer}"
             )
         if answer.producer is not None:
             # TV2: this epoch has not ended a transaction yet, and a restarted coordinator accepts
@@ -362,8 +363,8 @@ class Ledger:
                 )
         except KafkaError as error:
             raise LedgerOutcomeUnknownError(
-                f"ledger topic {self.topic!r} has no marker of the entry of {self.prefix!r}: "
-                f"{error}"
+                f"ledger topic {self.topic!r} has no marker yet of the entry of prefix "
+                f"{self.prefix!r}: {error}"
             ) from error
         if not committed:
             raise self._fenced()
@@ -373,8 +374,8 @@ class Ledger:
             return self._admin.end_transaction(end, timeout=budget.left("committing to the ledger"))
         except KafkaError as error:
             raise LedgerOutcomeUnknownError(
-                f"whether ledger topic {self.topic!r} has the entry of {self.prefix!r} is not "
-                f"known: {error}"
+                f"the entry of prefix {self.prefix!r} in ledger topic {self.topic!r} may or may "
+                f"not have been committed: {error}"
             ) from error
 
     def _fresh_epoch(self, budget: Budget) -> ProducerIdAndEpoch:
@@ -400,25 +401,25 @@ class Ledger:
         The ledger does not record a driver that has fenced but not claimed.
         """
         return LedgerFencedError(
-            f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now. "
-            f"{self._last_claim()}. Look for queries, jobs and operators that use "
-            f"transactionalIdPrefix {self.prefix!r}, and at the log of the broker that "
-            f"coordinates transactional id {self._transactional_id!r} for who called "
-            "InitProducerId; give each query a prefix of its own"
+            f"another driver now writes the ledger of prefix {self.prefix!r} (topic "
+            f"{self.topic!r}). {self._last_claim()}. Look for other queries, jobs and operators "
+            f"with transactionalIdPrefix {self.prefix!r}; the log of the broker that coordinates "
+            f"transactional id {self._transactional_id!r} shows which client called "
+            "InitProducerId. Give each query and job its own prefix"
         )
 
     def _last_claim(self) -> str:
         try:
             claim = self._fold.entries(self.prefix).claim
         except LedgerFormatError as error:
-            return f"The last claim of the prefix cannot be read, nor who that is: {error}"
+            return f"That driver is unknown: the last claim of the prefix cannot be read: {error}"
         if claim is None:
-            return "Nobody has claimed the prefix, so the ledger does not know who that is"
+            return "The ledger does not identify that driver, since the prefix has no claim yet"
         at = datetime.fromtimestamp(claim.claimed_at_ms / 1000, UTC)
         return (
             f"The prefix was last claimed by {claim.claimed_by} at {at:%Y-%m-%dT%H:%M:%SZ} "
             f"(generation {claim.generation}); if that was this query or job, the ledger does "
-            "not know who the other is"
+            "not identify the other driver"
         )
 
     def _entries(self, changes: LedgerChanges) -> list[KeyValue]:

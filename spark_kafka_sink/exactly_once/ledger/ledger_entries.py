@@ -55,7 +55,7 @@ _Entry: TypeAlias = tuple[bytes, bytes | None, int]
 _MOST_TOGETHER: Final = 10_000
 
 _NOT_TRANSACTIONAL: Final = "not written in a transaction"
-_NOT_AN_ENTRY: Final = "with a key that is not a ledger entry's"
+_NOT_AN_ENTRY: Final = "without a valid ledger key"
 _NOT_DECODABLE: Final = "in a batch that cannot be decoded"
 
 

@@ -69,9 +69,9 @@ WRITE: Final = "write"
 WINNERS: Final = "winners"
 _KEY_LENGTHS: Final = {GENERATION: 2, WRITE: 3, WINNERS: 4}
 _BY_HAND: Final = (
-    "No driver wrote it: find out who else may write to the ledger topic. Nothing is written under "
-    "this prefix until the entry is deleted, in a transaction; see 'A ledger is a trust domain' in "
-    "docs/guides/exactly-once.md"
+    "No driver wrote it: check which other clients may write to the ledger topic. Nothing can be "
+    "written under this prefix until the entry is deleted in a transaction; see 'A ledger is a "
+    "trust domain' in docs/guides/exactly-once.md"
 )
 #: The end of a write's key, after its id.
 _ID_END: Final = b'"]'
@@ -156,17 +156,17 @@ def encode_key(key: EntryKey) -> bytes:
 def decode_key(data: bytes | None) -> EntryKey:
     """Decode a key; raise LedgerFormatError if it is not a valid one."""
     if data is None or data[:1] != VERSION:
-        raise LedgerFormatError("the ledger topic holds a record that is no ledger entry")
+        raise LedgerFormatError("the ledger topic has a record that is not a ledger entry")
     parts = _parse(data[1:])
     if not isinstance(parts, list) or len(parts) != _KEY_LENGTHS.get(str(parts[:1] and parts[0])):
-        raise LedgerFormatError("the ledger topic holds an entry of an unknown kind")
+        raise LedgerFormatError("the ledger topic has an entry of an unknown kind")
     if not all(isinstance(part, str) for part in parts[:3]) or not all(
         type(part) is int for part in parts[3:]
     ):
-        raise LedgerFormatError("the ledger topic holds an entry with a malformed key")
+        raise LedgerFormatError("the ledger topic has an entry with a malformed key")
     key = EntryKey(*parts)
     if not 0 <= key.piece <= _MAX_INT32 or _encodes_differently(key, data):
-        raise LedgerFormatError("the ledger topic holds an entry with a malformed key")
+        raise LedgerFormatError("the ledger topic has an entry with a malformed key")
     return key
 
 
@@ -204,8 +204,8 @@ def encode_claim(prefix: str, claim: Claim) -> KeyValue:
     """Encode a claim; raise LedgerFormatError if its generation exceeds `MAX_GENERATION`."""
     if claim.generation > MAX_GENERATION:
         raise LedgerFormatError(
-            f"prefix {prefix!r} cannot be claimed any more: its last generation in the ledger is "
-            f"{claim.generation - 1}, which no driver's clock has counted to. {_BY_HAND}"
+            f"prefix {prefix!r} can no longer be claimed: its last generation in the ledger is "
+            f"{claim.generation - 1}, which no driver's clock can have reached. {_BY_HAND}"
         )
     # A host may have any name, and readers refuse text that a terminal could act on.
     claimed_by = "".join(
@@ -237,9 +237,9 @@ def encode_write(
     pieces: list[bytes] = []
     if len(winners) > MAX_WINNERS_BYTES:
         raise ExactlyOnceError(
-            f"batch {write.batch_id} of {write_id!r} is not decided, and nothing of it is "
+            f"batch {write.batch_id} of {write_id!r} was not committed, and none of it is "
             f"visible: its {len(record.winners)} transactions and their offsets take "
-            f"{len(winners)} bytes in the ledger, of at most {MAX_WINNERS_BYTES}. Write it with "
+            f"{len(winners)} bytes in the ledger, and the limit is {MAX_WINNERS_BYTES}. Write with "
             "fewer tasks, or to fewer partitions"
         )
     if len(winners) > MAX_INLINE_BYTES:
@@ -318,7 +318,7 @@ def _unpack(write: Write, pieces: Mapping[int, bytes], count: int) -> Any:
     packed = bytearray()
     for number in range(count):
         if number not in pieces:
-            raise ValueError(f"piece {number} of its {count} is not there")
+            raise ValueError(f"piece {number} of {count} is missing")
         piece = _versioned(pieces[number])
         if not piece.startswith(head):
             raise ValueError(f"piece {number} belongs to another decision")
@@ -326,7 +326,7 @@ def _unpack(write: Write, pieces: Mapping[int, bytes], count: int) -> Any:
     unpacker = zlib.decompressobj()
     winners = unpacker.decompress(packed, MAX_WINNERS_BYTES)
     if not unpacker.eof:
-        raise ValueError(f"its winners are cut off, or take more than {MAX_WINNERS_BYTES} bytes")
+        raise ValueError(f"its winners are truncated, or exceed {MAX_WINNERS_BYTES} bytes")
     return json.loads(winners)
 
 
@@ -395,7 +395,7 @@ def _range_from_json(
 def _check_integer(value: Any, least: int, most: int, name: str) -> int:
     # True and False are integers in Python, but not in JSON.
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"its {name} is {str(value)[:40]!r}")
+        raise ValueError(f"its {name} is not valid: {str(value)[:40]!r}")
     return value
 
 
@@ -410,7 +410,7 @@ def _check_claimed_by(value: Any) -> str:
 def _versioned(value: bytes) -> bytes:
     if value[:1] != VERSION:
         raise LedgerFormatError(
-            "the ledger was written by a later version of this package: update this one"
+            "the ledger was written by a later version of spark_kafka_sink: upgrade it here"
         )
     return value[1:]
 
@@ -423,4 +423,4 @@ def _parse(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise LedgerFormatError("the ledger topic holds what is no JSON") from error
+        raise LedgerFormatError("the ledger topic has an entry that is not valid JSON") from error

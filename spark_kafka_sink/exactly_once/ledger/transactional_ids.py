@@ -48,8 +48,8 @@ def check_prefix(prefix: str) -> str:
     """Return the prefix; raise ConfigError if it is invalid."""
     if not prefix or len(prefix) > MAX_PREFIX_LENGTH or not prefix.isprintable():
         raise ConfigError(
-            "transactionalIdPrefix must have 1 to "
-            f"{MAX_PREFIX_LENGTH} printable characters, and names one query or job"
+            f"transactionalIdPrefix must have 1 to {MAX_PREFIX_LENGTH} printable characters, which "
+            "identify one query or job"
         )
     return prefix
 

@@ -142,7 +142,7 @@ def decided(write: Write | None, batch_id: int, generation: int) -> Write:
     state = _S.CLAIMED if write is None else write.state
     _check(state, _S.DECIDED)
     if batch_id <= last_in(write):
-        raise IllegalStateError(f"batch {batch_id} is decided after batch {last_in(write)}")
+        raise IllegalStateError(f"batch {batch_id} cannot be decided after batch {last_in(write)}")
     return Write(batch_id, generation, _S.DECIDED, last_in(write))
 
 

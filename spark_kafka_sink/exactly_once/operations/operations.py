@@ -64,7 +64,7 @@ def roll_forward(
             last = error
         else:
             return ends
-    raise last or KafkaTimeoutError("rolling forward was given no try")
+    raise last or KafkaTimeoutError("rolling forward was not attempted")
 
 
 class Aborted(NamedTuple):
@@ -98,4 +98,4 @@ def abort(
             continue
         errors = recovery.abort_exactly(admin, listed, budget)
         return [Aborted(one, errors.get(one)) for one in listed]
-    raise last or KafkaTimeoutError("aborting was given no try")
+    raise last or KafkaTimeoutError("aborting was not attempted")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 
-UNKNOWN_PREFIX: Final = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+UNKNOWN_PREFIX: Final = "the ledger has no entries of this prefix (`list` shows all prefixes)"
 
 
 def as_text(
@@ -40,16 +40,16 @@ def as_text(
 
     `topics` are those whose transactions were all inspected.
     """
-    lines = [] if reports else ["no exactly-once write is on record"]
+    lines = [] if reports else ["no exactly-once writes are recorded"]
     for report in reports:
         lines += _prefix(report, now_ms=now_ms, details=details)
     if not held:
         others = (
-            f", nor in {', '.join(topics)} by others"
+            f", nor do other transactions in {', '.join(topics)}"
             if topics
-            else "; --topic looks at all transactions of a topic"
+            else "; --topic checks all transactions in a topic"
         )
-        return [*lines, f"read_committed consumers are held back nowhere by these writes{others}"]
+        return [*lines, f"these writes hold back no read_committed consumers{others}"]
     lines.append(f"read_committed consumers are held back in {len(held)} partitions:")
     return lines + [_held(one) for one in held]
 
@@ -57,7 +57,7 @@ def as_text(
 def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
     lines = [f"prefix {report.prefix}: {_claim(report)}"]
     if report.unreadable:
-        lines.append(f"  entries that cannot be read, and are not shown: {len(report.unreadable)}")
+        lines.append(f"  unreadable entries, not shown: {len(report.unreadable)}")
     for write_id, record in report.writes.items():
         lines.append(f"  write {write_id}: {_write(write_id, record)}")
         if details:
@@ -75,7 +75,7 @@ def _claim(report: PrefixReport) -> str:
             f"{_time(report.claim.claimed_at_ms)}"
         )
     if any(entry.write_id is None for entry in report.unreadable):
-        return "who claimed it cannot be read"
+        return "its claim cannot be read"
     return "not claimed" if report.is_known else f"not claimed; {UNKNOWN_PREFIX}"
 
 
@@ -84,8 +84,8 @@ def _write(write_id: str, record: WriteRecord) -> str:
         return describe_mixed(write_id, record)
     said = f"batch {record.write.batch_id} is {record.write.state.value}"
     if record.write.state is WriteState.DECIDED:
-        said += f", {len(record.winners)} transactions are being committed or wait for it"
-    return f"{said}, since {_time(record.updated_at_ms)}"
+        said += f", with {len(record.winners)} transactions to be committed"
+    return f"{said} (since {_time(record.updated_at_ms)})"
 
 
 def _winner(winner: Winner) -> str:
@@ -103,7 +103,9 @@ def _open(transaction: TransactionDescription, now_ms: int) -> str:
 
 
 def _held(one: HeldBack) -> str:
-    by = ", ".join(map(_holder, one.holders)) or "whoever has ended just now: look again"
+    by = (
+        ", ".join(map(_holder, one.holders)) or "a transaction that has just ended (run this again)"
+    )
     behind = one.high_watermark - one.last_stable_offset
     return (
         f"  {one.topic_partition} at offset {one.last_stable_offset} of {one.high_watermark} "
@@ -112,7 +114,7 @@ def _held(one: HeldBack) -> str:
 
 
 def _holder(holder: Holder) -> str:
-    name = holder.transactional_id or "a transactional id that no coordinator shows to this user"
+    name = holder.transactional_id or "a transactional id that no coordinator lists for this user"
     return f"{name} ({who(holder.producer)}), open for {_seconds(holder.open_seconds)}"
 
 
@@ -134,7 +136,7 @@ def _time(milliseconds: int) -> str:
         at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (TypeError, ValueError, OverflowError, OSError) as error:
         raise LedgerFormatError(
-            f"an entry of the ledger has {milliseconds!r} where milliseconds since 1970 belong"
+            f"a ledger entry has {milliseconds!r} instead of milliseconds since 1970"
         ) from error
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -112,7 +112,7 @@ def _last(file: IO[bytes]) -> tuple[str | None, int] | None:
     file.seek(end)
     torn = file.read(len(_LINE_START))
     if not _LINE_START.startswith(torn):
-        raise OSError("its last line is no micro-batch's report, and has no end")
+        raise OSError("its last line is incomplete and not a micro-batch's report")
     if not end:
         return None
     before = _end_of_lines(file, end - 1)
@@ -135,12 +135,14 @@ def _key(line: bytes) -> tuple[str | None, int]:
         query_id, batch_id = found["query_id"], found["batch_id"]
     except (ValueError, RecursionError) as error:
         raise OSError(
-            f"there is a line that is no micro-batch's report: not JSON ({error})"
+            f"it has a line that is not a micro-batch's report: not JSON ({error})"
         ) from None
     except (TypeError, KeyError):
         raise OSError(
-            "there is a line that is no micro-batch's report: it has no query_id or no batch_id"
+            "it has a line that is not a micro-batch's report: query_id or batch_id is missing"
         ) from None
     if isinstance(query_id, str | None) and type(batch_id) is int:
         return query_id, batch_id
-    raise OSError("there is a line that is no micro-batch's report: its values have other types")
+    raise OSError(
+        "it has a line that is not a micro-batch's report: query_id or batch_id has a wrong type"
+    )

@@ -71,7 +71,8 @@ def check_write(
     options = _options(given)
     if options.source_consumer_group is not None:
         raise ConfigError(
-            "sourceConsumerGroup is for streams: a batch has no checkpoint that says what was read"
+            "sourceConsumerGroup is only for streams: a batch has no checkpoint with the offsets "
+            "that it has read; remove the option"
         )
     columns = write_schema(schema, options.topic)
     report_path = check_report_path(options)
@@ -87,7 +88,9 @@ def stream_options(given: Mapping[str, object]) -> SinkOptions:
     """Parse the options of a stream; raises ConfigError."""
     options = _options(given)
     if options.exactly_once is not None and options.exactly_once.write_id is not None:
-        raise ConfigError("writeId is for batches: a stream is known by its query id")
+        raise ConfigError(
+            "writeId is only for batches: a stream is identified by its query id; remove the option"
+        )
     if options.source_consumer_group is not None:
         offsets_directory(options.checkpoint_location)
     return options
@@ -113,8 +116,8 @@ def check_batch_log(options: SinkOptions) -> None:
             BatchLog(path).check()
         except OSError as error:
             raise ConfigError(
-                f"reportPath {options.report_path!r}: {error}. A stream adds a line to its report "
-                "for each micro-batch, and changes no other file: name a new file"
+                f"reportPath {options.report_path!r}: {error}. A stream appends a line for each "
+                "micro-batch to its report, and changes no other file: choose a new file"
             ) from error
 
 
@@ -122,7 +125,7 @@ def warn_of_ignored(options: SinkOptions) -> None:
     """Log which options have no effect."""
     if options.ignored:
         logger.warning(
-            "these options are for reading from Kafka and change nothing here: %s",
+            "these options are for reading from Kafka and have no effect on a write: %s",
             ", ".join(options.ignored),
         )
 
@@ -147,8 +150,8 @@ def check_cluster(
         return None
     if described[topic].can_write is False:
         raise BrokerError(
-            f"topic {topic!r}: this client has no right to write to it; ask for the operation "
-            "WRITE on the topic",
+            f"topic {topic!r}: this client is not authorized to write to it; grant it WRITE on "
+            "the topic",
             code=_TOPIC_AUTHORIZATION_FAILED,
             name="TOPIC_AUTHORIZATION_FAILED",
         )
@@ -203,6 +206,8 @@ def _glance_at_cluster(options: SinkOptions, topic: str | None) -> bool:
     try:
         check_cluster(options, topic, is_dry_run=False, timeout=_GLANCE_SECONDS)
     except (NetworkError, KafkaTimeoutError) as error:
-        logger.warning("the tasks of this micro-batch will have to wait for the cluster: %s", error)
+        logger.warning(
+            "could not check the cluster; the tasks of this micro-batch will wait for it: %s", error
+        )
         return False
     return True

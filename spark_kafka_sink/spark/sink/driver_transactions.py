@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: The number of prefixes whose connections are kept.
 _MOST_KEPT: Final = 8
 _NEEDS_3_0: Final = (
-    "deliveryGuarantee=exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the "
-    "brokers, or write with deliveryGuarantee=at_least_once"
+    "deliveryGuarantee=exactly_once requires Apache Kafka 3.0 or later: upgrade the brokers, or "
+    "use deliveryGuarantee=at_least_once"
 )
 _AUTHORIZATION_FAILED: Final = "AUTHORIZATION_FAILED"
 _INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
@@ -117,10 +117,9 @@ def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptio
         if error.name != _INVALID_TIMEOUT:
             raise
         raise ConfigError(
-            f"kafka.transaction.timeout.ms is {options.transaction_timeout_ms}, which is more than "
-            "transaction.max.timeout.ms of the brokers: set kafka.transaction.timeout.ms to that "
-            "at most, but to more than a stage of this write takes; or have the brokers' limit "
-            "raised"
+            f"kafka.transaction.timeout.ms is {options.transaction_timeout_ms}, which exceeds the "
+            "brokers' transaction.max.timeout.ms: lower it to that limit, as long as it remains "
+            "longer than a stage of this write takes; otherwise raise the brokers' limit"
         ) from None
 
 
@@ -132,9 +131,9 @@ def _saying_which_rights(options: ExactlyOnceOptions) -> Iterator[None]:
         if not error.name.endswith(_AUTHORIZATION_FAILED):
             raise
         raise BrokerError(
-            f"{error}. An exactly-once write needs WRITE and DESCRIBE on transactional ids that "
-            f"begin with '{options.prefix}.', and on ledgerTopic {options.ledger_topic!r} READ, "
-            "WRITE, DESCRIBE and DESCRIBE_CONFIGS, and CREATE where it is missing",
+            f"{error}. An exactly-once write requires WRITE and DESCRIBE on transactional ids that "
+            f"begin with '{options.prefix}.', and READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on "
+            f"ledgerTopic {options.ledger_topic!r}, with CREATE if that topic does not exist",
             code=error.code,
             name=error.name,
         ) from error

@@ -118,8 +118,8 @@ class ExactlyOnceWrite:
                 state = ledger.read(Budget.of(time.time, _LEDGER_SECONDS))
         except KafkaError as unread:
             logger.warning(
-                "the transaction of a task was ended by another process or by its time-out; "
-                "whether another driver has taken over transactionalIdPrefix %r is not known: %s",
+                "a task's transaction timed out or was ended by another process; could not find "
+                "out whether another driver has taken over transactionalIdPrefix %r: %s",
                 self.options.prefix,
                 unread,
             )
@@ -174,8 +174,8 @@ class ExactlyOnceWrite:
                 )
         except KafkaError as error:
             logger.warning(
-                "the transactions of a write that failed stay open until the next start under "
-                "transactionalIdPrefix %r, or until they time out: %s",
+                "could not abort the transactions of a failed write; they remain open until a "
+                "query or job starts with transactionalIdPrefix %r, or until they time out: %s",
                 self.options.prefix,
                 error,
             )

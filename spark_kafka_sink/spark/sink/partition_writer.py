@@ -97,7 +97,7 @@ def close_quietly(producer: Producer) -> None:
     try:
         producer.close(timeout=0)
     except Exception:
-        logger.warning("the producer could not be closed cleanly", exc_info=True)
+        logger.warning("could not close the producer cleanly", exc_info=True)
 
 
 class ProducerOfTask:
@@ -193,8 +193,8 @@ class _Writer:
         acknowledged = sum(partition.records for partition in acks.values())
         if acknowledged != self._rows:
             raise KafkaError(
-                f"{self._rows} rows were written, but {acknowledged} records acknowledged; "
-                "this should never happen: please report it"
+                f"{self._rows} rows were written, but {acknowledged} records were acknowledged. "
+                "This is a bug in pykafka: please report it"
             )
         producer, self._producer = self._producer, None
         self._producers.finished(producer)
@@ -226,7 +226,7 @@ def _with_row(
     try:
         existing = list_topics(config)
     except KafkaError as failure:
-        return KafkaTimeoutError(f"{error}. Its topics could not be listed ({failure})")
+        return KafkaTimeoutError(f"{error}. The cluster's topics could not be listed ({failure})")
     for index, topic in enumerate(columns.topics):
         if topic not in existing:
             row = first_row + int((columns.topic_index == index).argmax())

@@ -108,7 +108,7 @@ def _is_up_to_date(producer: Producer) -> bool:
         producer.refresh_metadata(REFRESH_SECONDS)
     except KafkaError as error:
         # This need not fail the task: a broker may answer before its records expire.
-        logger.warning("writing with metadata that could not be refreshed: %s", error)
+        logger.warning("could not refresh the metadata of the topics before writing: %s", error)
     except BaseException:
         close_quietly(producer)
         raise

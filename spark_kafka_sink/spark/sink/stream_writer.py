@@ -129,7 +129,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 else:
                     log.put(query_id, batch_id, report.as_dict())
         except (OSError, KafkaError) as error:
-            logger.warning("batch %d is written, but its report was not: %s", batch_id, error)
+            logger.warning("batch %d was written, but its report was not: %s", batch_id, error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).
@@ -147,8 +147,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         report = WriteReport.from_messages(ours)
         if report.rows:
             logger.warning(
-                "batch %d did not finish; %d rows of finished tasks are in Kafka and stay there, "
-                "and a restart of the query will write them again",
+                "batch %d failed; %d rows of tasks that had finished remain in Kafka, and will be "
+                "written again when the query restarts",
                 batchId,
                 report.rows,
             )
@@ -159,9 +159,8 @@ def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) 
     part = message.transactional
     if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
         logger.warning(
-            "query %s is new under transactionalIdPrefix %r, under which %s wrote before: if this "
-            "is the same query without its checkpoint, the rows that it reads again are written "
-            "again",
+            "query %s is new under transactionalIdPrefix %r, which was used by %s before: if this "
+            "is the same query without its checkpoint, rows that it reads again are written again",
             message.query_id,
             prefix,
             ", ".join(part.strangers),
@@ -172,5 +171,5 @@ def stream_property(context: TaskContext, name: str) -> str:
     """Return a property that Spark sets for a stream's tasks; KafkaError if it is not set."""
     value = context.getLocalProperty(name)
     if value is None:
-        raise KafkaError(f"this task has no {name}: it is not one of a stream's micro-batch")
+        raise KafkaError(f"this task has no property {name}: it is not part of a micro-batch")
     return value

@@ -96,7 +96,7 @@ class WriteReport:
         lines += _more(len(self.partitions) - max_lines, "partition")
         lines += [f"  {line}" for line in self.metrics.describe()]
         if not self.offsets_known:
-            lines.append("  acks=0: brokers confirmed nothing and told no offsets")
+            lines.append("  acks=0: brokers acknowledged nothing and returned no offsets")
         lines += [
             f"  {topic}: the broker replaced all timestamps (message.timestamp.type=LogAppendTime)"
             for topic in self.log_append_time_topics[:max_lines]
@@ -159,18 +159,23 @@ class WriteReport:
 def resolve_report_path(path: str) -> str:
     """Return `reportPath` as an absolute path; ConfigError if it cannot or may not be written."""
     if "://" in path:
-        raise ConfigError(f"reportPath {path!r} must be a local file of the driver, not a URI")
+        raise ConfigError(f"reportPath {path!r} must be a local path on the driver, not a URI")
     target = Path(path).absolute()
     try:
         allow_lists().check_path(str(target))
     except NotAllowedError as error:
         raise ConfigError(f"reportPath {path!r}: {error}") from None
     if target.is_dir():
-        raise ConfigError(f"reportPath {path!r} is a directory; name a file in it")
+        raise ConfigError(f"reportPath {path!r} is a directory: name a file in it")
     if not target.parent.is_dir():
-        raise ConfigError(f"reportPath {path!r}: there is no directory {str(target.parent)!r}")
+        raise ConfigError(
+            f"reportPath {path!r}: the directory {str(target.parent)!r} does not exist; create it"
+        )
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"reportPath {path!r}: no right to write to {str(target.parent)!r}")
+        raise ConfigError(
+            f"reportPath {path!r}: this process has no permission to write to the directory "
+            f"{str(target.parent)!r}"
+        )
     return str(target)
 
 

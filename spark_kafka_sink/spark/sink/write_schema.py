@@ -73,14 +73,14 @@ def _is_headers(kind: DataType) -> bool:
 
 #: Column -> the predicate for its type, the name of that type, and how to convert to it.
 _COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
-    "key": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
-    "value": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
+    "key": (_is_bytes, "string or binary", "cast it, or encode it with to_json or to_avro"),
+    "value": (_is_bytes, "string or binary", "cast it, or encode it with to_json or to_avro"),
     "topic": (_is_text, "string", "cast it, or set the option 'topic'"),
     "partition": (_is_partition, "int", "cast it, or drop it to let the producer choose"),
     "headers": (
         _is_headers,
         "array<struct<key:string,value:binary>>",
-        "build it by array(struct(lit('name') as key, encode('text', 'utf-8') as value))",
+        "build it with array(struct(lit('name') as key, encode('text', 'utf-8') as value))",
     ),
     "timestamp": (_is_timestamp, "timestamp or timestamp_ntz", "cast it, rename it or drop it"),
 }
@@ -104,18 +104,19 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
 def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
     found = [field.dataType for field in schema.fields if field.name == name]
     if len(found) > 1:
-        return f"{len(found)} columns are named {name!r}: keep one of them"
+        return f"{len(found)} columns are named {name!r}: keep only one of them"
     if found:
         [kind] = found
         fits, wanted, advice = _COLUMNS[name]
         if fits(kind):
             return None
-        return f"column {name!r} is {kind.simpleString()}, and must be {wanted}: {advice}"
+        return f"column {name!r} is {kind.simpleString()}, but must be {wanted}: {advice}"
     if name == "value":
         return f"there is no column 'value'{_other_case(schema, name)}"
     if name == "topic" and topic is None:
         return (
-            f"there is no topic: set the option 'topic' or add a column{_other_case(schema, name)}"
+            "there is no topic: set the option 'topic' or add a 'topic' column"
+            f"{_other_case(schema, name)}"
         )
     return None
 
@@ -123,4 +124,6 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
 def _other_case(schema: StructType, name: str) -> str:
     """Return a hint at a column whose name differs only in case, if there is one."""
     similar = [known for known in schema.names if known.lower() == name]
-    return f" (there is {similar[0]!r}, but names are compared with their case)" if similar else ""
+    return (
+        f" (there is {similar[0]!r}, but column names are case-sensitive here)" if similar else ""
+    )

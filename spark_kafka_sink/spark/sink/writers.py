@@ -125,7 +125,9 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         planned = self._planned
         if planned is not None:
             if not planned.plan.must_write(self._write_id, JOB_BATCH):
-                sys.stdout.write(f"Kafka: write {self._write_id!r} was in already\n")
+                sys.stdout.write(
+                    f"Kafka: wrote nothing; write {self._write_id!r} was committed before\n"
+                )
                 sys.stdout.flush()
                 return
             options = planned.write.options
@@ -153,7 +155,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             if self._report_path is not None:
                 report.write_json(self._report_path)
         except OSError as error:
-            logger.warning("the write succeeded, but its report could not be given: %s", error)
+            logger.warning("the write succeeded, but its report could not be written: %s", error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort a failed write's transactions, or log which rows stay (on the driver).
@@ -168,8 +170,8 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         report = WriteReport.from_messages(ours)
         if report.rows:
             logger.warning(
-                "the write did not finish; %d rows of finished tasks are in Kafka and stay there, "
-                "and a new run will write them again",
+                "the write failed; %d rows of tasks that had finished remain in Kafka, and a new "
+                "run will write them again",
                 report.rows,
             )
 
@@ -183,5 +185,5 @@ def task_context() -> TaskContext:
     """Return the context of the current task; KafkaError outside of a task."""
     context = TaskContext.get()
     if context is None:
-        raise KafkaError("write() is for Spark's tasks, and this is none")
+        raise KafkaError("write() must be called in a Spark task")
     return context

@@ -80,8 +80,8 @@ def test_a_topic_is_trimmed():
 def test_a_topic_that_kafka_cannot_have_is_refused(topic):
     """An invalid topic name is rejected before a broker is contacted."""
     assert (
-        f"topic {topic.strip()!r} is no name of a topic: letters, digits, '.', '_' and '-', "
-        "at most 249" == refusal({"topic": topic})
+        f"{topic.strip()!r} is not a valid topic name: use at most 249 letters, digits, '.', '_' "
+        "and '-'" == refusal({"topic": topic})
     )
 
 
@@ -127,7 +127,7 @@ def test_an_option_like_no_other_gets_no_suggestion():
 
 def test_a_path_is_refused_with_what_to_do():
     """The error for the path of `save(path)` names the option to use."""
-    assert "save() takes no path here: name the topic by the option 'topic'" == refusal(
+    assert "save() takes no path: name the topic with the option 'topic'" == refusal(
         {"path": "events"}
     )
 

@@ -110,7 +110,7 @@ def test_a_long_time_out_needs_a_minute_to_spare(age_ms, is_enough):
 @pytest.mark.parametrize(
     ("transaction", "state"),
     [
-        (None, "not known"),
+        (None, "unknown"),
         (found(state="CompleteAbort"), f"CompleteAbort, {PRODUCER}"),
         (found(producer=ProducerIdAndEpoch(7, 4)), f"Ongoing, {ProducerIdAndEpoch(7, 4)}"),
     ],
@@ -119,7 +119,7 @@ def test_a_winner_must_be_open(transaction, state):
     """A winner whose transaction is unknown, ended or of another epoch is refused."""
     with pytest.raises(WinnerLostError) as caught:
         check_open(WINNER, transaction, PLANNED, NOW)
-    assert f"the transaction of p.a.0 ({PRODUCER}) is not open any more (it is {state})" in (
+    assert f"the transaction of p.a.0 ({PRODUCER}) is no longer open (it is {state})" in (
         str(caught.value)
     )
 
@@ -130,9 +130,9 @@ def test_winners_are_the_transactions_with_rows_of_this_plan():
     prepared = [Prepared(3, WINNER), Prepared(3, empty), Prepared(3, OTHER), Prepared(3, empty)]
     assert (WINNER, OTHER) == winners_of(PLAN, prepared)
     for generation in (2, 4):
-        with pytest.raises(OvertakenError, match=f"wrote under generation {generation}, this"):
+        with pytest.raises(OvertakenError, match=f"wrote under generation {generation}, but this"):
             winners_of(PLAN, [Prepared(3, WINNER), Prepared(generation, OTHER)])
-    with pytest.raises(ExactlyOnceError, match="two tasks wrote by the same transactional id"):
+    with pytest.raises(ExactlyOnceError, match="two tasks used the same transactional id"):
         winners_of(PLAN, [Prepared(3, WINNER), Prepared(3, WINNER)])
 
 
@@ -172,25 +172,39 @@ def test_a_batch_is_written_once_and_in_order():
         plan.must_write("w", 5),
         plan.must_write("new", 0),
     )
-    with pytest.raises(RolledBackError, match="batch 4 of 'w' comes after batch 5, which is in"):
+    with pytest.raises(
+        RolledBackError, match="batch 4 of 'w' is not written, since batch 5 is already"
+    ):
         plan.must_write("w", 4)
     with pytest.raises(MixedError, match=r"^in part$"):
         plan.must_write("m", 6)
 
 
 MIXED = record(WriteState.MIXED)
-TAKEN_OVER = "another driver has taken over: host claimed generation 9, this one has 3"
+TAKEN_OVER = "another driver has taken over: host claimed generation 9, and this driver has 3"
 
 
 @pytest.mark.parametrize(
     ("says", "writes", "claim", "kind", "sentence"),
     [
-        (Verdict.MIXED, {"w": MIXED}, None, MixedError, "batch 5 of 'w' is visible in part"),
-        (Verdict.MIXED, {}, None, OvertakenError, "the ledger has no claim any more"),
-        (Verdict.ROLLED_BACK, {"w": STREAM}, None, RolledBackError, "comes after batch 5, which"),
-        (Verdict.ROLLED_BACK, {}, None, RolledBackError, "comes after a later one, which is in"),
-        (Verdict.OVERTAKEN, {"w": MIXED}, 9, OvertakenError, f"{TAKEN_OVER}. Two writers"),
-        (Verdict.DECIDED, {"w": STREAM}, 9, OvertakenError, f"{TAKEN_OVER}. It has committed this"),
+        (Verdict.MIXED, {"w": MIXED}, None, MixedError, "batch 5 of 'w' is only partly visible"),
+        (
+            Verdict.MIXED,
+            {},
+            None,
+            OvertakenError,
+            "the ledger no longer has a claim of this prefix",
+        ),
+        (Verdict.ROLLED_BACK, {"w": STREAM}, None, RolledBackError, "since batch 5 is already"),
+        (
+            Verdict.ROLLED_BACK,
+            {},
+            None,
+            RolledBackError,
+            "since a later batch is already committed",
+        ),
+        (Verdict.OVERTAKEN, {"w": MIXED}, 9, OvertakenError, f"{TAKEN_OVER}. Give each query"),
+        (Verdict.DECIDED, {"w": STREAM}, 9, OvertakenError, f"{TAKEN_OVER}. Another driver has"),
     ],
 )
 def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):

@@ -176,7 +176,7 @@ def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
         ),
     )
     with pytest.raises(
-        MixedError, match=f"not known: {embedded.data}-0 offsets 0 to 2, {embedded.data}-1"
+        MixedError, match=f"unknown: {embedded.data}-0 offsets 0 to 2, {embedded.data}-1"
     ):
         embedded.driver().plan()
     hook.remove()

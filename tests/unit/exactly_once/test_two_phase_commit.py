@@ -84,7 +84,9 @@ def test_a_rolled_back_checkpoint_is_refused(here):
     here.finish(1)
     driver = here.driver()
     plan = driver.plan()
-    with pytest.raises(RolledBackError, match=r"batch 0 of 'query-1' comes after batch 1"):
+    with pytest.raises(
+        RolledBackError, match=r"batch 0 of 'query-1' is not written, since batch 1"
+    ):
         plan.must_write(QUERY, 0)
     with pytest.raises(RolledBackError, match="checkpoint was rolled back"):
         driver.commit(plan, here.worker.run(plan), 0)
@@ -160,7 +162,7 @@ def test_tasks_of_another_plan_are_refused(here):
     prepared = here.worker.run(here.driver().plan())
     driver = here.driver()
     plan = driver.plan()
-    with pytest.raises(OvertakenError, match="planned by another driver"):
+    with pytest.raises(OvertakenError, match="the plan of another driver"):
         driver.commit(plan, prepared)
     assert [] == here.visible()
 
@@ -250,7 +252,7 @@ def test_two_jobs_under_one_prefix_do_not_mix(here):
     first, second = here.driver("first"), here.driver("second")
     plans = first.plan("job-1"), second.plan("job-2")
     prepared = [here.worker.run(plan, 0, name) for plan, name in zip(plans, "xy", strict=True)]
-    with pytest.raises(OvertakenError, match="need a transactionalIdPrefix each"):
+    with pytest.raises(OvertakenError, match="its own transactionalIdPrefix"):
         first.commit(plans[0], prepared[0], 0, "job-1", job=job)
     second.commit(plans[1], prepared[1], 0, "job-2", job=job)
     assert each_once(0, name="y") == here.visible()

@@ -64,7 +64,7 @@ def test_a_task_names_the_driver_that_ended_its_transaction(here, stream_of, is_
     stopped, other = (newcomer, first) if is_newcomer_stopped else (first, newcomer)
     with pytest.raises(OvertakenError, match=THIS_PROCESS) as caught:
         _write_while(here, stopped, 1, other.plan)
-    assert "Two writers at once need a transactionalIdPrefix each" in str(caught.value)
+    assert "Give each query and job its own transactionalIdPrefix" in str(caught.value)
     other.run_batch(1)
     assert sorted([*_rows(0), *_rows(1)]) == here.visible()
 
@@ -134,5 +134,5 @@ def test_a_decision_that_was_undone_and_made_anew_names_who_did_it(here):
     prepared = here.worker.run(plan)
     with pytest.raises(OvertakenError, match="somewhere, process 7 claimed generation") as caught:
         driver.commit(plan, prepared)
-    assert f"{QUERY!r} has gone on since batch 0 was decided" in str(caught.value)
+    assert f"{QUERY!r} has moved on since batch 0 was decided" in str(caught.value)
     assert each_once(0) == here.visible()

@@ -160,8 +160,11 @@ def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
         assert {losers[1]: error} == abort_exactly(admin, losers, BUDGET)
     assert [False, False] == [end.committed for end in admin.ends[0]]
     assert {PLACE: 12} == looked_for["ended"][0].written
-    assert "p.b.0 stays open until it times out" in caplog.messages[0]
-    assert "records of p.a.0 are neither in nor out" == caplog.messages[1]
+    assert "could not abort transaction p.b.0; it remains open" in caplog.messages[0]
+    assert (
+        "transaction p.a.0 has ended, but some of its records are neither committed nor aborted"
+        == caplog.messages[1]
+    )
 
 
 def test_an_abort_whose_markers_cannot_be_seen_is_an_abort(looked_for, caplog):
@@ -170,7 +173,7 @@ def test_an_abort_whose_markers_cannot_be_seen_is_an_abort(looked_for, caplog):
     admin.is_away = True
     with caplog.at_level(logging.WARNING):
         assert {} == abort_exactly(admin, [OpenTransaction("p.a.0", PRODUCER, (PLACE,))], BUDGET)
-    assert ["whether what was aborted has its markers could not be seen: nobody there"] == (
+    assert ["could not verify the markers of aborted transactions: nobody there"] == (
         caplog.messages
     )
     assert [] == looked_for["ended"]

@@ -106,9 +106,14 @@ def test_overwriting_is_refused(cluster):
     ("options", "schema", "error", "message"),
     [
         ({"kafka.ack": "1"}, VALUE, ConfigError, "did you mean 'kafka.acks'"),
-        ({"topic": "a b"}, VALUE, ConfigError, "is no name of a topic"),
+        ({"topic": "a b"}, VALUE, ConfigError, "is not a valid topic name"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, VALUE, ConfigError, "acks must"),
-        ({"reportPath": "/nowhere/to/be/found/r.json"}, VALUE, ConfigError, "no directory"),
+        (
+            {"reportPath": "/nowhere/to/be/found/r.json"},
+            VALUE,
+            ConfigError,
+            "does not exist; create it",
+        ),
         ({}, StructType([StructField("id", LongType())]), SchemaError, "no column 'value'"),
         ({}, StructType([StructField("value", LongType())]), SchemaError, "'value' is bigint"),
     ],
@@ -149,7 +154,9 @@ def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
 def test_no_right_to_write_fails_on_the_driver(cluster):
     """A topic that the client cannot write to is rejected with Kafka's error code."""
     cluster.can_write = False
-    with pytest.raises(BrokerError, match="topic 'events': this client has no right") as caught:
+    with pytest.raises(
+        BrokerError, match="topic 'events': this client is not authorized"
+    ) as caught:
         sink().writer(VALUE, overwrite=False)
     assert (29, "TOPIC_AUTHORIZATION_FAILED") == (caught.value.code, caught.value.name)
 
@@ -169,7 +176,7 @@ def test_options_of_the_source_are_warned_about(cluster, caplog):
     """Options of Spark's Kafka source are ignored with one warning that names them."""
     with caplog.at_level(logging.WARNING):
         sink(startingOffsets="earliest", **{"kafka.group.id": "g"}).writer(VALUE, overwrite=False)
-    warning = "these options are for reading from Kafka and change nothing here: "
+    warning = "these options are for reading from Kafka and have no effect on a write: "
     assert [f"{warning}kafka.group.id, startingOffsets"] == caplog.messages
 
 
@@ -218,7 +225,7 @@ def test_a_check_knows_no_partitions_of_a_topic_column(cluster):
 
 def test_reading_is_refused_in_words():
     """The error of a read names the format to read with."""
-    with pytest.raises(ConfigError, match="pykafka only writes; read from Kafka by Spark's own"):
+    with pytest.raises(ConfigError, match="pykafka only writes to Kafka: to read, use Spark's own"):
         sink().schema()
 
 

@@ -111,7 +111,7 @@ def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, 
         with warnings_of(caplog) as warned:
             stream.run(0, "a")
     assert 1 == len(warned)
-    assert warned[0].startswith("batch 0 is written, but not all of its offsets were committed to")
+    assert warned[0].startswith("batch 0 was written, but not all of its source offsets were")
     assert 1 == warned[0].count("UNKNOWN_MEMBER_ID")
     assert "group 'lag' for read-0: " in warned[0]
     assert "the group has active members" in warned[0]
@@ -129,7 +129,7 @@ def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
     assert 1 == len(warned)
     assert ["there-0", "too-0"] == re.findall(r"group 'lag' for (\S+):", warned[0])
     assert 2 == warned[0].count("UNKNOWN_TOPIC_OR_PARTITION")
-    assert "must be the one that they are read from" in warned[0]
+    assert "requires the stream to read from the cluster that it writes to" in warned[0]
     assert {("read", 0): 2} == committed_offsets(broker.bootstrap_servers, "lag")
 
 
@@ -139,7 +139,7 @@ def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
         ((ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED), "READ on the group"),
         ((ApiKey.OFFSET_COMMIT, ErrorCode.GROUP_AUTHORIZATION_FAILED), "READ on the group"),
         ((ApiKey.OFFSET_COMMIT, ErrorCode.TOPIC_AUTHORIZATION_FAILED), "READ on the topics"),
-        ((ApiKey.OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE), "batch 0 is written"),
+        ((ApiKey.OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE), "batch 0 was written"),
     ],
 )
 def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_answer, advice):
@@ -158,8 +158,8 @@ def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_a
     ("line", "cause"),
     [
         ('{"logOffset":0}', "none of its sources is Kafka"),
-        ('{"read":', "line 3 is broken off"),
-        (None, "the offsets of the batch cannot be read"),
+        ('{"read":', "line 3 is not valid JSON"),
+        (None, "could not read the offsets of the batch"),
     ],
 )
 def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line, cause):
@@ -177,10 +177,10 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
     """An unusable checkpoint location is an error before the first task."""
     stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data")
     stream._options["checkpointLocation"] = "s3a://bucket/c"
-    with pytest.raises(ConfigError, match="not one of s3a:"):
+    with pytest.raises(ConfigError, match="not on s3a:"):
         stream.writer()
     del stream._options["checkpointLocation"]
-    with pytest.raises(ConfigError, match="needs checkpointLocation as an option of the stream"):
+    with pytest.raises(ConfigError, match="requires checkpointLocation as an option of the stream"):
         stream.writer()
     stream._options["checkpointLocation"] = str(tmp_path / "elsewhere")
     with pytest.raises(pickle.PickleError, match="the driver cannot read the directory"):
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
 def test_a_batch_write_has_no_source_group(broker):
     """A batch's driver does not know what was read, so the option is an error."""
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "data"}
-    with pytest.raises(ConfigError, match="sourceConsumerGroup is for streams"):
+    with pytest.raises(ConfigError, match="sourceConsumerGroup is only for streams"):
         KafkaSink.check(SimpleNamespace(schema=SCHEMA), options, sourceConsumerGroup="lag")
 
 

@@ -96,12 +96,12 @@ def test_garbage_gives_an_error_and_nothing_else(text):
         (f"v1\n{METADATA}", "it ends before the line of the first source"),
         (log('{"logOffset":3}'), "none of its sources is Kafka"),
         (log("7", '{"a":{"0":true}}', '{"a":{"x":1}}'), "none of its sources is Kafka"),
-        (log("-", KAFKA[:-9]), "line 4 is broken off"),
-        (log('{"a":{"0":-1}}'), "line 3 has offset -1 of a-0"),
-        (log('{"a":{"2147483648":1}}'), "line 3 has offset 1 of a-2147483648"),
-        (log('{"a":{"0":9223372036854775808}}'), "line 3 has offset 9223372036854775808 of a-0"),
+        (log("-", KAFKA[:-9]), "line 4 is not valid JSON"),
+        (log('{"a":{"0":-1}}'), "line 3 has an invalid position: offset -1 of a-0"),
+        (log('{"a":{"2147483648":1}}'), "line 3 has an invalid position: offset 1 of a-2147483648"),
+        (log('{"a":{"0":9223372036854775808}}'), "invalid position: offset 9223372036854775808 of"),
         (log("[" * 100_000), "none of its sources is Kafka"),
-        (log("[0]", version="v2"), "line 3 has no id of a source"),
+        (log("[0]", version="v2"), "line 3 has no source id"),
     ],
 )
 def test_what_spark_would_not_write_is_refused(text, sentence):
@@ -131,14 +131,14 @@ def test_a_remote_checkpoint_is_refused(location):
     """The error for a remote location shows its scheme, but not the keys in it."""
     with pytest.raises(ConfigError) as caught:
         offsets_directory(location)
-    assert str(caught.value).endswith(f" not one of {location.partition(':')[0]}:")
+    assert str(caught.value).endswith(f" not on {location.partition(':')[0]}:")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("location", [None, ""])
 def test_a_checkpoint_that_is_not_known_is_refused(location):
     """Without the option the offsets cannot be found."""
-    with pytest.raises(ConfigError, match="needs checkpointLocation as an option of the stream"):
+    with pytest.raises(ConfigError, match="requires checkpointLocation as an option of the stream"):
         offsets_directory(location)
 
 
@@ -166,9 +166,9 @@ def test_the_file_of_the_batch_is_read(tmp_path):
     (directory / "7").write_text(log(KAFKA))
     (directory / "8").write_bytes(b"v1\n\xff")
     assert KAFKA_OFFSETS == read_source_offsets(f"file:{tmp_path}", 7)
-    with pytest.raises(KafkaError, match=r"offsets/8' is no log of offsets as Spark writes it: "):
+    with pytest.raises(KafkaError, match=r"offsets/8' is not an offset log of Spark: "):
         read_source_offsets(str(tmp_path), 8)
-    with pytest.raises(KafkaError, match=r"offsets of the batch cannot be read: .*offsets/9'"):
+    with pytest.raises(KafkaError, match=r"could not read the offsets of the batch: .*offsets/9'"):
         read_source_offsets(str(tmp_path), 9)
 
 

@@ -160,7 +160,7 @@ def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
     assert 3 == _generation(fold)
     assert [] == list(_state(fold).writes)
     [(why, ignored)] = fold.take_ignored().items()
-    assert ("with a key that is not a ledger entry's", (count, 3)) == (why, tuple(ignored))
+    assert ("without a valid ledger key", (count, 3)) == (why, tuple(ignored))
     assert {} == fold.take_ignored()
 
 

@@ -107,12 +107,12 @@ def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
     for number in (least - 1, greatest + 1, True):
         with pytest.raises(LedgerFormatError) as caught:
             read_write(value=forged(place, number))
-        assert f"its {name} is {str(number)!r}" in str(caught.value)
+        assert f"its {name} is not valid: {str(number)!r}" in str(caught.value)
 
 
 def test_as_many_pieces_as_can_be_counted_are_looked_for():
     """The largest number of pieces is accepted, and the error is about the missing first piece."""
-    with pytest.raises(LedgerFormatError, match="piece 0 of its 2147483647 is not there"):
+    with pytest.raises(LedgerFormatError, match="piece 0 of 2147483647 is missing"):
         read_write(value=forged(("pieces",), INT32))
 
 
@@ -128,7 +128,7 @@ def test_the_numbers_of_a_key_and_a_claim_have_limits():
         assert claim == decode_claim(encode_claim("p", claim).value)
     for field, number in (("generation", GENERATION + 1), ("claimed_at_ms", TIME + 1)):
         value = {**Claim(0, 0, "")._asdict(), field: number}
-        with pytest.raises(LedgerFormatError, match=f"its {field} is '{number}'"):
+        with pytest.raises(LedgerFormatError, match=f"its {field} is not valid: '{number}'"):
             decode_claim(VERSION + json.dumps(value).encode())
 
 
@@ -136,7 +136,7 @@ def test_a_bad_value_is_quoted_up_to_forty_characters():
     """An error quotes at most forty characters of a bad value."""
     with pytest.raises(LedgerFormatError) as caught:
         read_write(value=forged(("batch_id",), "7" * 41))
-    assert f"its batch_id is '{'7' * 40}'" in str(caught.value)
+    assert f"its batch_id is not valid: '{'7' * 40}'" in str(caught.value)
     value = value_of(LEAST).replace(b'"t":', b'"%s":' % (b"/" * 41))
     with pytest.raises(LedgerFormatError) as caught:
         read_write(value=value)
@@ -185,7 +185,9 @@ def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", limit)
     prefix, record = decision_of(70_000)
     if limit < 70_000:
-        with pytest.raises(ExactlyOnceError, match="take 70000 bytes in the ledger, of at most"):
+        with pytest.raises(
+            ExactlyOnceError, match="take 70000 bytes in the ledger, and the limit is"
+        ):
             encode_write(prefix, "q", record)
         return
     [(_, piece), (_, value)] = encode_write(prefix, "q", record)

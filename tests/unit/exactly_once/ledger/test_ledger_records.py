@@ -315,7 +315,7 @@ def test_a_winner_in_a_topic_that_cannot_be_is_refused(topic):
 
 def test_a_generation_above_all_is_not_claimed():
     """A claim beyond the largest generation is refused, and the error says what to delete."""
-    with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
+    with pytest.raises(LedgerFormatError, match="until the entry is deleted in a transaction"):
         encode_claim("p", Claim(MAX_GENERATION + 1, 1, "me"))
 
 
@@ -360,14 +360,14 @@ def test_what_inflates_too_far_is_refused(monkeypatch):
     """Winners that decompress beyond the limit are refused, to protect the driver's memory."""
     entries = encode_write("p", "q", _large(400))
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
-    with pytest.raises(LedgerFormatError, match="more than 1000000 bytes"):
+    with pytest.raises(LedgerFormatError, match="exceed 1000000 bytes"):
         _read(entries).record("q")
 
 
 def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
     """A decision too large to be read back is refused before anything is visible."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
-    with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' is not decided, and nothing of it"):
+    with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' was not committed, and none of it"):
         encode_write("p", "q", _large(400))
     assert 64 * 1024 * 1024 == _LIMIT
 

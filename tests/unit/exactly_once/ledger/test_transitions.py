@@ -93,7 +93,7 @@ def test_a_decision_remembers_what_was_in_before():
 @pytest.mark.parametrize("batch_id", [4, 5])
 def test_no_batch_is_decided_twice(batch_id):
     """Deciding a batch that is committed, or older than one, is refused."""
-    with pytest.raises(IllegalStateError, match="is decided after batch 5"):
+    with pytest.raises(IllegalStateError, match="cannot be decided after batch 5"):
         decided(_write(S.DONE), batch_id, 9)
 
 

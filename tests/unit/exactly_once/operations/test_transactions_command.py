@@ -79,12 +79,12 @@ def test_it_is_told_who_holds_back_consumers(here, run):
 def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run):
     """A prefix without ledger entries, probably mistyped, is reported as unknown."""
     here.finish(0)
-    unknown = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+    unknown = "the ledger has no entries of this prefix (`list` shows all prefixes)"
     assert (0, f"nothing to abort under mistyped: {unknown}\n") == run("abort", prefix="mistyped")
     code, text = run("abort", "--dry-run", prefix="mistyped")
     assert (0, f"nothing to abort under mistyped: {unknown}\n") == (code, text)
     assert f"prefix mistyped: not claimed; {unknown}" in run("describe", prefix="mistyped")[1]
-    assert "nothing of it" not in run("describe")[1] + run("abort")[1]
+    assert "no entries of this prefix" not in run("describe")[1] + run("abort")[1]
 
 
 def test_nothing_is_held_back_when_all_has_ended(here, run):
@@ -92,9 +92,9 @@ def test_nothing_is_held_back_when_all_has_ended(here, run):
     here.finish(0)
     here.visible()
     code, text = run("list", "--topic", here.data)
-    assert (0, True) == (code, f"held back nowhere by these writes, nor in {here.data} by" in text)
+    assert (0, True) == (code, f"consumers, nor do other transactions in {here.data}\n" in text)
     code, text = run("list")
-    assert (0, True) == (code, "nowhere by these writes; --topic looks at all" in text)
+    assert (0, True) == (code, "no read_committed consumers; --topic checks all" in text)
     [report] = _json(run("describe", "--json"))["prefixes"]
     assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
 
@@ -136,10 +136,10 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, wha
     assert 1 == transactions.main(["list", *where])
     said = capsys.readouterr()
     assert f"prefix {here.prefix}: generation" in said.out
-    claimed = "not claimed" if write_id else "who claimed it cannot be read"
+    claimed = "not claimed" if write_id else "its claim cannot be read"
     assert (
         f"prefix {bad}: {claimed}\n"
-        "  entries that cannot be read, and are not shown: 1\n"
+        "  unreadable entries, not shown: 1\n"
         "  write another: batch 0 is done"
     ) in said.out
     entry = "write job" if write_id else "the claim"
@@ -170,7 +170,7 @@ def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(
     for command in ("list", "describe"):
         assert 3 == transactions.main([command, *where, "--prefix", here.prefix])
         said = capsys.readouterr()
-        assert "is visible in part" in said.out
+        assert "is only partly visible" in said.out
         assert f"warning: an entry of prefix {here.prefix} is not shown" in said.err
 
 
@@ -260,7 +260,7 @@ def test_what_may_not_be_aborted_is_told(tv2, capsys):
     where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
     assert 1 == transactions.main(["abort", *where, "--prefix", tv2.prefix])
     said = capsys.readouterr().out
-    assert f"{orphan.transactional_id} stays open until it times out" in said
+    assert f"could not abort {orphan.transactional_id}, which remains open until" in said
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in said
     hook.remove()
 
@@ -295,11 +295,14 @@ def test_a_mixed_write_asks_for_an_operator(here, run):
     """A mixed write is shown with its visible and missing offsets, and exit code 3."""
     here.mix()
     code, text = run("roll-forward")
-    assert (3, True) == (code, "is visible in part" in text)
+    assert (3, True) == (code, "is only partly visible" in text)
     for command in ("list", "describe"):
         code, text = run(command)
         assert 3 == code
-        assert f"in: {here.data}-0 offsets 0 to 2; not in: {here.data}-1 offsets 0 to 2" in text
+        assert (
+            f"committed: {here.data}-0 offsets 0 to 2; aborted: {here.data}-1 offsets 0 to 2"
+            in text
+        )
     fates = [w["fate"] for w in _json(run("list", "--json"))["prefixes"][0]["writes"][0]["winners"]]
     assert ["committed", "aborted"] == fates
 
@@ -344,7 +347,7 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
     assert 0 == transactions.main(["list", "--json", *cluster])
     said = capsys.readouterr()
     assert {"prefixes": [], "held_back": [], "unreadable": []} == json.loads(said.out)
-    assert "there is no ledger topic 'none'" in said.err
+    assert "the ledger topic 'none' does not exist" in said.err
     assert f"--ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in said.err
     assert 0 == transactions.main(["describe", "--prefix", "orders", *cluster])
 
@@ -354,7 +357,7 @@ def test_nothing_is_changed_without_a_ledger(here, capsys, command):
     """Without a ledger topic, `abort` and `roll-forward` fail, as the name may be wrong."""
     cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
-    assert "there is no ledger topic 'none'" in capsys.readouterr().err
+    assert "the ledger topic 'none' does not exist" in capsys.readouterr().err
 
 
 def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
@@ -364,7 +367,7 @@ def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
     assert 1 == code
     assert f"error: --topic {mistyped!r} does not exist in the cluster" in text
     assert f"similar names: {here.data!r}" in text
-    assert f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
+    assert f"for the ledger use --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
     assert "autoCreateTopics" not in text
 
 
@@ -379,7 +382,7 @@ def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch
     assert 1 == transactions.main(["list", *where, "--topic", "none"])
     said = capsys.readouterr().err
     assert "--topic 'none' does not exist in the cluster" in said
-    assert "its topics could not be listed (refused)" in said
+    assert "the cluster's topics could not be listed (refused)" in said
 
 
 def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
@@ -422,8 +425,8 @@ def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["list"], "no cluster: give --bootstrap-server"),
-        (["list", "--property", "x"], "--property takes KEY=VALUE"),
+        (["list"], "no cluster: pass --bootstrap-server"),
+        (["list", "--property", "x"], "--property must be KEY=VALUE"),
         (["list", "--command-config", "/no/such/file"], "No such file"),
         (
             ["list", "--bootstrap-server", "localhost:1", "--property", "lingr.ms=1"],
@@ -457,7 +460,7 @@ def test_the_usage_is_shown(capsys, arguments):
     said = capsys.readouterr().err
     assert "usage:" in said
     if "--timeout" in arguments:
-        reason = f"argument --timeout: {arguments[-1]!r} is not a number of seconds above 0"
+        reason = f"argument --timeout: {arguments[-1]!r} is not a positive number of seconds"
         assert reason in said
 
 

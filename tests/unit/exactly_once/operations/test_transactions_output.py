@@ -109,7 +109,7 @@ def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys
     where = ["--bootstrap-server", tv2.site.bootstrap_servers]
     assert 1 == transactions.main(["list", *where, *options])
     said = capsys.readouterr()
-    sentence = f"error: an entry of the ledger has {time!r} where milliseconds since 1970 belong\n"
+    sentence = f"error: a ledger entry has {time!r} instead of milliseconds since 1970\n"
     assert ("", sentence) == (said.out, said.err)
 
 

@@ -43,7 +43,7 @@ PRODUCER = ProducerIdAndEpoch(7, 3)
 NOW = 1_760_000_065_000
 CLAIMED = Claim(1_760_000_000_000, 1_760_000_000_999, "host, process 5")
 WINNER = Winner("p.a.0", PRODUCER, 2, (OffsetRange(PLACE, 5, 9, 5),))
-NOBODY = "read_committed consumers are held back nowhere by these writes"
+NOBODY = "these writes hold back no read_committed consumers"
 
 
 def transaction(**changes):
@@ -77,9 +77,9 @@ def said(*reports, held=(), **settings):
 
 def test_nothing_is_on_record_where_the_ledger_has_no_prefix():
     """An empty ledger is reported as such, with the topics inspected for others' transactions."""
-    nobody = f"{NOBODY}; --topic looks at all transactions of a topic"
-    assert ["no exactly-once write is on record", nobody] == said()
-    assert f"{NOBODY}, nor in t, u by others" == said(topics=["t", "u"])[-1]
+    nobody = f"{NOBODY}; --topic checks all transactions in a topic"
+    assert ["no exactly-once writes are recorded", nobody] == said()
+    assert f"{NOBODY}, nor do other transactions in t, u" == said(topics=["t", "u"])[-1]
 
 
 def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
@@ -88,11 +88,10 @@ def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
     unknown = transaction(transactional_id="p.b.0", start_time_ms=None, partitions=())
     assert [
         "prefix p: generation 1760000000000, claimed by host, process 5 at 2025-10-09T08:53:20Z",
-        "  write q: batch 5 is done, since 2025-10-09T08:53:21Z",
+        "  write q: batch 5 is done (since 2025-10-09T08:53:21Z)",
         (
-            "  write r: batch 5 is decided, 2 transactions are being committed or wait for it, "
-            "since "
-            "2025-10-09T08:53:21Z"
+            "  write r: batch 5 is decided, with 2 transactions to be committed (since "
+            "2025-10-09T08:53:21Z)"
         ),
         "  open transactions: 2",
         "    p.a.0 (producer id 7, epoch 3), open for 61 s of at most 900 s, in t-0, t-1",
@@ -117,7 +116,7 @@ def test_details_have_each_transaction_with_its_fate():
 
 def test_a_prefix_without_a_claim_may_be_one_that_nobody_knows():
     """A prefix without a claim is reported as unknown only if the ledger has no entries of it."""
-    unknown = "prefix p: not claimed; the ledger has nothing of it (`list` shows the prefixes that"
+    unknown = "prefix p: not claimed; the ledger has no entries of this prefix (`list` shows"
     assert said(report(claim=None))[0].startswith(unknown)
     assert "prefix p: not claimed" == said(report({"q": record(WriteState.DONE)}, claim=None))[0]
 
@@ -130,12 +129,10 @@ def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
         "read_committed consumers are held back in 2 partitions:",
         (
             "  t-0 at offset 6 of 10 (4 behind) by p.a.0 (producer id 7, epoch 3), open for 61 s, "
-            "a "
-            "transactional id that no coordinator shows to this user (producer id 7, epoch 3), "
-            "open "
-            "for an unknown time"
+            "a transactional id that no coordinator lists for this user (producer id 7, epoch 3), "
+            "open for an unknown time"
         ),
-        "  t-1 at offset 3 of 4 (1 behind) by whoever has ended just now: look again",
+        "  t-1 at offset 3 of 4 (1 behind) by a transaction that has just ended (run this again)",
     ] == said(held=held)[1:]
     assert {
         "topic": "t",
@@ -211,7 +208,7 @@ def test_a_transaction_is_open_since_its_start_and_never_for_less_than_nothing(
 @pytest.mark.parametrize("time_ms", ["soon", 10**18, None])
 def test_a_time_that_is_none_is_an_error_of_the_ledger(time_ms):
     """An invalid time in the ledger is a format error."""
-    with pytest.raises(LedgerFormatError, match="where milliseconds since 1970 belong"):
+    with pytest.raises(LedgerFormatError, match="instead of milliseconds since 1970"):
         said(report(claim=CLAIMED._replace(claimed_at_ms=time_ms)))
 
 

@@ -98,13 +98,13 @@ def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
     ("content", "problem"),
     [
         (b"[1, 2\n", "not JSON \\(Expecting"),
-        (b'{"query_id": "q"}\n', "it has no query_id or no batch_id$"),
+        (b'{"query_id": "q"}\n', "query_id or batch_id is missing$"),
     ],
 )
 def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, problem):
     """The error names no Python exception and has no chain."""
     path.write_bytes(content)
-    with pytest.raises(OSError, match=f"no micro-batch's report: {problem}") as caught:
+    with pytest.raises(OSError, match=f"not a micro-batch's report: {problem}") as caught:
         BatchLog(str(path)).check()
     assert "Error" not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -174,9 +174,9 @@ def test_a_file_that_is_something_else_stays_as_it_is(path, content):
     """A file that is not a report is rejected and not changed."""
     path.write_bytes(content)
     for batch in (0, 1):
-        with pytest.raises(OSError, match="no micro-batch's report"):
+        with pytest.raises(OSError, match="not a micro-batch's report"):
             BatchLog(str(path)).put("q", batch, {"rows": 1})
-    with pytest.raises(OSError, match="no micro-batch's report"):
+    with pytest.raises(OSError, match="not a micro-batch's report"):
         BatchLog(str(path)).check()
     assert content == path.read_bytes()
 

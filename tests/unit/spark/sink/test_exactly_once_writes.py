@@ -164,7 +164,7 @@ def test_a_batch_below_the_last_is_refused(query, world):
     for batch in range(3):
         query.run_batch(batch)
     planned = query.plan()
-    with pytest.raises(RolledBackError, match="batch 1 of 'query-1' comes after batch 2, which is"):
+    with pytest.raises(RolledBackError, match="batch 1 of 'query-1' is not written, since batch 2"):
         query.run_task(planned, 1, 0)
     assert each_once(0, 1, 2) == world.visible()
 
@@ -177,9 +177,10 @@ def test_a_deleted_checkpoint_is_a_new_query(query, broker, world, caplog):
         Query(broker, "query-2").run_batch(1)
     [warning] = caplog.messages
     assert (
-        "query query-2 is new under transactionalIdPrefix 'orders', under which query-1" in warning
+        "query query-2 is new under transactionalIdPrefix 'orders', which was used by query-1"
+        in warning
     )
-    assert "without its checkpoint, the rows that it reads again are written again" in warning
+    assert "without its checkpoint, rows that it reads again are written again" in warning
     assert sorted(each_once(0) * 2 + each_once(1)) == world.visible()
 
 
@@ -261,7 +262,9 @@ def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
     with caplog.at_level(logging.WARNING):
         query.abort(messages, 0)
     assert hook.fired
-    assert any("stay open until the next start under" in message for message in caplog.messages)
+    assert any(
+        "remain open until a query or job starts with" in message for message in caplog.messages
+    )
 
 
 def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
@@ -297,7 +300,9 @@ def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
     world.abort_by_hand(messages[1].transactional.prepared.transaction)
     for batch in (0, 1):
         planned = query.plan()
-        with pytest.raises(MixedError, match=r"; in: data-\d offsets .*; not in: data-\d offsets"):
+        with pytest.raises(
+            MixedError, match=r"; committed: data-\d offsets .*; aborted: data-\d offsets"
+        ):
             query.run_task(planned, batch, 0)
     assert sorted(rows(0, 0)) == world.visible()
     world.resolve(skip=True, write_id="query-1")
@@ -310,7 +315,7 @@ def test_a_transaction_that_timed_out_fails_its_batch(query, world):
     """The error of a batch above transaction.timeout.ms names it, and the batch can be retried."""
     messages = query.run_tasks(query.plan(), 0)
     world.time_out_everything()
-    with pytest.raises(WinnerLostError, match=r"raise that, up to the brokers' transaction\.max"):
+    with pytest.raises(WinnerLostError, match=r"raise it, up to the brokers' transaction\.max"):
         query.commit(messages, 0)
     query.run_batch(0)
     assert each_once(0) == world.visible()
@@ -372,7 +377,7 @@ def test_a_job_is_written_once(broker, world, capsys):
     for _ in range(2):
         BatchJob(broker, writeId="day-1").run()
     assert (each_once(0), []) == (world.visible(), world.left_open())
-    assert "Kafka: write 'day-1' was in already\n" in capsys.readouterr().out
+    assert "Kafka: wrote nothing; write 'day-1' was committed before\n" in capsys.readouterr().out
 
 
 def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
@@ -424,7 +429,9 @@ def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
     messages = [early.run_task(planned, 0, ["early"])]
     forget_connections()
     late.run()
-    with pytest.raises(OvertakenError, match="Two writers at once need a transactionalIdPrefix"):
+    with pytest.raises(
+        OvertakenError, match="Give each query and job its own transactionalIdPrefix"
+    ):
         planned.commit(messages)
     assert each_once(0) == world.visible()
 
@@ -463,7 +470,9 @@ def test_a_ledger_that_forgets_is_refused(broker):
 def test_a_timeout_above_the_brokers_limit_is_refused(broker):
     """The plan fails before the tasks start, and the error names both settings."""
     query = Query(broker, **{"kafka.transaction.timeout.ms": "900001"})
-    with pytest.raises(RefusedWriteError, match=r"is 900001, which is more than transaction\.max"):
+    with pytest.raises(
+        RefusedWriteError, match=r"is 900001, which exceeds the brokers' transaction\.max"
+    ):
         query.plan()
 
 
@@ -493,7 +502,7 @@ def test_a_prefix_must_be_readable(broker, requests):
 
 def test_a_stream_has_no_write_id(broker):
     """A stream is identified by its query id, so writeId is an error."""
-    with pytest.raises(ConfigError, match="writeId is for batches"):
+    with pytest.raises(ConfigError, match="writeId is only for batches"):
         Query(broker, writeId="w").writer()
 
 
@@ -511,7 +520,7 @@ def test_brokers_that_are_too_old_are_refused_before_anything_is_written(
         query.plan()
     message = str(caught.value)
     assert f"does not have the API {' and '.join(key.name for key in hidden)}: " in message
-    assert "exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the brokers" in message
+    assert "exactly_once requires Apache Kafka 3.0 or later: upgrade the brokers" in message
     assert broker.bootstrap_servers in message
     assert {"API_VERSIONS", "METADATA"} == set(requests)
 

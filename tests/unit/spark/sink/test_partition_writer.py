@@ -155,7 +155,7 @@ def test_an_error_while_closing_hides_nothing(caplog):
     )
     with caplog.at_level(logging.WARNING), pytest.raises(DeliveryError, match=r"^the cause$"):
         write([batch("a")], producer)
-    assert ["the producer could not be closed cleanly"] == caplog.messages
+    assert ["could not close the producer cleanly"] == caplog.messages
 
 
 def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
@@ -163,7 +163,7 @@ def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
     producer = _FakeProducer(close_error=RuntimeError("late"))
     with caplog.at_level(logging.WARNING):
         assert 1 == write([batch("a")], producer).rows
-    assert ["the producer could not be closed cleanly"] == caplog.messages
+    assert ["could not close the producer cleanly"] == caplog.messages
 
 
 def test_why_a_producer_could_not_be_closed_is_logged(caplog):
@@ -240,7 +240,7 @@ def test_a_bad_first_row_starts_no_producer():
 def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, acknowledged):
     """A write fails if fewer or more records are acknowledged than it has rows."""
     producer = _FakeProducer(lost=lost)
-    sentence = f"3 rows were written, but {acknowledged} records acknowledged"
+    sentence = f"3 rows were written, but {acknowledged} records were acknowledged"
     with pytest.raises(KafkaError, match=sentence):
         write([batch("a", "b", "c")], producer)
     assert ("close", 0) == producer.calls[-1]

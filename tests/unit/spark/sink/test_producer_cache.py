@@ -109,7 +109,9 @@ def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
     producer.refresh_error = NetworkError("nobody there")
     assert producer is of_query(cache).take()
     assert not producer.closed.is_set()
-    assert ["writing with metadata that could not be refreshed: nobody there"] == caplog.messages
+    assert [
+        "could not refresh the metadata of the topics before writing: nobody there"
+    ] == caplog.messages
 
 
 def test_an_interrupt_during_a_refresh_closes_the_producer():

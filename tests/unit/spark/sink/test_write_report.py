@@ -124,7 +124,7 @@ def test_the_table_says_where_offsets_are_unknown():
     text = report(message(2, {("t", 0): acks(UNKNOWN_OFFSET, 2)})).to_text()
     assert [
         "  t              0       unknown      unknown        2    100",
-        "  acks=0: brokers confirmed nothing and told no offsets",
+        "  acks=0: brokers acknowledged nothing and returned no offsets",
     ] == text.splitlines()[2:]
 
 
@@ -235,9 +235,9 @@ def test_a_report_path_becomes_absolute(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("s3://bucket/r.json", "must be a local file of the driver, not a URI"),
-        (".", "is a directory; name a file in it"),
-        ("missing/r.json", "there is no directory '"),
+        ("s3://bucket/r.json", "must be a local path on the driver, not a URI"),
+        (".", "is a directory: name a file in it"),
+        ("missing/r.json", "the directory '"),
     ],
 )
 def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
 def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypatch):
     """A directory without write permission is rejected (simulated, since root may always write)."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ConfigError, match="no right to write to"):
+    with pytest.raises(ConfigError, match="no permission to write to the directory"):
         resolve_report_path(str(tmp_path / "r.json"))
 
 

@@ -86,19 +86,19 @@ def test_the_topic_option_goes_before_the_column():
 @pytest.mark.parametrize(
     ("column", "kind", "expected"),
     [
-        ("value", LongType(), "column 'value' is bigint, and must be string or binary: cast it"),
-        ("value", NullType(), "column 'value' is void, and must be string or binary: cast it"),
-        ("value", StructType([]), "column 'value' is struct<>, and must be string or binary: cast"),
-        ("key", DoubleType(), "column 'key' is double, and must be string or binary: cast it"),
-        ("partition", LongType(), "column 'partition' is bigint, and must be int: cast it, or"),
-        ("partition", StringType(), "column 'partition' is string, and must be int: cast it, or"),
-        ("timestamp", LongType(), "column 'timestamp' is bigint, and must be timestamp or"),
-        ("timestamp", DateType(), "column 'timestamp' is date, and must be timestamp or"),
+        ("value", LongType(), "column 'value' is bigint, but must be string or binary: cast it"),
+        ("value", NullType(), "column 'value' is void, but must be string or binary: cast it"),
+        ("value", StructType([]), "column 'value' is struct<>, but must be string or binary: cast"),
+        ("key", DoubleType(), "column 'key' is double, but must be string or binary: cast it"),
+        ("partition", LongType(), "column 'partition' is bigint, but must be int: cast it, or"),
+        ("partition", StringType(), "column 'partition' is string, but must be int: cast it, or"),
+        ("timestamp", LongType(), "column 'timestamp' is bigint, but must be timestamp or"),
+        ("timestamp", DateType(), "column 'timestamp' is date, but must be timestamp or"),
         ("headers", MapType(StringType(), BinaryType()), "column 'headers' is map<string,binary>"),
-        ("headers", ArrayType(StringType()), "column 'headers' is array<string>, and must be arr"),
-        ("headers", header_type(value=StringType()), "<struct<key:string,value:string>>, and must"),
-        ("headers", header_type(key=BinaryType()), "<struct<key:binary,value:binary>>, and must"),
-        ("headers", header_type(names=("k", "v")), "<struct<k:string,v:binary>>, and must be"),
+        ("headers", ArrayType(StringType()), "column 'headers' is array<string>, but must be arr"),
+        ("headers", header_type(value=StringType()), "<struct<key:string,value:string>>, but must"),
+        ("headers", header_type(key=BinaryType()), "<struct<key:binary,value:binary>>, but must"),
+        ("headers", header_type(names=("k", "v")), "<struct<k:string,v:binary>>, but must be"),
     ],
 )
 def test_a_mistyped_column_is_refused(column, kind, expected):
@@ -108,7 +108,7 @@ def test_a_mistyped_column_is_refused(column, kind, expected):
 
 def test_a_mistyped_topic_column_is_refused():
     """Without a topic option the topic column must be a string."""
-    assert "column 'topic' is int, and must be string: cast it, or set the option 'topic'" == (
+    assert "column 'topic' is int, but must be string: cast it, or set the option 'topic'" == (
         refusal(schema(value=StringType(), topic=IntegerType()), topic=None)
     )
 
@@ -120,7 +120,7 @@ def test_a_missing_value_is_refused():
 
 def test_a_missing_topic_is_refused():
     """A write needs a topic option or a topic column."""
-    assert "there is no topic: set the option 'topic' or add a column" == refusal(
+    assert "there is no topic: set the option 'topic' or add a 'topic' column" == refusal(
         schema(value=StringType()), topic=None
     )
 
@@ -128,7 +128,7 @@ def test_a_missing_topic_is_refused():
 def test_the_first_column_of_another_case_is_pointed_at():
     """The error names only the first column whose name differs in case."""
     assert (
-        "there is no column 'value' (there is 'Value', but names are compared with their case)"
+        "there is no column 'value' (there is 'Value', but column names are case-sensitive here)"
         == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
     )
 
@@ -136,9 +136,9 @@ def test_the_first_column_of_another_case_is_pointed_at():
 def test_names_are_compared_with_their_case():
     """The error names a column whose name differs only in case, since it is not used."""
     assert (
-        "there is no topic: set the option 'topic' or add a column (there is 'Topic', but names "
-        "are compared with their case); there is no column 'value' (there is 'VALUE', but names "
-        "are compared with their case)"
+        "there is no topic: set the option 'topic' or add a 'topic' column (there is 'Topic', but "
+        "column names are case-sensitive here); there is no column 'value' (there is 'VALUE', but "
+        "column names are case-sensitive here)"
         == "; ".join(
             sorted(
                 refusal(schema(Topic=StringType(), VALUE=StringType()), topic=None).split("; "),
@@ -151,7 +151,7 @@ def test_names_are_compared_with_their_case():
 def test_two_columns_of_one_name_are_refused():
     """Two value columns are an error, since either could be meant."""
     doubled = StructType([StructField("value", StringType()), StructField("value", BinaryType())])
-    assert "2 columns are named 'value': keep one of them" == refusal(doubled)
+    assert "2 columns are named 'value': keep only one of them" == refusal(doubled)
 
 
 def test_everything_that_is_wrong_is_said_at_once():
@@ -160,6 +160,6 @@ def test_everything_that_is_wrong_is_said_at_once():
     assert [
         "column 'key' is bigint",
         "there is no column 'value'",
-        "there is no topic: set the option 'topic' or add a column",
+        "there is no topic: set the option 'topic' or add a 'topic' column",
         "column 'partition' is bigint",
     ] == [problem.split(",")[0] for problem in refusal(given, topic=None).split("; ")]

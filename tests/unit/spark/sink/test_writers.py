@@ -59,7 +59,7 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsy
     with caplog.at_level(logging.WARNING):
         writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
     assert 1 == len(caplog.messages)
-    assert "the write succeeded, but its report could not be given: " in caplog.messages[0]
+    assert "the write succeeded, but its report could not be written: " in caplog.messages[0]
     assert "Kafka: wrote 2 rows" in capsys.readouterr().out
 
 
@@ -73,7 +73,7 @@ def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stdout", _Closed())
     with caplog.at_level(logging.WARNING):
         writer().commit([MESSAGE])
-    assert ["the write succeeded, but its report could not be given: nobody reads"] == (
+    assert ["the write succeeded, but its report could not be written: nobody reads"] == (
         caplog.messages
     )
 
@@ -122,7 +122,7 @@ def test_an_abort_says_what_stays(caplog, capsys):
     with caplog.at_level(logging.WARNING):
         writer().abort([None, MESSAGE, None])
     assert 1 == len(caplog.messages)
-    assert "2 rows of finished tasks are in Kafka and stay there" in caplog.messages[0]
+    assert "2 rows of tasks that had finished remain in Kafka" in caplog.messages[0]
     assert "" == capsys.readouterr().out
 
 
@@ -148,5 +148,5 @@ def test_a_writer_shows_no_setting():
 
 def test_writing_outside_a_task_is_refused():
     """A write outside of a Spark task raises KafkaError."""
-    with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
+    with pytest.raises(KafkaError, match=r"write\(\) must be called in a Spark task"):
         writer().write(iter([]))
