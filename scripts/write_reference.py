@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
-from spark_kafka_sink.config.config_def import ConfigDef  # noqa: E402
+from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
 from spark_kafka_sink.config.producer_settings import (  # noqa: E402
     KAFKA_PREFIX,
     PRODUCER_CONFIG_DEF,
@@ -61,7 +61,7 @@ from tests.support.import_rules import LAYERS, PACKAGE, ROOMS, TOP  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.config.config_def import RefusedSetting
+    from spark_kafka_sink.config.config_def import ConfigKey, RefusedSetting
 
 DOCS = ROOT / "docs"
 _NOTE = (
@@ -127,9 +127,9 @@ def options_page() -> str:
         "Names are not case-sensitive. An unknown option is an error that suggests the nearest "
         "known one.",
         "## The sink's own",
-        SINK_OPTIONS_DEF.to_markdown(),
-        "`python -m spark_kafka_sink.config.options_table` prints this table and that of the "
-        "producer.",
+        "`python -m spark_kafka_sink.config.options_table` prints them as a table, with the "
+        "settings of the producer.",
+        *_settings(SINK_OPTIONS_DEF),
         "## Settings of the producer",
         "Every [setting of the producer](producer-settings.md) is an option too, with "
         f"`{KAFKA_PREFIX}` in front of its name. A Spark write refuses these, because they have no "
@@ -148,10 +148,6 @@ def options_page() -> str:
 
 def settings_page() -> str:
     """Return the page of the settings of the producer."""
-    general = ConfigDef()
-    for key in PRODUCER_CONFIG_DEF:
-        if key.name not in SECURITY_CONFIG_DEF:
-            general.define(key.name, key.type, key.default, key.validator, key.importance, key.doc)
     return _page(
         "Producer settings",
         "The settings of `KafkaProducer`, under the names that Kafka's own producer has for them. "
@@ -159,19 +155,37 @@ def settings_page() -> str:
         "producer that is not supported is an error that gives the reason, and an unknown one is "
         "an error that suggests the nearest known name: no setting is silently ignored.",
         "## General",
-        general.to_markdown(),
+        *_settings(key for key in PRODUCER_CONFIG_DEF if key.name not in SECURITY_CONFIG_DEF),
         "## TLS and SASL",
         "The [guide](../guides/security.md) shows them at work. Settings of the type `password`, "
         "and "
         + _names(sorted(REFERENCE_SETTINGS - _passwords()))
         + ", may be [references](../guides/security.md#secrets-by-reference) such as "
         "`${env:NAME}`.",
-        SECURITY_CONFIG_DEF.to_markdown(),
+        *_settings(SECURITY_CONFIG_DEF),
         "## Not supported",
         "Values that request what happens anyway are accepted, in any case; any other value is an "
         "error with this reason.",
         _refused(REFUSED),
     )
+
+
+def _settings(keys: Iterable[ConfigKey]) -> list[str]:
+    """Return the heading and the text of each setting, so that one can be linked and read alone."""
+    return [part for key in keys for part in (f"### {key.name}", key.doc, _facts(key))]
+
+
+def _facts(key: ConfigKey) -> str:
+    default = key.default_text()
+    facts = {
+        "Type": key.type.value,
+        "Default": "none, it is required"
+        if key.default is REQUIRED
+        else default and f"`{default}`",
+        "Valid values": str(key.validator or ""),
+        "Importance": key.importance.value,
+    }
+    return " ".join(f"**{name}:** {fact}." for name, fact in facts.items() if fact)
 
 
 def _passwords() -> set[str]:
@@ -207,19 +221,10 @@ def errors_page() -> str:
         "producer](../guides/producer.md#errors) says which call raises which error, and the "
         "[API](api.md#errors) has an example of each.",
         "## Errors of the package",
-        _table(
-            ("error", "derives from", "retriable", "meaning"),
-            (
-                (
-                    f"`{cls.__name__}`",
-                    ", ".join(f"`{base.__name__}`" for base in cls.__bases__),
-                    "as its code"
-                    if issubclass(cls, errors.BrokerError)
-                    else ("yes" if cls.retriable else "no"),
-                    _prose(cls),
-                )
-                for cls in classes
-            ),
+        *(
+            part
+            for cls in classes
+            for part in (f"### {cls.__name__}", _prose(cls), _error_facts(cls))
         ),
         "## Kafka's error codes",
         "A code that a broker answers with becomes a `BrokerError`, whose `code` and `name` are "
@@ -242,6 +247,14 @@ def errors_page() -> str:
         "## Codes of transactional requests",
         _transactional_codes(),
     )
+
+
+def _error_facts(cls: type[errors.KafkaError]) -> str:
+    bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+    retriable = "yes" if cls.retriable else "no"
+    if issubclass(cls, errors.BrokerError):
+        retriable = "as its code"
+    return f"**Derives from:** {bases}. **Retriable:** {retriable}."
 
 
 def _transactional_codes() -> str:

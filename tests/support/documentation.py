@@ -13,8 +13,8 @@ SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *SITE]
 #: The address in the examples, which readers replace by their own.
 ADDRESS = "localhost:9092"
-#: The languages whose blocks are pictures or lists of facts, and so cannot run.
-PICTURES = {"mermaid", "text"}
+#: The language of blocks that are drawings, and so cannot run.
+PICTURES = {"text"}
 
 _BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 #: The names that pages use without defining them, and that only a Spark session can define.

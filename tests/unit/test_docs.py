@@ -28,6 +28,7 @@ from tests.support.documentation import (
     ROOT,
     SITE,
     anchors_in,
+    blocks_in,
     name_of,
 )
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 REPOSITORY = "https://github.com/spark-kafka-sink/spark-kafka-sink/blob/main/"
 FOLDERS = REPOSITORY.replace("/blob/", "/tree/")
 LINE_LENGTH = 120
+#: How many characters of code a phone shows without scrolling.
+DRAWING_WIDTH = 43
 #: The topics that the blocks write to.
 TOPICS = {"events": 3, "orders": 3}
 PYTHON = [block for block in BLOCKS if block.language == "python"]
@@ -98,7 +101,7 @@ def test_lines_are_short(page):
 
 
 def test_every_language_of_a_block_is_tested():
-    """A block is Python, a command, or a picture."""
+    """A block is Python, a command, or a drawing."""
     assert set() == {block.language for block in BLOCKS} - PICTURES - {"python", "console"}
 
 
@@ -207,6 +210,26 @@ def test_the_map_of_modules_names_modules_that_exist():
     assert (
         set() == {path.rpartition("/")[2] for path in re.findall(r"`([\w/]+\.py)`", page)} - known
     )
+
+
+def test_the_drawings_fit_a_phone_and_name_modules_that_exist():
+    """A drawing is as narrow as a phone, and the paths in it are modules of the package."""
+    drawings = [block.code for block in BLOCKS if block.language == "text"]
+    page = DOCS / "internals" / "architecture.md"
+    paths = {
+        path
+        for block in blocks_in(page)
+        if block.language == "text"
+        for path in re.findall(r"\b\w+(?:/\w+)+", block.code)
+    }
+    known = {
+        path.relative_to(ROOT).with_suffix("").as_posix()
+        for path in (ROOT / "spark_kafka_sink").rglob("*")
+    }
+
+    assert paths
+    assert [] == [path for path in paths if not any(each.endswith(f"/{path}") for each in known)]
+    assert DRAWING_WIDTH >= max(len(line) for code in drawings for line in code.splitlines())
 
 
 def test_the_recipes_name_files_that_exist():
