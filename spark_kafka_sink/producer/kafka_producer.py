@@ -5,8 +5,8 @@ new topic, and never longer than max.block.ms. A daemon thread runs one asyncio 
 sockets. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at any
 moment, and a record that was not acknowledged by then was never reported as written.
 
-A producer must be created in the process that uses it, and is never pickled. The transactional
-calls are in `transactional_calls`; `producer_core` holds the parts that talk to the brokers.
+A producer must be created in the process that uses it, and is never pickled. `transactional_calls`
+carries out the transactional calls; `producer_core` holds the parts that talk to the brokers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-    from spark_kafka_sink.model import PartitionAcks
+    from spark_kafka_sink.model import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        PartitionAcks,
+        PreparedTransaction,
+    )
     from spark_kafka_sink.record.columns import RecordColumns
 
 #: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
@@ -74,7 +79,7 @@ MAX_STAGED_BYTES = 4_096
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 
 
-class KafkaProducer(TransactionalCalls):
+class KafkaProducer:
     """A client that sends records to Kafka. Thread-safe; `close` it or use it in a `with` block.
 
     >>> settings = {
@@ -118,6 +123,7 @@ class KafkaProducer(TransactionalCalls):
         self._core = core = ProducerCore(
             config, partitioner=partitioner, lingers=lingers, undo=undo
         )
+        self._transactions = TransactionalCalls(core)
         self._preparation = RecordPreparation(
             config,
             partitioner=partitioner,
@@ -345,6 +351,70 @@ class KafkaProducer(TransactionalCalls):
         give_up_at = self._core.give_up_at()
         counts = self._core.await_topics(columns.topics, give_up_at)
         self._gatherer.write_columns(columns, counts, first_row, give_up_at)
+
+    # --- transactions: init_transactions, then begin, send and commit for each transaction
+
+    def init_transactions(self) -> None:
+        """Initialize the producer id of transactional.id; call this once, before any other call.
+
+        Call it again after each `prepare_transaction`, before the next transaction.
+
+        It ends any transaction that an earlier producer with this transactional.id left open, and
+        fences that producer. Raises KafkaTimeoutError after max.block.ms, IllegalStateError when
+        called twice, and BrokerError.
+        """
+        self._check_can_call()
+        self._transactions.init_transactions()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; raise IllegalStateError while another one is open."""
+        self._check_can_call()
+        self._transactions.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata,
+    ) -> None:
+        """Commit a consumer group's offsets with this transaction.
+
+        `offsets` are those of the next records to read; `group_metadata` names the group. Raises
+        KafkaTimeoutError after max.block.ms (a repeated call with equal arguments continues to wait
+        for the same request), IllegalStateError outside of a transaction, and BrokerError for
+        offsets that the brokers refuse.
+        """
+        self._check_can_call()
+        self._transactions.send_offsets_to_transaction(offsets, group_metadata)
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Flush, and return the open transaction in a form that another process can end.
+
+        Call `init_transactions` before the next transaction, but only once the other process has
+        requested the end of this one: it aborts a transaction that is still open. Closing the
+        producer leaves the transaction open. Raises the error of a record that was not delivered:
+        then abort, or close.
+        """
+        self._check_can_call()
+        return self._transactions.prepare_transaction()
+
+    def commit_transaction(self) -> None:
+        """Flush and commit; raise the error of a record that was not delivered: then abort.
+
+        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
+        """
+        self._check_can_call()
+        self._transactions.commit_transaction()
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction; unsent records fail with TransactionAbortedError.
+
+        Offsets that no broker has received yet, such as those of a group without a coordinator, are
+        dropped, too.
+
+        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
+        """
+        self._check_can_call()
+        self._transactions.abort_transaction()
 
     # --- waiting
 

@@ -1,10 +1,6 @@
-"""The transactional half of the producer's public calls (KIP-98).
+"""The transactional half of the producer's calls (KIP-98); `KafkaProducer` documents each of them.
 
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send(...)
-    producer.commit_transaction()        or abort_transaction(), or prepare_transaction()
-
+It waits for the results of TransactionManager, and keeps apart the records of two transactions.
 After a timeout the call can be repeated: it continues to wait for the same operation.
 """
 
@@ -29,29 +25,21 @@ if TYPE_CHECKING:
 
 
 class TransactionalCalls:
-    """The methods of a producer with a transactional.id, besides those for sending."""
+    """The transactional calls of one producer."""
 
-    _core: ProducerCore
-
-    def _check_can_call(self) -> None:
-        raise NotImplementedError
+    def __init__(self, core: ProducerCore) -> None:
+        """Create the calls of the producer with these parts, with or without transactional.id."""
+        self._core = core
 
     def init_transactions(self) -> None:
-        """Initialize the producer id of transactional.id; call this once, before any other call.
-
-        Call it again after each `prepare_transaction`, before the next transaction.
-
-        It ends any transaction that an earlier producer with this transactional.id left open, and
-        fences that producer. Raises KafkaTimeoutError after max.block.ms, IllegalStateError when
-        called twice, and BrokerError.
-        """
+        """Request the producer id, and wait for it."""
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.INIT_TRANSACTIONS):
             self._core.await_transaction(manager.initialize_transactions(), give_up_at)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction; raise IllegalStateError while another one is open."""
+        """Begin a transaction once no thread is writing records of the last one."""
         with self._core.timed(TimedCall.BEGIN_TRANSACTION):
             self._core.gatherer.begin_transaction(
                 self._manager().begin_transaction,
@@ -66,13 +54,7 @@ class TransactionalCalls:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_metadata: ConsumerGroupMetadata,
     ) -> None:
-        """Commit a consumer group's offsets with this transaction.
-
-        `offsets` are those of the next records to read; `group_metadata` names the group. Raises
-        KafkaTimeoutError after max.block.ms (a repeated call with equal arguments continues to wait
-        for the same request), IllegalStateError outside of a transaction, and BrokerError for
-        offsets that the brokers refuse.
-        """
+        """Send a consumer group's offsets, and wait until the brokers have accepted them."""
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.SEND_OFFSETS_TO_TRANSACTION):
@@ -81,23 +63,14 @@ class TransactionalCalls:
                 self._core.await_transaction(sent, give_up_at)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Flush, and return the open transaction in a form that another process can end.
-
-        Call `init_transactions` before the next transaction, but only once the other process has
-        requested the end of this one: it aborts a transaction that is still open. Closing the
-        producer leaves the transaction open. Raises the error of a record that was not delivered:
-        then abort, or close.
-        """
+        """Flush, and return the open transaction."""
         manager = self._manager()
         with self._core.timed(TimedCall.PREPARE_TRANSACTION):
             self._core.flush(None)
             return manager.prepare_transaction()
 
     def commit_transaction(self) -> None:
-        """Flush and commit; raise the error of a record that was not delivered: then abort.
-
-        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
-        """
+        """Write the staged records, commit, and wait for the end."""
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.COMMIT_TRANSACTION):
@@ -105,13 +78,7 @@ class TransactionalCalls:
             self._core.await_transaction(committed, give_up_at)
 
     def abort_transaction(self) -> None:
-        """Abort the transaction; unsent records fail with TransactionAbortedError.
-
-        Offsets that no broker has received yet, such as those of a group without a coordinator, are
-        dropped, too.
-
-        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
-        """
+        """Abort, drop what has not been sent, and wait for the end."""
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.ABORT_TRANSACTION):
@@ -125,7 +92,6 @@ class TransactionalCalls:
             self._core.await_transaction(result, give_up_at)
 
     def _manager(self) -> TransactionManager:
-        self._check_can_call()
         manager = self._core.transaction_manager
         if manager is None or not self._core.is_transactional:
             raise ConfigError("transactions need transactional.id to be set")
