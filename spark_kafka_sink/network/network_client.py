@@ -23,6 +23,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.timeout_check import done_by
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.cluster.bootstrap_nodes import BootstrapNodes
 from spark_kafka_sink.network.cluster.cluster_connection_states import ClusterConnectionStates
 from spark_kafka_sink.network.cluster.least_loaded_node import (
@@ -31,7 +32,6 @@ from spark_kafka_sink.network.cluster.least_loaded_node import (
     least_loaded_node,
 )
 from spark_kafka_sink.network.cluster.metadata import Metadata
-from spark_kafka_sink.network.cluster.metadata_recovery import NEVER
 from spark_kafka_sink.network.connection.broker_connection import (
     CLOSED_UNSENT,
     BrokerConnection,

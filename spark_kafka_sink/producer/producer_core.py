@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
 from spark_kafka_sink.network.authentication.connection_security import read_security
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
@@ -29,7 +30,7 @@ from spark_kafka_sink.producer.measures.producer_metrics import create_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER, RecordAccumulator
+from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
 from spark_kafka_sink.producer.sending.worker_thread import WorkerThread
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
-from spark_kafka_sink.network.cluster.metadata_recovery import NEVER
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.cluster.metadata_topics import MetadataTopics
 from spark_kafka_sink.network.cluster.refresh_schedule import RefreshSchedule
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable

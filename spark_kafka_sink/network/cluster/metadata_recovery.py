@@ -9,7 +9,7 @@ client never rebootstraps. Reads no clock.
 
 from __future__ import annotations
 
-NEVER = float("inf")
+from spark_kafka_sink.network.base.times import NEVER
 
 
 class MetadataRecovery:

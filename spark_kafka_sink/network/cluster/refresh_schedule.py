@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.network.cluster.metadata_recovery import NEVER
+from spark_kafka_sink.network.base.times import NEVER
 
 if TYPE_CHECKING:
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.batch_split import batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.batch.delivery_errors import broken_off
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, OpenBatches
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.kernel.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD

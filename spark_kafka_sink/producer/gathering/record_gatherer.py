@@ -28,13 +28,13 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     RecordError,
 )
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.delivery_errors import broken_off, no_memory_for_callback
 from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.gathering.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.gathering.batch_builder import never
 from spark_kafka_sink.producer.gathering.row_watchers import ChunkWatcher, TableWatcher
 from spark_kafka_sink.producer.records.staged_records import StagedRecords
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

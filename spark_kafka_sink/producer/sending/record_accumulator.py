@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.batch.producer_batch import FinalState
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEVER = float("inf")
 #: The number of expiries of completed batches that may remain before they are removed.
 MAX_STALE = 64
 

@@ -21,10 +21,10 @@ from spark_kafka_sink.errors import (
     TransactionAbortedError,
 )
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion
 from spark_kafka_sink.producer.sending.produce_requests import produce_request
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.producer.sending.transaction_request_sender import TransactionRequestSender
 
 if TYPE_CHECKING:

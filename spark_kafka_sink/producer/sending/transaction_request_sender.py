@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import IllegalStateError, KafkaError, NetworkError
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
@@ -16,7 +17,6 @@ from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies, resolve_partitioner
 from spark_kafka_sink.producer.records.record_futures import FutureOfFullRecord
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import Record, decode_records
 

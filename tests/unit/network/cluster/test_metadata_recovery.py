@@ -1,4 +1,5 @@
-from spark_kafka_sink.network.cluster.metadata_recovery import NEVER, MetadataRecovery
+from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.cluster.metadata_recovery import MetadataRecovery
 
 
 def test_nothing_is_due_while_nothing_was_asked():

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.row_history import RowOrigin
 from spark_kafka_sink.producer.gathering import open_batches
 from spark_kafka_sink.producer.gathering.open_batches import MAX_STALE, NO_SLOT, OpenBatches
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 

@@ -18,8 +18,8 @@ from spark_kafka_sink.errors import (
     TransactionAbortedError,
 )
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, EXHAUSTED_PAUSE
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER
 from tests.support.producer.gatherer_harness import NOW_MS, GathererHarness, acknowledge, records_of
 from tests.support.record.record_columns import columns
 

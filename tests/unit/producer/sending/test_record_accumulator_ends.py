@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import RefusedRecord
 from spark_kafka_sink.producer.batch.producer_batch import FinalState, ProducerBatch
-from spark_kafka_sink.producer.sending.record_accumulator import MAX_STALE, NEVER, RecordAccumulator
+from spark_kafka_sink.producer.sending.record_accumulator import MAX_STALE, RecordAccumulator
 from tests.support.producer.producer_batches import NODES, batch, snapshot
 
 MAX = 1_000_000

@@ -6,9 +6,10 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.sending import record_accumulator
-from spark_kafka_sink.producer.sending.record_accumulator import NEVER, RecordAccumulator
+from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from tests.support.producer.producer_batches import NODES, batch, snapshot
 
 MAX = 1_000_000
