@@ -72,6 +72,7 @@ from spark_kafka_sink.exactly_once.operations.transactions_report import (
     who,
 )
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ _BOOTSTRAP: Final = "bootstrap.servers"
 _SECRETS: Final = frozenset(
     key.name for key in PRODUCER_CONFIG_DEF if key.type is ConfigType.PASSWORD
 )
-_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

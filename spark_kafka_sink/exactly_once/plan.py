@@ -19,6 +19,7 @@ from spark_kafka_sink.exactly_once.ledger.errors import (
     WinnerLostError,
 )
 from spark_kafka_sink.exactly_once.ledger.transitions import Standing, Verdict, WriteState, standing
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,12 @@ SPARE_SHARE: Final = 0.1
 MAX_SPARE_SECONDS: Final = 60.0
 #: The errors of a producer whose transaction was ended by another client, or timed out.
 _ENDED_BY_OTHERS: Final = frozenset(
-    {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"}
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH.name,
+        ErrorCode.PRODUCER_FENCED.name,
+        ErrorCode.INVALID_TXN_STATE.name,
+        ErrorCode.TRANSACTION_ABORTABLE.name,
+    }
 )
 
 

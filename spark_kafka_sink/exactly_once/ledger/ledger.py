@@ -65,6 +65,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
 )
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix, ledger_id
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,11 +85,13 @@ MARKER_SECONDS: Final = 2.0
 LEDGER_TRANSACTION_TIMEOUT_MS: Final = 60_000
 LEDGER_PARTITION: Final = 0
 #: The error names that this module handles.
-_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
-_OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+_OUT_OF_RANGE: Final = ErrorCode.OFFSET_OUT_OF_RANGE.name
 #: Nothing was appended in these cases either: our transaction was ended by another client, or timed
 #: out.
-_ENDED_BY_OTHERS: Final = frozenset({"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
+_ENDED_BY_OTHERS: Final = frozenset(
+    {ErrorCode.INVALID_TXN_STATE.name, ErrorCode.TRANSACTION_ABORTABLE.name}
+)
 _READING: Final = "reading the ledger"
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.producer_cache import fingerprint
 from spark_kafka_sink.spark.sink.write_report import resolve_report_path
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Kafka's error code for a topic that the client may describe but not write to.
-_TOPIC_AUTHORIZATION_FAILED: Final = 29
+#: The error of a topic that the client may describe but not write to.
+_NO_RIGHT: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 #: How long a check waits for brokers: short, since a user is waiting for the job to start.
 _CHECK_SECONDS: Final = 15.0
 #: The same for a running stream. Spark does not interrupt the check, so `stop` waits for it, too.
@@ -152,8 +153,8 @@ def check_cluster(
         raise BrokerError(
             f"topic {topic!r}: this client is not authorized to write to it; grant it WRITE on "
             "the topic",
-            code=_TOPIC_AUTHORIZATION_FAILED,
-            name="TOPIC_AUTHORIZATION_FAILED",
+            code=_NO_RIGHT,
+            name=_NO_RIGHT.name,
         )
     return described[topic].partitions
 

@@ -20,6 +20,7 @@ from spark_kafka_sink.errors import BrokerError, ConfigError
 from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import ledger_id
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.sink.producer_cache import fingerprint
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _NEEDS_3_0: Final = (
     "use deliveryGuarantee=at_least_once"
 )
 _AUTHORIZATION_FAILED: Final = "AUTHORIZATION_FAILED"
-_INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
+_INVALID_TIMEOUT: Final = ErrorCode.INVALID_TRANSACTION_TIMEOUT.name
 
 
 class _Kept:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import gc
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
+
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 class Producer(Protocol):
@@ -208,7 +211,7 @@ class _Writer:
 
 def _is_of_unknown_topic(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, BrokerError) and error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+        if isinstance(error, BrokerError) and error.name == _UNKNOWN_TOPIC:
             return True
         error = error.__cause__
     return False
