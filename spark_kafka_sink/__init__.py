@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.errors import (
         AuthenticationError,
         BrokerError,
@@ -59,7 +60,11 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.cluster.metadata import (
+        MetadataSnapshot,
+        PartitionMetadata,
+        TopicMetadata,
+    )
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.producer.records.interceptors import ProducerInterceptor
     from spark_kafka_sink.producer.records.partitioner import (
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.spark.data_source import KafkaSink
     from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite
+    from spark_kafka_sink.spark.sink.write_schema import WriteSchema
     from spark_kafka_sink.version import __version__
 
 __all__ = [
@@ -122,9 +128,11 @@ __all__ = [
     "OffsetAndMetadata",
     "PartitionAcks",
     "PartitionInfo",
+    "PartitionMetadata",
     "Partitioner",
     "PreparedTransaction",
     "ProducerClosedError",
+    "ProducerConfig",
     "ProducerFencedError",
     "ProducerIdAndEpoch",
     "ProducerInterceptor",
@@ -138,11 +146,13 @@ __all__ = [
     "Serializer",
     "Summary",
     "TokenFunction",
+    "TopicMetadata",
     "TopicPartition",
     "TopicPartitions",
     "TransactionAbortableError",
     "TransactionAbortedError",
     "UnsupportedVersionError",
+    "WriteSchema",
     "__version__",
 ]
 
@@ -183,9 +193,11 @@ _MODULES = {
     "OffsetAndMetadata": "spark_kafka_sink.model",
     "PartitionAcks": "spark_kafka_sink.model",
     "PartitionInfo": "spark_kafka_sink.model",
+    "PartitionMetadata": "spark_kafka_sink.network.cluster.metadata",
     "Partitioner": "spark_kafka_sink.producer.records.partitioner",
     "PreparedTransaction": "spark_kafka_sink.model",
     "ProducerClosedError": "spark_kafka_sink.errors",
+    "ProducerConfig": "spark_kafka_sink.config.producer_config",
     "ProducerFencedError": "spark_kafka_sink.errors",
     "ProducerIdAndEpoch": "spark_kafka_sink.model",
     "ProducerInterceptor": "spark_kafka_sink.producer.records.interceptors",
@@ -199,11 +211,13 @@ _MODULES = {
     "Serializer": "spark_kafka_sink.producer.records.serializers",
     "Summary": "spark_kafka_sink.metrics.snapshot",
     "TokenFunction": "spark_kafka_sink.security.oauth_bearer",
+    "TopicMetadata": "spark_kafka_sink.network.cluster.metadata",
     "TopicPartition": "spark_kafka_sink.model",
     "TopicPartitions": "spark_kafka_sink.producer.records.partitioner",
     "TransactionAbortableError": "spark_kafka_sink.errors",
     "TransactionAbortedError": "spark_kafka_sink.errors",
     "UnsupportedVersionError": "spark_kafka_sink.errors",
+    "WriteSchema": "spark_kafka_sink.spark.sink.write_schema",
     "__version__": "spark_kafka_sink.version",
 }
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.connection_limits import ConnectionLimits
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, RefusedRecord
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import (
@@ -36,6 +36,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.record.decode import Header, Record
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
@@ -60,6 +61,8 @@ __all__ = [
     "NeverAnswer",
     "Record",
     "RefusedError",
+    "RefusedRecord",
+    "RequestHeader",
     "SaslMechanism",
     "SaslSettings",
     "SecurityProtocol",

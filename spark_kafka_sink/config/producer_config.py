@@ -68,7 +68,17 @@ class _Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig:
-    """The validated settings; names are Kafka's, and `PRODUCER_CONFIG_DEF` documents each one."""
+    """The validated settings of a producer, made by `from_mapping`.
+
+    Its attributes are named as the settings, with underscores for dots.
+
+    >>> config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+    >>> config.linger_ms
+    5
+    >>> with KafkaProducer(config) as producer:
+    ...     producer.send("orders", b"a book").result(timeout=30).offset
+    0
+    """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     acks: int
@@ -125,7 +135,7 @@ class ProducerConfig:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> ProducerConfig:
-        """Parse settings by their Kafka names; values are text or Python values.
+        """Parse `settings` by their Kafka names; values are text or Python values.
 
         Errors put `prefix` before the names, for callers whose options have one ("kafka."). Raises
         ConfigError; no error shows the value of a secret.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -161,7 +161,7 @@ class DevBroker:
     @property
     def topic_names(self) -> list[str]:
         """The topics that exist."""
-        return self.call(lambda broker: [topic.name for topic in broker.cluster.topics])
+        return self._call(lambda broker: [topic.name for topic in broker.cluster.topics])
 
     def create_topic(
         self,
@@ -188,7 +188,7 @@ class DevBroker:
                 replication_factor=replication_factor,
             )
 
-        self.call(create)
+        self._call(create)
 
     def records(self, topic: str) -> dict[int, list[Record]]:
         """Return what consumers would read from a topic now: records by partition, in offset order.
@@ -205,14 +205,14 @@ class DevBroker:
                 )
             return {p.index: list(committed_records(p.log)) for p in found.partitions}
 
-        return self.call(read)
+        return self._call(read)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of the broker that leads a partition of a topic; -1 if none does.
 
         Raises RefusedError if there is no such partition.
         """
-        return self.call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
+        return self._call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make broker `node_id` the leader of a partition of a topic, in a new leader epoch.
@@ -220,7 +220,7 @@ class DevBroker:
         For `__consumer_offsets` and `__transaction_state` (50 partitions each) this moves the
         coordinator. Raises RefusedError if the broker has no in-sync replica.
         """
-        self.call(
+        self._call(
             lambda broker: broker.cluster.move_leader(
                 TopicPartition(topic, partition), node_id, self._server.clock()
             )
@@ -235,12 +235,16 @@ class DevBroker:
         """
         return self._server.faults.on(api_key, fault, times=times)
 
-    def call(self, function: Callable[[Broker], T]) -> T:
-        """Call a function with the first broker on the server's thread; return its result.
+    def call(self, function: Callable[[Any], T]) -> T:
+        """Call `function` with the first broker on the server's thread; return its result.
 
-        Use it to inspect logs or change the cluster while clients are active. Raises KafkaError if
-        the broker is not running.
+        Use it to inspect logs or change the cluster while clients are active. The attributes of the
+        broker are not part of the API, and may change between versions. Raises KafkaError if the
+        broker is not running.
         """
+        return self._call(function)
+
+    def _call(self, function: Callable[[Broker], T]) -> T:
 
         def run() -> T:
             try:

@@ -22,7 +22,19 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class RequestHeader(Message):
-    """The header that identifies a request and its version."""
+    """The header that identifies a request and its version.
+
+    `request_api_key` is the number of the API, `request_api_version` the version of the request,
+    and `client_id` the client's name (`client.id`).
+
+    >>> RequestHeader(
+    ...     request_api_key=ApiKey.PRODUCE,
+    ...     request_api_version=9,
+    ...     correlation_id=1,
+    ...     client_id="orders",
+    ... ).client_id
+    'orders'
+    """
 
     versions = VersionRange(1, 2)
     flexible_from = 2

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
 
@@ -52,7 +53,7 @@ class KafkaSink(DataSource):
         """Return the name of the format."""
         return "pykafka"
 
-    def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:  # noqa: FBT001 -- Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 -- Spark's signature
         """Check the whole write and return its writer.
 
         Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
@@ -75,7 +76,7 @@ class KafkaSink(DataSource):
         self,
         schema: StructType,
         overwrite: bool,  # noqa: ARG002, FBT001 -- Spark's signature
-    ) -> KafkaStreamWriter:
+    ) -> DataSourceStreamWriter:
         """Return a stream's writer, without side effects; `overwrite` means complete mode.
 
         In complete mode each micro-batch contains all rows of the result, and all are written: a

@@ -48,7 +48,7 @@ LAYERS: dict[str, frozenset[str]] = {
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
-    | {"metrics", "network", "producer", "record", "security", "spark", "version"},
+    | {"config", "metrics", "network", "producer", "record", "security", "spark", "version"},
 }
 
 #: The modules of a layer that are in none of its folders.

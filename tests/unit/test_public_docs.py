@@ -26,7 +26,7 @@ TOPICS = {"orders": 1, "payments": 1}
 DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
-    *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
+    *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
     *("FaultHook.ask", "FutureRecordMetadata.fail", "KafkaProducer.write_staged"),
 }
 #: A comment that documents the field below it.

@@ -23,7 +23,13 @@ _MAX_MESSAGE_LENGTH = 300
 
 
 class RefusedRecord(NamedTuple):
-    """A record that caused its whole batch to be rejected (KIP-467)."""
+    """A record that caused its whole batch to be rejected (KIP-467).
+
+    `message` is the reason.
+
+    >>> RefusedRecord(0, "the record has no key").message
+    'the record has no key'
+    """
 
     #: Position in the batch, from 0.
     batch_index: int

@@ -37,7 +37,7 @@ class Listener:
     False
     """
 
-    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    security_protocol: SecurityProtocol | str = SecurityProtocol.PLAINTEXT
     #: By default the name of the security protocol.
     name: str = ""
     host: str = LOOPBACK
@@ -50,25 +50,27 @@ class Listener:
     advertised_port: int | None = None
     #: The key store and trust store.
     tls: TlsSettings | None = None
-    client_auth: ClientAuth = ClientAuth.NONE
+    client_auth: ClientAuth | str = ClientAuth.NONE
     sasl: SaslSettings | None = None
 
     def __post_init__(self) -> None:
         """Convert strings to enum members; raise ConfigError for contradictory settings."""
         try:
-            object.__setattr__(self, "security_protocol", SecurityProtocol(self.security_protocol))
-            object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
+            protocol = SecurityProtocol(self.security_protocol)
+            client_auth = ClientAuth(self.client_auth)
         except ValueError as error:
             raise ConfigError(f"invalid listener: {error}") from None
+        object.__setattr__(self, "security_protocol", protocol)
+        object.__setattr__(self, "client_auth", client_auth)
         if not self.name:
-            object.__setattr__(self, "name", self.security_protocol.value)
+            object.__setattr__(self, "name", protocol.value)
         for setting, given, protocols in (
             ("tls", self.tls, WITH_TLS),
             ("sasl", self.sasl, WITH_SASL),
         ):
-            if (given is not None) != (self.security_protocol in protocols):
+            if (given is not None) != (protocol in protocols):
                 raise ConfigError(
-                    f"listener {self.name} ({self.security_protocol}) "
+                    f"listener {self.name} ({protocol}) "
                     f"{'needs' if given is None else 'does not use'} the setting {setting}"
                 )
 

@@ -27,7 +27,7 @@ from spark_kafka_sink.devbroker.net.listener import Listener, check_listeners
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
-from spark_kafka_sink.security.tls import tls_server_context
+from spark_kafka_sink.security.tls import ClientAuth, tls_server_context
 
 if TYPE_CHECKING:
     import ssl
@@ -225,7 +225,7 @@ def _open(listener: Listener) -> _OpenListener:
             if location is not None
         }
         try:
-            context = tls_server_context(listener.tls, listener.client_auth, **stores)
+            context = tls_server_context(listener.tls, ClientAuth(listener.client_auth), **stores)
         except ValueError as error:
             raise ConfigError(f"listener {listener.name}: {error}") from None
     sasl = listener.sasl

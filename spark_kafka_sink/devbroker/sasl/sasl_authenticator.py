@@ -156,7 +156,7 @@ class SaslAuthenticator:
     def _handshake(self, header: RequestHeader, request: SaslHandshakeRequest) -> list[Buffer]:
         if header.request_api_version >= _FIRST_VERSION_WITH_HEADERS:
             self._has_headers = True
-        mechanisms = self._settings.mechanisms
+        mechanisms = tuple(self._settings.mechanisms)
         if request.mechanism not in mechanisms:
             response = SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms

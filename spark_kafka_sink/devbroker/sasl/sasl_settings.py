@@ -12,7 +12,7 @@ from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import MIN_ITERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: The supported mechanisms; Kerberos needs a KDC and is left to real brokers.
 SERVED_MECHANISMS = tuple(each for each in SaslMechanism if each is not SaslMechanism.GSSAPI)
@@ -36,7 +36,7 @@ class SaslSettings:
     #: Passwords by user, for PLAIN and SCRAM.
     users: Mapping[str, str] = field(repr=False, default_factory=dict)
     #: sasl.enabled.mechanisms. OAUTHBEARER accepts unsigned tokens.
-    mechanisms: tuple[SaslMechanism, ...] = MECHANISMS_WITH_PASSWORDS
+    mechanisms: Sequence[SaslMechanism | str] = MECHANISMS_WITH_PASSWORDS
     #: How long a session lasts until the client must re-authenticate (connections.max.reauth.ms,
     #: KIP-368). 0 for no limit other than the lifetime of its token.
     max_reauth_ms: int = 0

@@ -38,22 +38,41 @@ WRITE_OPERATION_BIT = 1 << 4
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """The last known leader of a partition."""
+    """The last known leader of a partition, as in `MetadataSnapshot`.
 
+    >>> MetadataSnapshot().partition(TopicPartition("orders", 0)) is None
+    True
+    >>> PartitionMetadata(leader_id=1, leader_epoch=7).leader_id
+    1
+    """
+
+    #: The id of the broker that leads it; -1 if there is none.
     leader_id: int = NO_LEADER
+    #: Increases with each new leader (KIP-320); -1 if it is not known.
     leader_epoch: int = NO_LEADER_EPOCH
+    #: Kafka's error code for the partition; 0 for none.
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic and its partitions, by number; if there are none, `error_code` says why."""
+    """A topic, as in `MetadataSnapshot`; if it has no partitions, `error_code` says why.
+
+    `name` is the topic's name, `error_code` is Kafka's error code for it, 0 for none, and
+    `partitions` are its partitions in the order of their numbers.
+
+    >>> from uuid import UUID
+    >>> topic = TopicMetadata("orders", UUID(int=0), 0, (PartitionMetadata(leader_id=1),))
+    >>> topic.partitions[0].leader_id, topic.is_refused
+    (1, False)
+    """
 
     name: str
     #: All zero if the broker is older than topic ids (KIP-516).
     topic_id: UUID
     error_code: int
     partitions: tuple[PartitionMetadata, ...]
+    #: What this client may do with the topic, as Kafka's bit field; INT32_MIN if it is not known.
     authorized_operations: int = UNKNOWN_OPERATIONS
 
     @property

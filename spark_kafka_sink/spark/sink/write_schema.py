@@ -36,7 +36,14 @@ TEXT: Final = (StringType, CharType, VarcharType)
 
 @dataclass(frozen=True, slots=True)
 class WriteSchema:
-    """The columns of a DataFrame, divided into used and ignored ones."""
+    """The columns of a DataFrame, divided into used and ignored ones.
+
+    `used` are the names of the columns that make up a record, `ignored` those of all others.
+
+    >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
+    >>> KafkaSink.check(df, options, topic="orders").schema
+    WriteSchema(topic='orders', used=('value',), ignored=())
+    """
 
     #: The topic of all rows; None when the `topic` column names each row's.
     topic: str | None
