@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import BrokerError, KafkaError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.source_offsets import read_source_offsets
 
 if TYPE_CHECKING:
@@ -23,18 +24,25 @@ logger = logging.getLogger(__name__)
 
 #: Advice for broker errors, by name.
 _ADVICE: Final = {
-    "UNKNOWN_MEMBER_ID": (
+    ErrorCode.UNKNOWN_MEMBER_ID.name: (
         "the group has active members, and Kafka accepts offsets only from them: use a group that "
         "no consumer joins"
     ),
-    "UNKNOWN_TOPIC_OR_PARTITION": (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name: (
         "sourceConsumerGroup requires the stream to read from the cluster that it writes to"
     ),
-    "GROUP_AUTHORIZATION_FAILED": "sourceConsumerGroup requires READ on the group",
-    "TOPIC_AUTHORIZATION_FAILED": "sourceConsumerGroup requires READ on the topics of the source",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED.name: "sourceConsumerGroup requires READ on the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED.name: (
+        "sourceConsumerGroup requires READ on the topics of the source"
+    ),
 }
 #: Errors that concern a single topic.
-_OF_A_TOPIC: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"})
+_OF_A_TOPIC: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED.name,
+    }
+)
 
 
 def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
