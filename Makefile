@@ -1,5 +1,5 @@
-# Every target sets up what it needs: the virtual environment in .venv (again only when
-# pyproject.toml or requirements.lock changes), and Java 17 or newer for what starts Spark or Kafka.
+# Every target sets up its requirements: the virtual environment in .venv (again only when
+# pyproject.toml or requirements.lock changes), and Java 17 or newer if it starts Spark or Kafka.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,23 +8,23 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := $(CURDIR)/.venv/bin/python
 INSTALLED := .venv/.installed
-# The builder of the documentation. It does not notice changed docstrings, so what it has cached is
-# removed first; its own --clean would empty .cache of everything.
+# The builder of the documentation. It does not detect changed docstrings, so its cache is removed
+# first; its own --clean would remove everything in .cache.
 DOCS := .venv-docs/bin/python -m zensical
 DOCS_INSTALLED := .venv-docs/.installed
 
 # Spark's workers must be the interpreter that has the package, not the python3 of the PATH.
 export PYSPARK_PYTHON := $(PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(PYTHON)
-# All Spark here is local; a machine that cannot resolve its own name would not start it otherwise.
+# All Spark here is local. Without this, a machine that cannot resolve its own name cannot start it.
 export SPARK_LOCAL_IP ?= 127.0.0.1
-# Output shows up as it is made, also where it goes into a pipe.
+# Output is not buffered, even in a pipe.
 export PYTHONUNBUFFERED := 1
-# The tests start hundreds of interpreters, which need not compile the same modules again.
+# The tests start hundreds of interpreters, which should share the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes share the tests: so many those that need nothing but Python, and two the others, file
-# by file, since each has brokers and a Spark of its own and most of its time waits for them.
+# Tests run in parallel: those that need only Python in a process per core (at most 8), the others in
+# two, file by file, since each process has its own brokers and Spark and mostly waits for them.
 FAST := not slow and not kafka and not spark
 WORKERS ?= auto
 SLOW_WORKERS ?= 2
@@ -34,11 +34,11 @@ PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --dist l
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
 
 .PHONY: help
-help: ## Show this list
+help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(INSTALLED) ## Create .venv and install the package with all it needs
+setup: $(INSTALLED) ## Create .venv and install the package with its development dependencies
 	@scripts/find_java.sh > /dev/null
 
 $(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/install_locked.sh
@@ -46,7 +46,7 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/inst
 	@touch $@
 
 .PHONY: check
-check: $(INSTALLED) ## Formatting, lint, types, spelling, layering
+check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
@@ -54,45 +54,45 @@ check: $(INSTALLED) ## Formatting, lint, types, spelling, layering
 	$(PYTHON) -m pytest -q tests/test_layering.py tests/test_docstrings.py
 
 .PHONY: docs
-docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fails if a link is broken
+docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fail if a link is broken
 	@rm -rf site .cache/mkdocstrings.json .cache/[0-9]*
 	@$(DOCS) build --strict
 
 .PHONY: docs-serve
-docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Show the documentation at http://localhost:8000, as it is edited
+docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Serve the documentation at http://localhost:8000, with live reload
 	@$(DOCS) serve
 
-# Its dependencies are its own: the builder of the site must not change what the tests run with.
+# Its dependencies are installed separately, so that they do not change those of the tests.
 $(DOCS_INSTALLED): $(INSTALLED) scripts/docs.lock
 	@[ -x .venv-docs/bin/python ] || $(PYTHON) -m venv .venv-docs
 	@scripts/install_locked.sh .venv-docs scripts/docs.lock
 	@touch $@
 
 .PHONY: fix
-fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checker can mend
+fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker can fix
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour on 2 cores)
+test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (half an hour on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
 	@trap 'exit 130' INT; first=passed; second=passed; \
-	echo "Tests, 1 of 2: what needs neither Java nor Kafka"; \
+	echo "Tests, 1 of 2: fast tests, without Java and Kafka"; \
 	$(PYTEST_FAST) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \
-	echo "Tests, 2 of 2: Spark, real Kafka, and all that is slow"; \
+	echo "Tests, 2 of 2: Spark, real Kafka and slow tests"; \
 	{ $(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS); } || second="failed (exit code $$?)"; \
 	echo "Tests, 1 of 2: $$first"; \
 	echo "Tests, 2 of 2: $$second"; \
 	[ "$$first$$second" = passedpassed ]
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (4 to 5 minutes on 2 cores)
+test-fast: $(INSTALLED) ## Run the tests that need neither Java nor Kafka (4 to 5 minutes on 2 cores)
 	@$(PYTEST_FAST) --hypothesis-profile=quick $(PYTEST_ARGS)
 
 .PHONY: coverage
-coverage: $(INSTALLED) ## Branch coverage of the fast tests
+coverage: $(INSTALLED) ## Measure the branch coverage of the fast tests
 	@$(PYTHON) -m pytest -m "$(FAST)" \
 	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
@@ -101,24 +101,24 @@ lock: $(INSTALLED) ## Lock the newest versions that pyproject.toml allows, with 
 	@scripts/lock.sh .venv
 
 .PHONY: audit
-audit: $(INSTALLED) ## Known vulnerabilities in what is installed; fails where it cannot ask
+audit: $(INSTALLED) ## Check the installed packages for known vulnerabilities; fail if that is impossible
 	@scripts/audit.sh .venv
 
 .PHONY: soak
-soak: $(INSTALLED) ## Write for 15 minutes in random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
+soak: $(INSTALLED) ## Write for 15 minutes during random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 
 .PHONY: fuzz
-fuzz: $(INSTALLED) ## Random bytes, and bytes that coverage leads to, for who reads from the network (FUZZ_ARGS="--seconds 60")
+fuzz: $(INSTALLED) ## Fuzz all code that reads from the network, at random and guided by coverage (FUZZ_ARGS="--seconds 60")
 	@$(PYTHON) -m tests.fuzz $(FUZZ_ARGS)
 
 .PHONY: mutants
-mutants: $(INSTALLED) ## Change the code in 400 random places: do tests notice? (MUTANTS_ARGS="--help")
+mutants: $(INSTALLED) ## Mutate the code in 400 random places and report what no test detects (MUTANTS_ARGS="--help")
 	@$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED) ## Measure against other clients and Spark's JVM sink (BENCH_ARGS="--help")
+bench: $(INSTALLED) ## Compare the sink with other clients and Spark's JVM sink (BENCH_ARGS="--help")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
 
@@ -127,7 +127,7 @@ demo: $(INSTALLED) ## Write a million rows to the embedded broker and read some 
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py
 
 .PHONY: clean
-clean: ## Remove what the other targets made, .venv included
+clean: ## Remove everything that the other targets create, including .venv
 	rm -rf .venv .venv-docs site build dist artifacts *.egg-info .coverage .coverage.* .hypothesis \
 	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

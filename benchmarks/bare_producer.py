@@ -75,7 +75,9 @@ def run(setting: Setting) -> None:
         target = verdict(ratio, at_least=TARGETS[name]) if name in TARGETS else ""
         cpu = f"{result.cpu_per_million:.2f}"
         results.append([name, f"{result.rate:.2f}", cpu, f"{ratio:.1f}x", target])
-    table(["client", "million rows/s", "CPU s per million rows", "ours over it", "target"], results)
+    table(
+        ["client", "million rows/s", "CPU s per million rows", "ours / theirs", "target"], results
+    )
 
 
 def _contestant(

@@ -50,7 +50,7 @@ def main() -> None:
     started = time.monotonic()
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores shared by clients, Spark and "
-        "broker; compare ratios, not figures."
+        "broker; compare ratios, not absolute figures."
     )
     with Setting(
         rows=arguments.rows,
@@ -60,7 +60,7 @@ def main() -> None:
     ) as setting:
         for name in arguments.only or SECTIONS:
             SECTIONS[name](setting)
-    print(f"\n{time.monotonic() - started:.0f} seconds.")
+    print(f"\nFinished in {time.monotonic() - started:.0f} seconds.")
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,21 +69,28 @@ def _arguments() -> argparse.Namespace:
         description=__doc__.partition("\n\n")[2],
     )
     parser.add_argument(
-        "--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS)
+        "--only",
+        action="append",
+        choices=SECTIONS,
+        metavar="SECTION",
+        help="run this section only; may be given several times: " + ", ".join(SECTIONS),
     )
     parser.add_argument(
-        "--rows", type=int, default=4_000_000, help="rows of one write (%(default)s)"
+        "--rows", type=int, default=4_000_000, help="rows per write (default: %(default)s)"
     )
     parser.add_argument(
-        "--rounds", type=int, default=4, help="rounds after the first (%(default)s)"
+        "--rounds", type=int, default=4, help="rounds after the warm-up (default: %(default)s)"
     )
     parser.add_argument(
         "--long",
         action="store_true",
-        help="10 million rows for exactly_once, 50 million for a worker's memory",
+        help="write 10 million rows in exactly_once and 50 million in memory",
     )
     parser.add_argument(
-        "--jvm-sink-jars", type=_directory, metavar="DIR", help="let Spark's JVM sink take part"
+        "--jvm-sink-jars",
+        type=_directory,
+        metavar="DIR",
+        help="include Spark's JVM sink, with these jars",
     )
     return parser.parse_args()
 

@@ -41,9 +41,9 @@ STARTS = 10
 MB = 1_000_000
 PRODUCE, FETCH = 9, 12
 _COLUMNS = (
-    "in: million records/s",
+    "produce: million records/s",
     "CPU s per million",
-    "out: million records/s",
+    "fetch: million records/s",
     "CPU s per million",
     "batches of one record/s",
 )
@@ -76,7 +76,7 @@ def run(setting: Setting) -> None:
             # Ours has all records in memory, so each round starts a new one.
             with _our_broker() if name == OURS else _given(kafka_port, kafka_process) as broker:
                 _measure(*broker, found, large, small)
-    progress("starting ours again and again")
+    progress("starting the embedded broker repeatedly")
     starts = [_time_start() for _ in range(STARTS)]
     imports = [_time_import() for _ in range(STARTS)]
     progress("")
@@ -85,8 +85,12 @@ def run(setting: Setting) -> None:
     table(
         ["", "median", "best", "target"],
         [
-            ["process until it listens", *_two(starts), verdict(np.median(starts), at_most=0.3)],
-            ["a process that only imports it, and ends", *_two(imports), ""],
+            [
+                "from process start to listening",
+                *_two(starts),
+                verdict(np.median(starts), at_most=0.3),
+            ],
+            ["a process that only imports it", *_two(imports), ""],
         ],
     )
 
@@ -94,7 +98,7 @@ def run(setting: Setting) -> None:
 def _print(setting: Setting, figures: dict[str, Figures], batch_bytes: int) -> None:
     records = BATCHES * BATCH_RECORDS
     heading(
-        f"The embedded broker beside Kafka, batches of {batch_bytes / MB:.2f} MB, not compressed, "
+        f"The embedded broker and Kafka, batches of {batch_bytes / MB:.2f} MB, not compressed, "
         f"records of {RECORD_BYTES} bytes, best of {setting.rounds} rounds"
     )
     table(
@@ -113,7 +117,8 @@ def _print(setting: Setting, figures: dict[str, Figures], batch_bytes: int) -> N
     )
     ours = figures[OURS]
     print(
-        f"target in: {verdict(ours.taken, at_least=1)}, out: {verdict(ours.given, at_least=1)}\n"
+        f"target for produce: {verdict(ours.taken, at_least=1)}, "
+        f"for fetch: {verdict(ours.given, at_least=1)}\n"
         f"memory: {ours.idle_bytes / MB:.0f} MB idle, {ours.full_bytes / MB:.0f} MB with "
         f"{records * batch_bytes / BATCH_RECORDS / MB:.0f} MB of records; "
         f"Kafka's process {figures[KAFKA].full_bytes / MB:.0f} MB"
@@ -140,7 +145,7 @@ def _measure(port: int, process: int, found: Figures, large: bytes, small: bytes
 
         rate, cpu = _timed(process, read_all)
         if received < BATCHES * len(large):
-            raise RuntimeError(f"{received} bytes of {BATCHES * len(large)} were given out")
+            raise RuntimeError(f"received {received} of {BATCHES * len(large)} bytes")
         found.given = max(found.given, rate * BATCH_RECORDS * BATCHES / MILLION)
         found.given_cpu = min(found.given_cpu, cpu / (BATCHES * BATCH_RECORDS) * MILLION)
         single = asker.client.frame(produce_request(topics[1], small), PRODUCE)
@@ -183,7 +188,7 @@ def _fetch(asker: Asker, topic: str, offset: int, most_bytes: int) -> bytes:
 def _check_end(asker: Asker, topic: str, records: int) -> None:
     ((_, _, end, _),) = asker.offsets((topic, 0, -1))
     if end != records:
-        raise RuntimeError(f"{end} of {records} records are in {topic}")
+        raise RuntimeError(f"{topic} has {end} of {records} records")
 
 
 @contextmanager

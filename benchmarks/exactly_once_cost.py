@@ -54,12 +54,12 @@ def run(setting: Setting) -> None:
     df.unpersist()
     spread = Spread.of(ratios)
     heading(
-        f"{EXACTLY_ONCE} beside {AT_LEAST_ONCE}, df.write of {rows:,} rows of {SPARK_ROW_BYTES} "
+        f"{EXACTLY_ONCE} and {AT_LEAST_ONCE}, df.write of {rows:,} rows of {SPARK_ROW_BYTES} "
         f"bytes, lz4, {pairs} alternating pairs"
     )
     table(
-        ["time as a ratio", *SPREAD_COLUMNS, "target"],
-        [["within each pair", *spread.cells(), verdict(spread.median, at_most=TARGET)]],
+        ["ratio of times", *SPREAD_COLUMNS, "target"],
+        [["within pairs", *spread.cells(), verdict(spread.median, at_most=TARGET)]],
     )
     request_counts.run_per_task(setting)
     request_counts.run_per_batch()

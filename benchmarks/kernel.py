@@ -34,7 +34,7 @@ HEADER_TARGET_NS = 5.0
 def run(setting: Setting) -> None:
     """Measure rows with keys, without keys, and with headers."""
     rounds = 3 * setting.rounds
-    progress("compiling, or loading what is compiled")
+    progress("compiling the kernel, or loading it from the cache")
     shapes = {
         "keyed (murmur2)": {"key": True},
         "without key (sticky)": {"key": False},

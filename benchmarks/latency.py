@@ -48,11 +48,11 @@ def run(setting: Setting) -> None:
             best[name] = np.minimum(best[name], np.percentile(nanoseconds, [50, 99]))
     progress("")
     heading(
-        f"Single sends of {RECORD_BYTES} bytes, linger 0, acks=all, idempotent, {COUNT:,} a round, "
-        f"best of {setting.rounds} rounds, milliseconds"
+        f"Single sends of {RECORD_BYTES} bytes, linger 0, acks=all, idempotent, "
+        f"{COUNT:,} per round, best of {setting.rounds} rounds, milliseconds"
     )
     table(
-        ["client", "p50", "p99", "ours over it: p50", "p99"],
+        ["client", "p50", "p99", "ours / theirs: p50", "p99"],
         [
             [
                 name,

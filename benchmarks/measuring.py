@@ -50,7 +50,7 @@ class Spread(NamedTuple):
         ]
 
 
-SPREAD_COLUMNS = ("median", "middle half", "least-most")
+SPREAD_COLUMNS = ("median", "quartiles", "min-max")
 
 
 @dataclass

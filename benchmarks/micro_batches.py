@@ -66,18 +66,18 @@ def run(setting: Setting) -> None:
     progress("")
     heading(
         f"Micro-batches of {rows:,} rows, median of {BATCHES} in each of {setting.rounds} rounds, "
-        "as a ratio to a sink in Python that does nothing"
+        "relative to a Python sink that does nothing"
     )
     table(
         ["sink", "milliseconds", *SPREAD_COLUMNS, "target"],
         [_batch_line(sink, seconds[sink], seconds[NOTHING]) for sink in SINKS],
     )
     heading(
-        f"From row to visible for a read_committed consumer, {setting.rounds * ROWS} rows, "
+        f"Time until a row is visible to a read_committed consumer, {setting.rounds * ROWS} rows, "
         f"one every {ROWS_APART_SECONDS * 1000:.0f} ms"
     )
     table(
-        ["sink", "micro-batch, ms", "p50, ms", "p99, ms", "of a micro-batch: p50", "p99"],
+        ["sink", "micro-batch, ms", "p50, ms", "p99, ms", "p50 / micro-batch", "p99"],
         [_visible_line(sink, *found) for sink, found in visible.items()],
     )
 
@@ -138,7 +138,7 @@ def _time_batches(setting: Setting, sink: str, rows: int) -> float:
 def _check_at_least(setting: Setting, topic: str, rows: int) -> None:
     written = sum(setting.kafka.end_offsets(topic).values())
     if written < rows:
-        raise RuntimeError(f"{written} of {rows} rows are in {topic}")
+        raise RuntimeError(f"{topic} has {written} of {rows} rows")
 
 
 def _measure_visibility(setting: Setting) -> dict[str, tuple[float, list[float]]]:
@@ -150,7 +150,7 @@ def _measure_visibility(setting: Setting) -> dict[str, tuple[float, list[float]]
     latencies: dict[str, list[float]] = {sink: [] for sink in batches}
     for number in range(1, setting.rounds + 1):
         for sink in batches:
-            progress(f"row to visible, round {number}/{setting.rounds}: {sink}")
+            progress(f"time until visible, round {number}/{setting.rounds}: {sink}")
             batch, seen = _watch_rows(setting, sink)
             batches[sink] += batch
             latencies[sink] += seen

@@ -49,7 +49,7 @@ def run_per_task(setting: Setting) -> None:
     counts: dict[str, dict[ApiKey, Fraction]] = {}
     with DevBroker(topics={_TOPIC: 1}) as broker, counted(broker) as requests:
         for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE):
-            progress(f"requests of tasks, {guarantee}")
+            progress(f"counting the requests of tasks, {guarantee}")
             options = {
                 "kafka.bootstrap.servers": broker.bootstrap_servers,
                 "topic": _TOPIC,
@@ -81,7 +81,9 @@ def run_per_task(setting: Setting) -> None:
         ],
     )
     more = sum(counts[EXACTLY_ONCE].values()) - sum(counts[AT_LEAST_ONCE].values())
-    print(f"{float(more):.2f} more per task, {verdict(float(more), at_most=TARGET_PER_TASK)}")
+    print(
+        f"{float(more):.2f} more requests per task, {verdict(float(more), at_most=TARGET_PER_TASK)}"
+    )
 
 
 def run_per_batch() -> None:

@@ -52,10 +52,10 @@ def run(setting: Setting) -> None:
         f"best of {setting.rounds} rounds, million rows/s"
     )
     table(
-        ["codec", OURS, CONFLUENT, "ours over it", "target", "CPU s per million rows"],
+        ["codec", OURS, CONFLUENT, "ours / theirs", "target", "CPU s per million rows"],
         results,
     )
-    print(f"CPU seconds in the order of the columns ({OURS}, {CONFLUENT}).")
+    print(f"CPU seconds are in the order of the columns ({OURS}, {CONFLUENT}).")
 
 
 def _contestant(

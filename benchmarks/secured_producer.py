@@ -70,11 +70,17 @@ def run(setting: Setting) -> None:
                 rounds=setting.rounds,
             )
     heading(
-        f"Bare producers by {SECURED} ({_MECHANISM}) beside {PLAINTEXT}, records of "
+        f"Bare producers with {SECURED} ({_MECHANISM}) and {PLAINTEXT}, records of "
         f"{RECORD_BYTES} bytes, lz4, acks=all, idempotent, best of {setting.rounds} rounds"
     )
     table(
-        ["client", "million rows/s", "CPU s per million rows", "of PLAINTEXT", "ours over it"],
+        [
+            "client",
+            "million rows/s",
+            "CPU s per million rows",
+            "ratio to PLAINTEXT",
+            "ours / theirs",
+        ],
         [
             [
                 _name(client, protocol),

@@ -79,7 +79,7 @@ def check_count(kafka: KafkaCluster, topic: str, rows: int, *, most_markers: int
     """Raise RuntimeError unless all rows are in a topic; transaction markers take offsets too."""
     written = sum(kafka.end_offsets(topic).values())
     if not rows <= written <= rows + most_markers:
-        raise RuntimeError(f"{written} of {rows} rows are in {topic}")
+        raise RuntimeError(f"{topic} has {written} of {rows} rows")
 
 
 def start_spark(jars: Path | None = None) -> SparkSession:

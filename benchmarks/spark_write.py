@@ -67,15 +67,23 @@ def run(setting: Setting) -> None:
         f"df.write, {rows:,} rows of {SPARK_ROW_BYTES} bytes, best of {setting.rounds} rounds, "
         "million rows/s"
     )
-    jvm_columns = [JVM, "ours over it", JVM_TUNED, "ours over it"] if setting.has_jvm_sink else []
+    jvm_columns = [JVM, "ours / theirs", JVM_TUNED, "ours / theirs"] if setting.has_jvm_sink else []
     table(
-        ["codec", CEILING, OURS, "of ceiling", "target", *jvm_columns, "CPU s per million rows"],
+        [
+            "codec",
+            CEILING,
+            OURS,
+            "ratio to ceiling",
+            "target",
+            *jvm_columns,
+            "CPU s per million rows",
+        ],
         results,
     )
     print(
-        f"CPU seconds in the order of the columns ({CEILING}, {OURS}"
+        f"CPU seconds are in the order of the columns ({CEILING}, {OURS}"
         + (f", {JVM}, {JVM_TUNED}" if setting.has_jvm_sink else "")
-        + "): Spark's processes, without the broker."
+        + ") and include Spark's processes, not the broker."
     )
 
 

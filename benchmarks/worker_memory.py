@@ -48,7 +48,7 @@ def run(setting: Setting) -> None:
             ]
         )
     heading("Peak memory of a task's worker, MiB")
-    table(["worker", "peak RSS", "over idle", "target"], results)
+    table(["worker", "peak RSS", "above idle", "target"], results)
 
 
 def _peak_in_new_session(sink: str, rows: int, *place: str) -> float:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def kafka_for(topic: str, *, partitions: int) -> Iterator[str]:
     """Parse the command line and yield the bootstrap servers of a running cluster."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap-servers", help="a Kafka to use (default: the embedded broker)")
+    parser.add_argument("--bootstrap-servers", help="Kafka cluster (default: the embedded broker)")
     given = parser.parse_args().bootstrap_servers
     if given is not None:
         yield given

@@ -150,11 +150,11 @@ def read_back(
         while sum(counts.values()) < sum(left.values()):
             messages = consumer.consume(10_000, timeout=TIMEOUT_SECONDS)
             if not messages:
-                raise RuntimeError(f"no more records after {sum(counts.values())}")
+                raise RuntimeError(f"no more records arrived after {sum(counts.values())}")
             for message in messages:
                 partition, key, value = message.partition(), message.key(), message.value()
                 if partition is None or key is None or value is None:
-                    raise RuntimeError(f"not a record of ours: {message.error()}")
+                    raise RuntimeError(f"unexpected record: {message.error()}")
                 counts[partition] += 1
                 numbers += int(value[len('{"order":') : value.index(b",")])
                 if len(sample) < SAMPLE_SIZE:
@@ -177,11 +177,9 @@ def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool
     say("starting Spark ...")
     spark = spark_session()
     try:
-        say(
-            "a first write: starts Spark's workers, compiles the encoder where that is not done ..."
-        )
+        say("warming up: starting Spark's workers, compiling the encoder if necessary ...")
         seconds, _ = write(orders(spark, rows // 4), bootstrap_servers, warm_up_topic)
-        say(f"took {seconds:.1f} s")
+        say(f"warmed up in {seconds:.1f} s")
         say(f"writing {rows:,} rows to topic {topic!r} ...")
         seconds, report = write(orders(spark, rows), bootstrap_servers, topic)
         say(f"{rows:,} rows in {seconds:.2f} s: {rows / seconds / 1e6:.2f} million rows/s")
@@ -209,17 +207,29 @@ def run_stream(bootstrap_servers: str, suffix: str) -> bool:
 
     topic = f"numbers{suffix}"
     create_topics(bootstrap_servers, [topic], partitions=3)
-    say("a stream of numbers, exactly once, in a Spark of its own that is killed on the way ...")
+    say("running an exactly-once stream in a separate Spark, and killing it midway ...")
     return stream_exactly_once.run(bootstrap_servers, topic)
 
 
 def main() -> int:
     """Run the demo; return the exit code."""
-    parser = argparse.ArgumentParser(description="Write rows from Spark to Kafka and read them.")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--acts", type=int, default=2, choices=(1, 2))
-    parser.add_argument("--bootstrap-servers", help="a Kafka to use (default: the embedded broker)")
+    parser = argparse.ArgumentParser(
+        description="Write rows from Spark to Kafka and read them back."
+    )
+    parser.add_argument(
+        "--rows", type=int, default=1_000_000, help="rows to write (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--partitions", type=int, default=4, help="partitions of the topic (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--acts",
+        type=int,
+        default=2,
+        choices=(1, 2),
+        help="1 omits the stream (default: %(default)s)",
+    )
+    parser.add_argument("--bootstrap-servers", help="Kafka cluster (default: the embedded broker)")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         address = arguments.bootstrap_servers
@@ -232,7 +242,7 @@ def main() -> int:
         is_well = run(address, suffix, arguments.rows, arguments.partitions)
         if is_well and arguments.acts > 1:
             is_well = run_stream(address, suffix)
-    say("all rows are there" if is_well else "ROWS ARE MISSING OR DOUBLED")
+    say("every row was read exactly once" if is_well else "ROWS ARE MISSING OR DUPLICATED")
     return 0 if is_well else 1
 
 

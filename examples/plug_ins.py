@@ -30,7 +30,9 @@ class VersionedJson:
 
     def configure(self, settings: Mapping[str, object], *, is_key: bool) -> None:
         """Prepare for use; only serializers have the argument `is_key`."""
-        print(f"the {'key' if is_key else 'value'} serializer serves {settings['client.id']}")
+        print(
+            f"the {'key' if is_key else 'value'} serializer is used by {settings['client.id']}"
+        )
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: object) -> bytes:
         """Serialize a value, which is never None; headers added here are sent with the record."""
@@ -73,11 +75,11 @@ class Audit:
         """Print where the record was written; runs on the network thread, so it must be fast."""
         schema = dict(headers).get("schema")
         if metadata is not None and error is None:
-            print(f"partition {metadata.partition} has a record of schema {schema!r}")
+            print(f"partition {metadata.partition} has a record with schema {schema!r}")
 
     def close(self) -> None:
         """Raise an error, which is logged; the other plug-ins are closed nevertheless."""
-        raise ConnectionError("the audit's server is gone")
+        raise ConnectionError("the audit server is unavailable")
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[int]:
         while unread:
             message = consumer.poll(_SECONDS)
             if message is None:
-                raise RuntimeError(f"nothing more to read of {topic}")
+                raise RuntimeError(f"no more records of {topic} arrived")
             if message.error() is None:
                 numbers.append(int(message.value() or b""))
             else:
@@ -159,14 +159,12 @@ def run(bootstrap_servers: str, topic: str) -> bool:
         run_and_kill(bootstrap_servers, topic, directory)
         process = query_process(bootstrap_servers, topic, directory, is_last=True)
         process.communicate()
-        print(f"started it again, and it ended with exit code {process.returncode}", flush=True)
+        print(f"restarted the query; it ended with exit code {process.returncode}", flush=True)
     numbers = read_committed(bootstrap_servers, topic)
     times = Counter(Counter(numbers).values())
     missing = len(set(range(max(numbers, default=-1) + 1)) - set(numbers))
     print(f"{len(numbers)} numbers are visible, {missing} are missing, ", end="")
-    print(
-        f"{sum(count for often, count in times.items() if often > 1)} are there twice", flush=True
-    )
+    print(f"{sum(count for often, count in times.items() if often > 1)} are duplicated", flush=True)
     return len(numbers) > BATCHES * ROWS_PER_BATCH and times.keys() == {1} and not missing
 
 

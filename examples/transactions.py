@@ -85,7 +85,7 @@ def write_all(producer: KafkaProducer, bootstrap_servers: str) -> None:
         except RefusedPaymentError as error:
             print(f"the {name} transaction is aborted: {str(error)!r} was refused")
     if importlib.util.find_spec("confluent_kafka") is None:
-        print("install confluent-kafka to read what is committed")
+        print("install confluent-kafka to read the committed records")
     else:
         print(f"committed: {read_committed(bootstrap_servers, offsets[0])}")
 
@@ -108,7 +108,7 @@ def main() -> None:
                     write(successor, ["pay 50"])
                 write(producer, ["pay 60"])
         except ProducerFencedError:
-            print("the first producer was fenced off; nothing of it came after its successor's")
+            print("the first producer was fenced: it wrote nothing after its successor")
 
 
 if __name__ == "__main__":

@@ -53,16 +53,18 @@ class Exceptions:
         """Return a text about the exception for a finding, and whether the finding is excused."""
         entry = self._by_id.get(name)
         if entry is None:
-            return "no recorded exception", False
+            return "no exception is recorded", False
         if entry.expires < self._today:
             return f"the exception has expired: {entry}", False
-        return f"excepted: {entry}", True
+        return f"excused: {entry}", True
 
 
 def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
     """Return a report on pip-audit's JSON output or its errors, and the exit code."""
     if not answer.lstrip().startswith("{"):
-        words = [line for line in errors.splitlines() if line.strip()] or ["no answer"]
+        words = [line for line in errors.splitlines() if line.strip()] or [
+            "pip-audit printed nothing"
+        ]
         return not_audited(words[-1], exceptions)
     # Packages under development here are in no database.
     packages = [
@@ -78,7 +80,7 @@ def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
             failures += not is_excused
             lines.append(
                 f"{package['name']} {package['version']}: {known['id']}, "
-                f"mended in {', '.join(known['fix_versions']) or 'no version yet'}: {said}"
+                f"fixed in {', '.join(known['fix_versions']) or 'no version yet'}: {said}"
             )
     vulnerable = sum(bool(package.get("vulns")) for package in packages)
     unknown = [package["name"] for package in packages if "skip_reason" in package]
@@ -94,16 +96,18 @@ def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
 
 
 def not_audited(cause: str, exceptions: Exceptions) -> tuple[str, int]:
-    """Return a report that nothing was audited, and the exit code."""
+    """Return a report that no package was audited, and the exit code."""
     said, is_excused = exceptions.judge(NOT_AUDITED)
-    return f"audit: nothing was audited: {cause}\n{said}", 0 if is_excused else 1
+    return f"audit: no package was audited: {cause}\n{said}", 0 if is_excused else 1
 
 
 def main() -> int:
     """Audit the packages of a directory; return the exit code."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--failed", metavar="CAUSE", help="say that the auditor is not there")
-    parser.add_argument("directory", help="the packages to audit")
+    parser.add_argument(
+        "--failed", metavar="CAUSE", help="report that no package was audited, because of CAUSE"
+    )
+    parser.add_argument("directory", help="directory of the packages to audit")
     arguments = parser.parse_args()
     exceptions = Exceptions(EXCEPTIONS.read_text(), datetime.now(UTC).date())
     if arguments.failed:

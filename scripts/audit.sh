@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Audit the packages of the virtual environment $1 for known vulnerabilities (see audit.py).
-# The auditor lives in an environment of its own, so that it changes nothing that it looks at.
+# The auditor has its own environment, so that it does not change the one it audits.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

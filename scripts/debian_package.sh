@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Install Debian packages where that is allowed: as root, with apt-get at hand.
-# Exit status 1, and nothing done, where it is not. Output goes to stderr: callers print results.
+# Install Debian packages if that is possible: as root, and with apt-get. Otherwise do nothing and
+# exit with status 1. All output goes to stderr, because callers print results to stdout.
 set -euo pipefail
 
 [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || exit 1
 
 echo "setup: installing $* with apt-get" >&2
 export DEBIAN_FRONTEND=noninteractive
-# A machine without network is to be told so soon.
+# Fail soon on a machine without network.
 bounded=(-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
 apt-get update "${bounded[@]}" >&2
 apt-get install "${bounded[@]}" --yes --no-install-recommends "$@" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Print the home directory of a Java 17 or newer, for JAVA_HOME.
-# Looked for in JAVA_HOME, on the PATH, where Linux distributions and macOS keep theirs; where there
-# is none, Debian's package is installed if that is allowed. All messages go to stderr.
+# It searches JAVA_HOME, the PATH, and the usual directories of Linux distributions and macOS. If it
+# finds none, it installs Debian's package if that is possible. All messages go to stderr.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -27,6 +27,6 @@ find_java() {
 
 find_java && exit 0
 ./debian_package.sh openjdk-17-jre-headless && find_java && exit 0
-echo "Java $oldest or newer is needed and was not found: install it (on Debian: apt-get install" \
+echo "Java $oldest or newer is required and was not found: install it (on Debian: apt-get install" \
   "openjdk-17-jre-headless) or set JAVA_HOME." >&2
 exit 1

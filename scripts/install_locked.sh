@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Install into the virtual environment $1 what the lock file $2 names. pip refuses what has another
-# hash, and what is not named. Packages that come as source are built with the setuptools (and the
-# Cython) of the lock file, which are installed first: a build in isolation would fetch its own.
+# Install the packages of the lock file $2 into the virtual environment $1. pip rejects files with
+# other hashes and packages that are not in the lock file. Source packages are built with the
+# setuptools (and Cython) of the lock file, installed first: an isolated build would fetch its own.
 set -euo pipefail
 
 environment=$1
@@ -12,7 +12,7 @@ pip_install() {
     --require-hashes --no-build-isolation --use-pep517 "$@"
 }
 
-# Each entry goes on as long as its lines end in a backslash.
+# The lines of an entry, except the last, end in a backslash.
 builders=$(sed -n -E '/^(setuptools|cython)==/,/[^\\]$/p' "$lock")
 [ -z "$builders" ] || pip_install -r <(echo "$builders")
 pip_install -r "$lock"

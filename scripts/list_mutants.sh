@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Print a sample of mutants (see list_mutants.py; the arguments are its own) with the Python of the
-# virtual environment $1. The mutation tool lives in an environment of its own, as the auditor does.
+# Print a sample of mutants with the Python of the virtual environment $1; the other arguments are
+# those of list_mutants.py. The mutation tool has its own environment, like the auditor.
 set -euo pipefail
 
 environment=$1

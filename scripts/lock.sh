@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Write the lock files anew: the newest versions that pyproject.toml allows, with their hashes.
-# requirements.lock is what `make setup` installs, scripts/audit.lock the auditor of `make audit`,
-# scripts/kerberos.lock what the tests of Kerberos add, scripts/docs.lock the builder of `make docs`.
-# They name no index: pip asks its own.
+# Update the lock files to the newest versions that pyproject.toml allows, with their hashes.
+# `make setup` installs requirements.lock, `make audit` the auditor of scripts/audit.lock, `make docs`
+# the builder of scripts/docs.lock, and the Kerberos tests need scripts/kerberos.lock in addition.
+# The files name no index: pip uses the configured one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,18 +21,18 @@ lock() {
     --output-file "$locked"
 }
 
-# What builds the package, and what of the rest comes as source.
+# The requirements of building the package, and any others that are installed from source.
 backend=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:
     print(*tomllib.load(project)["build-system"]["requires"], sep="\n")')
 lock requirements.lock pyproject.toml --extra dev <(echo "$backend")
-# The builder of the site reads the package without importing it, so it needs none of the rest.
+# The builder of the site reads the package without importing it, so it needs no other dependencies.
 docs=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:
     print(*tomllib.load(project)["project"]["optional-dependencies"]["docs"], sep="\n")')
 lock scripts/docs.lock <(echo "$docs")
 lock scripts/audit.lock <(echo "pip-audit>=2.7,<3")
-# gssapi is always built here; Cython is what it is built with.
+# gssapi is always built from source, with Cython.
 lock scripts/kerberos.lock <(echo "gssapi>=1.8,<2
 cython>=3.1.3,<4
 $backend")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Make a virtual environment in the directory $1, from the first Python 3.11 or newer on the PATH,
-# and install the package into it with all that its checks and tests need: exactly the files that
-# requirements.lock names, where Python is the version that CI has (3.11). With any other version pip
-# takes what pyproject.toml allows, and no hash is checked.
+# Create a virtual environment in the directory $1 with the first Python 3.11 or newer on the PATH, and
+# install the package with the requirements of its checks and tests. With Python 3.11, the version of
+# CI, exactly the files in requirements.lock are installed. With any other version, pip chooses
+# versions that pyproject.toml allows and checks no hashes.
 set -euo pipefail
 
 environment=$1
@@ -24,16 +24,16 @@ make_environment() {
 }
 
 if ! python=$(find_python); then
-  echo "Python 3.11 or newer is needed and was not found on the PATH." >&2
+  echo "Python 3.11 or newer is required and was not found on the PATH: install it." >&2
   exit 1
 fi
 
 if ! "$environment/bin/python" -m pip --version > /dev/null 2>&1; then
-  echo "setup: making $environment with $("$python" --version) ($python)"
-  # Debian ships Python without what venv needs.
+  echo "setup: creating $environment with $("$python" --version) ($python)"
+  # Debian ships Python without ensurepip, which venv needs.
   if ! make_environment "$python"; then
     "$(dirname "$0")/debian_package.sh" python3-venv || {
-      echo "This Python cannot make virtual environments: install python3-venv." >&2
+      echo "This Python cannot create virtual environments: install python3-venv." >&2
       exit 1
     }
     make_environment "$python"
@@ -46,12 +46,12 @@ if [ "$version" = "$locked_version" ]; then
   "$(dirname "$0")/install_locked.sh" "$environment" requirements.lock
   arguments=(--no-deps --no-build-isolation -e .)
 else
-  echo "setup: requirements.lock is for Python $locked_version, this is $version:" \
-    "installing what pyproject.toml allows, without checking hashes"
+  echo "setup: requirements.lock is for Python $locked_version, but this is Python $version:" \
+    "installing versions that pyproject.toml allows, without checking hashes"
   arguments=(-e '.[dev]')
 fi
-# Spark looks through the directories of sys.path for modules named pyspark_*. It would not see one
-# that only an import hook knows, which is how an editable install comes by default.
+# Spark searches the directories of sys.path for modules named pyspark_*. It would not find a module
+# behind an import hook, which is what an editable install uses by default.
 "$environment/bin/python" -m pip install --disable-pip-version-check \
   --config-settings editable_mode=compat "${arguments[@]}"
 "$environment/bin/python" -m pip check --disable-pip-version-check

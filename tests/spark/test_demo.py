@@ -41,4 +41,4 @@ def test_a_stream_that_is_killed_has_each_number_once():
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "killed the query after 3 micro-batches\n" in done.stdout
-    assert "000 numbers are visible, 0 are missing, 0 are there twice\n" in done.stdout
+    assert "000 numbers are visible, 0 are missing, 0 are duplicated\n" in done.stdout

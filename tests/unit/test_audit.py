@@ -55,8 +55,8 @@ def exceptions(audit):
 def test_a_known_vulnerability_fails_the_step_and_is_named(audit, exceptions):
     """The output has the package, version, id and fixed version of each vulnerability."""
     expected = (
-        "weak 2.1: PYSEC-1, mended in 2.2: no recorded exception\n"
-        "weak 2.1: PYSEC-2, mended in no version yet: no recorded exception\n"
+        "weak 2.1: PYSEC-1, fixed in 2.2: no exception is recorded\n"
+        "weak 2.1: PYSEC-2, fixed in no version yet: no exception is recorded\n"
         "audit: 2 packages audited, 1 of them vulnerable; 0 could not be audited"
     )
     assert (expected, 1) == audit.judge(answer(SOUND, WEAK), "", exceptions())
@@ -71,7 +71,7 @@ def test_all_is_well_where_all_was_audited_and_nothing_found(audit, exceptions):
 def test_a_recorded_exception_excuses_one_vulnerability_and_no_other(audit, exceptions):
     """The exception is printed with its reason and expiry; other vulnerabilities still fail."""
     said, exit_code = audit.judge(answer(WEAK), "", exceptions("PYSEC-1"))
-    assert ("excepted: a reason (until 2026-11-30)" in said, 1) == (True, exit_code)
+    assert ("excused: a reason (until 2026-11-30)" in said, 1) == (True, exit_code)
     assert 0 == audit.judge(answer(WEAK), "", exceptions("PYSEC-1", "PYSEC-2"))[1]
     assert 1 == audit.judge(answer(WEAK), "", exceptions("not-audited"))[1]
 
@@ -86,27 +86,30 @@ def test_an_exception_that_has_expired_excuses_nothing(audit, exceptions):
     )
 
 
-def test_what_could_not_be_asked_about_fails_the_step_unless_excepted(audit, exceptions):
+def test_a_package_that_could_not_be_audited_fails_the_step_unless_excused(audit, exceptions):
     """An unknown package counts as not audited."""
     counted = "audit: 0 packages audited, 0 of them vulnerable; 1 could not be audited\n"
-    assert (f"{counted}not audited: unknown: no recorded exception", 1) == audit.judge(
+    assert (f"{counted}not audited: unknown: no exception is recorded", 1) == audit.judge(
         answer(UNKNOWN), "", exceptions()
     )
     assert (
-        f"{counted}not audited: unknown: excepted: a reason (until 2026-11-30)",
+        f"{counted}not audited: unknown: excused: a reason (until 2026-11-30)",
         0,
     ) == audit.judge(answer(UNKNOWN), "", exceptions("not-audited"))
 
 
 @pytest.mark.parametrize(
     ("errors", "cause"),
-    [("Traceback\nConnectionError: no route\n\n", "ConnectionError: no route"), ("", "no answer")],
+    [
+        ("Traceback\nConnectionError: no route\n\n", "ConnectionError: no route"),
+        ("", "pip-audit printed nothing"),
+    ],
 )
 def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, cause):
     """The last line of its errors is the cause; the step fails without a recorded exception."""
-    said = f"audit: nothing was audited: {cause}\n"
-    assert (f"{said}no recorded exception", 1) == audit.judge("", errors, exceptions())
-    assert (f"{said}excepted: a reason (until 2026-11-30)", 0) == audit.judge(
+    said = f"audit: no package was audited: {cause}\n"
+    assert (f"{said}no exception is recorded", 1) == audit.judge("", errors, exceptions())
+    assert (f"{said}excused: a reason (until 2026-11-30)", 0) == audit.judge(
         "", errors, exceptions("not-audited")
     )
     expired = exceptions("not-audited", expires=date(2026, 11, 29))
@@ -123,4 +126,4 @@ def test_an_exception_without_a_reason_is_refused(audit):
 def test_the_recorded_exceptions_can_be_read(audit):
     """Each recorded exception has an id, a reason and an expiry date."""
     said, _ = audit.Exceptions(audit.EXCEPTIONS.read_text(), TODAY).judge("not-audited")
-    assert said.startswith("excepted: ")
+    assert said.startswith("excused: ")

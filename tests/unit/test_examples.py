@@ -33,10 +33,10 @@ EXPECTED = {
         "request-latency-avg: ",
     ],
     "plug_ins.py": [
-        "the value serializer serves orders-example\n",
+        "the value serializer is used by orders-example\n",
         # The byte of a is 97, so it goes to 1 of 0 and 1.
-        "partition 1 has a record of schema b'orders-v2'\n",
-        "partition 2 has a record of schema b'orders-v2'\nthe serializer is closed\n",
+        "partition 1 has a record with schema b'orders-v2'\n",
+        "partition 2 has a record with schema b'orders-v2'\nthe serializer is closed\n",
     ],
     "send_arrow_table.py": ["measurements-3: ", "200000 of 200000 rows\n"],
     "send_records.py": [
@@ -47,7 +47,7 @@ EXPECTED = {
     "transactions.py": [
         "the second transaction is aborted: 'not an amount' was refused\n",
         "committed: ['pay 10', 'pay 20', 'pay 40']\n",
-        "the first producer was fenced off",
+        "the first producer was fenced: it wrote nothing",
     ],
 }
 

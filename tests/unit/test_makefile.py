@@ -57,9 +57,9 @@ def test_both_halves_run_and_are_reported(project, first, second, said):
         timeout=60,
     )
     assert [
-        "Tests, 1 of 2: what needs neither Java nor Kafka",
+        "Tests, 1 of 2: fast tests, without Java and Kafka",
         "half 1 ran",
-        "Tests, 2 of 2: Spark, real Kafka, and all that is slow",
+        "Tests, 2 of 2: Spark, real Kafka and slow tests",
         "half 2 ran",
         f"Tests, 1 of 2: {said[0]}",
         f"Tests, 2 of 2: {said[1]}",
