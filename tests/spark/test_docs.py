@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.testing import DevBroker, Listener
 from tests.support.documentation import ADDRESS, BLOCKS
 from tests.support.kafka.readers import read_with_confluent
+from tests.support.security.secure_listeners import PASSWORD, listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 
 #: The addresses and paths in the blocks, which readers replace by their own.
 CHECKPOINT = "/path/of/the/checkpoint"
-#: A block with these needs a cluster of the reader's own; tests/kafka has the same options.
-FOREIGN = "broker.example"
+#: The broker, the certificate and the secret of the block that connects with TLS and SASL.
+SECURED_ADDRESS = "broker.example:9093"
+TRUST_STORE = "/etc/kafka/ca.pem"
+SECRET = "/etc/kafka/secret"  # noqa: S105 - the path of a file
 PYTHON = [
     block
     for block in BLOCKS
     if block.language == "python" and block.needs_spark and not block.is_excerpt
 ]
-RUNNABLE = [block for block in PYTHON if FOREIGN not in block.code]
+RUNNABLE = [block for block in PYTHON if SECURED_ADDRESS not in block.code]
+SECURED = [block for block in PYTHON if SECURED_ADDRESS in block.code]
 ROWS = 100
 
 
@@ -70,9 +74,26 @@ def test_a_block_with_spark_runs_as_it_stands(block, spark, tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in PYTHON if FOREIGN in block.code], ids=lambda block: block.place
-)
-def test_a_block_with_a_foreign_broker_is_valid_python(block):
-    """The block cannot run here; it compiles."""
-    compile(block.code, block.place, "exec")
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SECURED, ids=lambda block: block.place)
+def test_a_block_with_security_runs_as_it_stands(block, spark, certificates, tmp_path):
+    """The block writes its rows with TLS and the password of the file that it refers to."""
+    secret = tmp_path / "secret"
+    secret.write_text(PASSWORD)
+    listeners = [
+        Listener(),
+        listener("SASL_SSL", certificates, mechanisms=["SCRAM-SHA-512"]),
+    ]
+    with (
+        DevBroker(listeners=listeners, topics={"events": 3}) as broker,
+        names_for(spark, tmp_path) as names,
+    ):
+        code = (
+            block.code.replace(SECURED_ADDRESS, broker.address("SASL_SSL"))
+            .replace(TRUST_STORE, str(certificates.authority.pem_file))
+            .replace(SECRET, str(secret))
+        )
+
+        exec(compile(code, block.place, "exec"), names)  # noqa: S102 - our own text
+
+        assert ROWS == len(read_with_confluent(broker.bootstrap_servers, "events"))
