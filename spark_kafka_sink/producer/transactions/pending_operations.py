@@ -57,8 +57,8 @@ class PendingOperations:
         result, _ = self._latest
         if not result.is_acked:
             raise IllegalStateError(
-                f"{operation} is not possible before the end of {result.operation} is known: "
-                f"call {result.operation} again"
+                f"{operation} is not possible while the outcome of {result.operation} is unknown: "
+                f"call {result.operation} again to wait for it"
             )
         self._latest = None
 

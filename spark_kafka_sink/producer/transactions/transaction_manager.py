@@ -319,7 +319,7 @@ class TransactionManager:
 
     def _ensure_transactional(self, operation: str) -> None:
         if not self.is_transactional:
-            raise IllegalStateError(f"{operation} needs transactional.id to be set")
+            raise IllegalStateError(f"{operation} requires transactional.id to be set")
 
     def _begin_completing(self, operation: str, *, committed: bool) -> TransactionalRequestResult:
         self._protocol.request_new_partitions()
@@ -408,7 +408,7 @@ class TransactionManager:
         """Fail every pending request: the producer was closed without waiting."""
         with self._lock:
             self._protocol.fail_requests(
-                KafkaError("the producer was closed before the operation ended")
+                KafkaError("the producer was closed before the operation completed")
             )
 
     # --- batches: queried by the accumulator, reported by the Sender

@@ -207,7 +207,7 @@ class TransactionProtocol:
     def _fenced(self, context: str) -> ProducerFencedError:
         return ProducerFencedError(
             f"{context}: a newer producer has taken over transactional.id "
-            f"{self._machine.transactional_id!r}, or its coordinator ended this producer's "
+            f"{self._machine.transactional_id!r}, or the coordinator aborted this producer's "
             f"transaction after transaction.timeout.ms ({self._requests.transaction_timeout_ms} "
             f"ms). Close this producer ({self._sequences.producer_id_and_epoch})",
             code=ErrorCode.PRODUCER_FENCED,
@@ -267,8 +267,8 @@ class TransactionProtocol:
         needs_epoch = self._epochs.next_needs_epoch
         if needs_epoch and not self._epochs.coordinator_bumps_epochs:
             error = KafkaError(
-                "records of the transaction failed, and brokers before 2.5 cannot give the epoch "
-                "that is needed to go on: close this producer and make another"
+                "records of the transaction failed, and continuing requires a new epoch, which "
+                "brokers before Kafka 2.5 cannot assign: close this producer and create another"
             )
             handler.result.fail(error)
             self.fatal(error)
@@ -285,7 +285,7 @@ class TransactionProtocol:
 
 def _advice(action: TxnAction, code: int) -> str | None:
     if action is TxnAction.FATAL:
-        return "Close this producer, and make another"
+        return "Close this producer and create another"
     return advice_of(code)
 
 

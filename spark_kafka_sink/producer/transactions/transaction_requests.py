@@ -190,7 +190,9 @@ class TransactionRequests:
         """
         for handler in self._queue.remove(_is_unsent_offsets):
             handler.result.fail(
-                TransactionAbortedError("the offsets were not sent: the transaction was aborted")
+                TransactionAbortedError(
+                    "the offsets were not sent because the transaction was aborted"
+                )
             )
         if not self._queue.holds(TxnOffsetCommitHandler):
             self._queue.remove(_looks_for_group)

@@ -129,7 +129,7 @@ class TransactionStateMachine:
         """Change the state if the table allows it, or raise; with `poison` the refusal is fatal."""
         if target not in TRANSITIONS[self._current]:
             illegal = IllegalStateError(
-                f"state {self._current.name} does not lead to {target.name}"
+                f"invalid transition from state {self._current.name} to {target.name}"
                 + (
                     f" (transactional.id {self._transactional_id!r})"
                     if self.is_transactional
@@ -148,11 +148,11 @@ class TransactionStateMachine:
             return
         if self.has_abortable_error:
             raise TransactionAbortableError(
-                f"the transaction failed: abort it, then go on. Its error was: {error}"
+                f"the transaction has failed and can only be aborted. The error was: {error}"
             ) from error
         if isinstance(error, ProducerFencedError):
             raise ProducerFencedError(str(error), code=error.code, name=error.name) from error
         raise FatalProducerError(
-            f"the producer was ended by an earlier error; close it and make another. "
+            "the producer has failed and can no longer be used: close it and create another. "
             f"The error was: {error}"
         ) from error

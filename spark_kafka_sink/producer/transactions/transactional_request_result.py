@@ -74,10 +74,9 @@ class TransactionalRequestResult:
         if not self._ended.wait(timeout):
             cause = last_error()
             raise KafkaTimeoutError(
-                f"{self.operation} did not end within {limit or timeout:g} s (max.block.ms) and "
-                "goes on: "
-                f"call {self.operation} again to wait for it, or close the producer"
-                + ("" if cause is None else f". The last error of the network was: {cause}")
+                f"{self.operation} did not complete within {limit or timeout:g} s (max.block.ms) "
+                f"and is still in progress: call {self.operation} again to wait for it, or close "
+                "the producer" + ("" if cause is None else f". The last network error was: {cause}")
             ) from cause
         self._acked = True
         if self._error is not None:

@@ -194,7 +194,7 @@ class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
     def verdict(self, response: FindCoordinatorResponse) -> Verdict:
         """Convert the answer for the one key into a verdict."""
         kind = "transactional.id" if self.key_type is CoordinatorType.TRANSACTION else "group"
-        context = f"finding the coordinator of {kind} {self.key!r}"
+        context = f"could not find the coordinator of {kind} {self.key!r}"
         if len(response.coordinators) > 1:
             return Verdict(TxnAction.FATAL, ErrorCode.UNKNOWN_SERVER_ERROR, context)
         return self._judge(self.coordinator(response).error_code, context)
@@ -244,9 +244,9 @@ class InitProducerIdHandler(HandlerOf[InitProducerIdResponse]):
     def verdict(self, response: InitProducerIdResponse) -> Verdict:
         """Convert the answer into a verdict."""
         context = (
-            "a broker gave no producer id (enable.idempotence=true needs one)"
+            "could not get a producer id, which enable.idempotence=true requires"
             if self.transactional_id is None
-            else f"initializing transactional.id {self.transactional_id!r}"
+            else f"could not initialize transactional.id {self.transactional_id!r}"
         )
         return self._judge(response.error_code, context)
 
@@ -306,7 +306,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]
         return _worst(
             self._judge(
                 answered.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR),
-                f"adding {partition} to the transaction of {self.transactional_id!r}",
+                f"could not add {partition} to the transaction of {self.transactional_id!r}",
             )
             for partition in sorted(self.partitions)
         )
@@ -333,7 +333,7 @@ class AddOffsetsToTxnHandler(RequestOfTransaction[AddOffsetsToTxnResponse]):
     def verdict(self, response: AddOffsetsToTxnResponse) -> Verdict:
         """Convert the answer into a verdict."""
         group = self.group_metadata.group_id
-        return self._judge(response.error_code, f"adding group {group!r} to the transaction")
+        return self._judge(response.error_code, f"could not add group {group!r} to the transaction")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -400,7 +400,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
         verdicts = {
             partition: self._judge(
                 answered.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR),
-                f"committing the offset of {partition} for group {group!r}",
+                f"could not commit the offset of {partition} for group {group!r}",
             )
             for partition in sorted(self.offsets)
         }
@@ -442,8 +442,8 @@ class EndTxnHandler(RequestOfTransaction[EndTxnResponse]):
     def verdict(self, response: EndTxnResponse) -> Verdict:
         """Convert the answer into a verdict; some codes mean something else for an abort."""
         action = txn_action(self.api_key, response.error_code, is_abort=not self.committed)
-        verb = "committing" if self.committed else "aborting"
-        context = f"{verb} the transaction of {self.transactional_id!r}"
+        verb = "commit" if self.committed else "abort"
+        context = f"could not {verb} the transaction of {self.transactional_id!r}"
         return Verdict(action, response.error_code, context)
 
 

@@ -125,5 +125,5 @@ def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
 
 def test_a_transaction_has_to_be_begun(producer):
     """Preparing a transaction that has not begun raises an error."""
-    with pytest.raises(IllegalStateError, match="READY does not lead to PREPARED_TRANSACTION"):
+    with pytest.raises(IllegalStateError, match="from state READY to PREPARED_TRANSACTION"):
         producer.prepare_transaction()

@@ -385,7 +385,7 @@ def test_a_broker_too_old_for_new_epochs_ends_a_producer_whose_batch_failed(tv1)
     tv1.produce(ErrorCode.INVALID_RECORD)
     abort = tv1.manager.begin_abort()
     tv1.end_txn()
-    with pytest.raises(KafkaError, match=r"brokers before 2\.5"):
+    with pytest.raises(KafkaError, match=r"brokers before Kafka 2\.5"):
         abort.wait(0)
     assert S.FATAL_ERROR is tv1.manager.state
 

@@ -229,7 +229,7 @@ def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
     tv2.begin()
     offsets = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     cause = KafkaError("127.0.0.1:9094 refused the connection")
-    with pytest.raises(KafkaTimeoutError, match=r"error of the network was: 127\.0\.0\.1:9094"):
+    with pytest.raises(KafkaTimeoutError, match=r"last network error was: 127\.0\.0\.1:9094"):
         offsets.wait(0, lambda: cause)
 
 

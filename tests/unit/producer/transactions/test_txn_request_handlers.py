@@ -174,8 +174,8 @@ def test_the_coordinator_is_the_only_one_in_the_answer():
 @pytest.mark.parametrize(
     ("key_type", "words"),
     [
-        (CoordinatorType.GROUP, "finding the coordinator of group 'k'"),
-        (CoordinatorType.TRANSACTION, "finding the coordinator of transactional.id 'k'"),
+        (CoordinatorType.GROUP, "could not find the coordinator of group 'k'"),
+        (CoordinatorType.TRANSACTION, "could not find the coordinator of transactional.id 'k'"),
     ],
 )
 def test_a_verdict_says_what_was_asked(key_type, words):
@@ -188,8 +188,8 @@ def test_a_verdict_says_what_was_asked(key_type, words):
 @pytest.mark.parametrize(
     ("committed", "action", "words"),
     [
-        (True, TxnAction.FENCED, "committing the transaction of 'x'"),
-        (False, TxnAction.REINITIALIZE, "aborting the transaction of 'x'"),
+        (True, TxnAction.FENCED, "could not commit the transaction of 'x'"),
+        (False, TxnAction.REINITIALIZE, "could not abort the transaction of 'x'"),
     ],
 )
 def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, action, words):
