@@ -512,8 +512,8 @@ class KafkaProducer:
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: a producer cannot be pickled, for example into a Spark task."""
         raise TypeError(
-            "a KafkaProducer cannot be pickled: make one in the process that uses it, such as in "
-            "the function that foreachPartition runs"
+            "a KafkaProducer cannot be pickled: create one in the process that uses it, such as in "
+            "the function passed to foreachPartition"
         )
 
     def __enter__(self) -> Self:
@@ -535,7 +535,7 @@ class KafkaProducer:
     def _check_usable(self) -> None:
         if os.getpid() != self._process_id:
             raise ProducerClosedError(
-                "this producer belongs to the process that made it: make one after the fork"
+                "this producer was created by another process: create a new one after the fork"
             )
         if self._closed:
             raise ProducerClosedError("the producer is closed")
@@ -546,10 +546,13 @@ class KafkaProducer:
 
     def _check_may_wait(self) -> None:
         if self._core.is_network_thread:
-            raise ProducerClosedError("the producer's own network thread must not wait for itself")
+            raise ProducerClosedError(
+                "delivery callbacks and interceptors run on the producer's network thread and must "
+                "not wait for the producer: make this call on another thread"
+            )
         if self._gatherer.is_writing:
             raise ProducerClosedError(
-                "a function that is called while records are written, such as a partitioner, must "
+                "a function called while records are being written, such as a partitioner, must "
                 "not wait for the producer"
             )
 

@@ -44,7 +44,8 @@ class TransactionalCalls:
             self._core.gatherer.begin_transaction(
                 self._manager().begin_transaction,
                 IllegalStateError(
-                    "the record was sent while its transaction ended: send it again in the next one"
+                    "the record was sent while its transaction was ending: send it again in the "
+                    "next transaction"
                 ),
                 self._core.give_up_at(),
             )
@@ -86,7 +87,9 @@ class TransactionalCalls:
             # A thread that is writing may wait long for memory: the abort begins meanwhile.
             self._core.wake_network_thread()
             self._core.gatherer.abort(
-                TransactionAbortedError("the record was not sent: its transaction was aborted"),
+                TransactionAbortedError(
+                    "the record was not sent because its transaction was aborted"
+                ),
                 give_up_at,
             )
             self._core.await_transaction(result, give_up_at)
@@ -94,5 +97,5 @@ class TransactionalCalls:
     def _manager(self) -> TransactionManager:
         manager = self._core.transaction_manager
         if manager is None or not self._core.is_transactional:
-            raise ConfigError("transactions need transactional.id to be set")
+            raise ConfigError("transactions require transactional.id to be set")
         return manager

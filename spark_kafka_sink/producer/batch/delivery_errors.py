@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 
 _TAKEN_OVER = (
-    "Another producer with this transactional.id took over, as a restarted application does: close "
-    "this one. If both are to write, give each an id of its own"
+    "Another producer with this transactional.id has taken over, as when an application restarts: "
+    "close this one. If both should write, give each its own transactional.id"
 )
-DEFAULT_ADVICE = "Look at the broker's log for the reason"
+DEFAULT_ADVICE = "Check the broker's log for the reason"
 ADVICE: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: (
-        "A single record is larger than the topic's max.message.bytes: raise it, or write less"
+        "A single record is larger than the topic's max.message.bytes: raise it, or write smaller "
+        "records"
     ),
     ErrorCode.RECORD_LIST_TOO_LARGE: (
-        "The batch is larger than a log segment of the topic: lower batch.size"
+        "The batch is larger than the topic's segment.bytes: lower batch.size"
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant this user WRITE on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
@@ -40,29 +41,34 @@ ADVICE: dict[int, str] = {
     ErrorCode.INVALID_TIMESTAMP: (
         "Timestamps must lie within the topic's message.timestamp.before.max.ms and "
         "message.timestamp.after.max.ms: correct the timestamp column, or drop it to use the time "
-        "of writing"
+        "of the write"
     ),
     ErrorCode.INVALID_RECORD: (
-        "The topic refuses such records; a compacted topic (cleanup.policy=compact) needs a key"
+        "The topic does not accept such records; a compacted topic (cleanup.policy=compact) "
+        "requires a key"
     ),
-    ErrorCode.CORRUPT_MESSAGE: "A compacted topic refuses records without a key",
+    ErrorCode.CORRUPT_MESSAGE: "A compacted topic does not accept records without a key",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
-        "The broker has lost records that it had acknowledged: look for an unclean leader "
+        "The broker has lost records that it had acknowledged: check for an unclean leader "
         "election, and write the data again"
     ),
     ErrorCode.INVALID_REQUIRED_ACKS: "Set acks to 0, 1 or all",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker is too old for this compression.type",
-    ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask who runs it",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: (
+        "The broker is too old for this compression.type: choose another"
+    ),
+    ErrorCode.POLICY_VIOLATION: (
+        "A policy of the cluster forbids it: ask the cluster's administrator"
+    ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
     ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
     ErrorCode.INVALID_PRODUCER_EPOCH: (
-        "The transaction outlived transaction.timeout.ms, or another producer with this "
-        "transactional.id took over: abort the transaction. If that works, write it again, quicker "
-        "or with a longer time-out; if it raises ProducerFencedError, close this producer"
+        "The transaction exceeded transaction.timeout.ms, or another producer with this "
+        "transactional.id has taken over: abort the transaction. If that succeeds, write it again, "
+        "faster or with a longer timeout; if it raises ProducerFencedError, close this producer"
     ),
     ErrorCode.INVALID_TXN_STATE: (
-        "The coordinator has ended the transaction, probably after transaction.timeout.ms: nothing "
-        "of it was committed. Abort it, and write it again, quicker or with a longer time-out"
+        "The coordinator has ended the transaction, probably after transaction.timeout.ms, and "
+        "committed none of it. Abort it, and write it again, faster or with a longer timeout"
     ),
     ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction, and write it again",
 }
@@ -106,18 +112,20 @@ def delivery_error(
     advice = DEFAULT_ADVICE
     if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
         advice = (
-            "An earlier attempt was not answered, and the broker does not remember whether it has "
-            "that: look at the end of the partition before you write these records again"
+            "An earlier attempt received no response, and the broker no longer knows whether it "
+            "was appended: check the end of the partition before you write these records again"
         )
     elif isinstance(cause, BrokerError):
         advice = advice_of(cause.code) or DEFAULT_ADVICE
     elif isinstance(cause, DeliveryTimeoutError) and _is_gone(cause.__cause__):
         advice = (
-            "The topic was deleted, or created again with fewer partitions: check that it has this "
-            "one, and send the records again"
+            "The topic was deleted, or recreated with fewer partitions: check that it has this "
+            "partition, and send the records again"
         )
     elif isinstance(cause, DeliveryTimeoutError):
-        advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
+        advice = (
+            "Check that the brokers are running and not overloaded, or raise delivery.timeout.ms"
+        )
     verb = "was" if batch.record_count == 1 else "were"
     error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{_told(refused or {})} {advice}")
     error.__cause__ = cause
@@ -133,7 +141,7 @@ def _told(refused: RefusedRecords) -> str:
     for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
         row = record.row
         place = f"record {index} of the batch" if row is None else f"row {row}"
-        told.append(f" Refused: {place} ({record.message or 'no reason given'}).")
+        told.append(f" Rejected: {place} ({record.message or 'no reason given'}).")
     more = len(refused) - len(told)
     return "".join(told) + (f" And {more} more." if more > 0 else "")
 
@@ -141,13 +149,13 @@ def _told(refused: RefusedRecords) -> str:
 def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionError:
     """Return the error of a record whose partition was removed after the record was sent."""
     return InvalidPartitionError(
-        f"the topic no longer has this partition: it has {count} now, numbered from 0",
+        f"the topic no longer has this partition: it now has {count} partitions, numbered from 0",
         row=None,
         topic=topic,
         partition=partition,
         advice=(
-            "The topic was deleted and created again with fewer partitions: send the record again, "
-            "to a partition that the topic has, or without one to let the producer choose"
+            "The topic was deleted and recreated with fewer partitions: send the record again, to "
+            "an existing partition, or without one to let the producer choose"
         ),
     )
 
@@ -155,9 +163,8 @@ def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionEr
 def no_memory_for_callback() -> BufferExhaustedError:
     """Return the error of a callback's record that finds no memory: callbacks must not wait."""
     return BufferExhaustedError(
-        "the network thread must not wait for memory, and there is none: buffer.memory "
-        "holds records that no broker has acknowledged. Send fewer records from callbacks, "
-        "send them from another thread, or raise buffer.memory"
+        "buffer.memory is full of unacknowledged records, and a callback must not wait for memory. "
+        "Send fewer records from callbacks, send them from another thread, or raise buffer.memory"
     )
 
 
@@ -166,7 +173,7 @@ def broken_off(error: BaseException) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
     broken = KafkaError(
-        f"the producer was broken off in the middle of a batch, whose rows may be lost: {error!r}"
+        f"the producer was interrupted in the middle of a batch, whose rows may be lost: {error!r}"
     )
     broken.__cause__ = error
     return broken

@@ -195,8 +195,8 @@ class ProduceResult:
         blamed = next((self.refused[index] for index in self.refused if index in indexes), None)
         if blamed is None:
             sentence = (
-                f"{self.topic_partition}: {all_of_them} not written, because the broker refused "
-                "other records of the batch. What it did not refuse may be sent again"
+                f"{self.topic_partition}: {all_of_them} not written because the broker rejected "
+                "other records of the batch. Records that it did not reject may be sent again"
             )
         else:
             record = "this record" if len(indexes) == 1 else "a row"
@@ -204,8 +204,8 @@ class ProduceResult:
                 record = f"row {blamed.row}"
             reason = blamed.message or "no reason given"
             sentence = (
-                f"{self.topic_partition}: the broker refused {record}: {reason}. "
-                "Correct it before it is sent again"
+                f"{self.topic_partition}: the broker rejected {record}: {reason}. "
+                "Correct it before you send it again"
             )
         error = DeliveryError(sentence)
         error.__cause__ = self.error
@@ -299,7 +299,7 @@ def call_back(callback: Callable[..., object], *arguments: object) -> None:
     try:
         callback(*arguments)
     except BaseException as error:
-        logger.exception("a delivery callback raised")
+        logger.exception("a delivery callback raised an exception")
         if is_interrupt(error):
             raise
 

@@ -93,7 +93,7 @@ class ProducerInterceptors:
                 returned = on_send(record)
             except Exception:  # noqa: BLE001  the user's code may raise anything; it is logged
                 _LOG.warning(
-                    "on_send of an interceptor failed for topic %s, partition %s",
+                    "an interceptor's on_send failed and was skipped for topic %s, partition %s",
                     record.topic,
                     record.partition,
                     exc_info=True,
@@ -103,7 +103,8 @@ class ProducerInterceptors:
                     record = returned
                 else:
                     _LOG.warning(
-                        "on_send of an interceptor returned %s, not a ProducerRecord, for topic %s",
+                        "an interceptor's on_send returned %s, not a ProducerRecord, and was "
+                        "skipped for topic %s",
                         type(returned).__qualname__,
                         record.topic,
                     )
@@ -123,7 +124,7 @@ class ProducerInterceptors:
                 else:
                     on_acknowledgement(metadata, error)
             except BaseException as raised:
-                _LOG.warning("on_acknowledgement of an interceptor failed", exc_info=True)
+                _LOG.warning("an interceptor's on_acknowledgement failed", exc_info=True)
                 if is_interrupt(raised):
                     raise
 
@@ -138,7 +139,7 @@ def _make(reference: PluginReference, plug_ins: PlugIns) -> object:
     interceptor = plug_ins.load(reference, "interceptor.classes")
     if not any(hasattr(interceptor, method) for method in _METHODS):
         raise ConfigError(
-            f"interceptor.classes: {reference} is no interceptor: it has neither "
+            f"interceptor.classes: {reference} is not an interceptor: it has neither "
             f"{' nor '.join(_METHODS)}"
         )
     return interceptor

@@ -382,7 +382,7 @@ def _failed(name: str, topic: str, error: Exception) -> InvalidPartitionError:
         f"the partitioner {name} failed with {type(error).__name__}: {error}",
         row=None,
         topic=topic,
-        advice="Have it return a partition's number for every record",
+        advice="Make it return a partition number for every record",
     )
 
 
@@ -467,8 +467,8 @@ def _chosen(
     if wrong.size:
         row = int(wrong[0])
         raise InvalidPartitionError(
-            f"the partitioner {_name(partitioner)} chose it, but the topic has "
-            f"{topic.partition_count} partitions, numbered from 0",
+            f"the partitioner {_name(partitioner)} chose this partition, but the topic "
+            f"has {topic.partition_count} partitions, numbered from 0",
             row=first_row + int(rows[row]),
             topic=topic.topic,
             partition=int(chosen[row]),
@@ -484,7 +484,7 @@ def _refused(
         f"the partitioner {_name(partitioner)} failed: {problem}",
         row=row,
         topic=topic.topic,
-        advice="Have it return an int32 array with a partition's number for every row",
+        advice="Make it return an int32 array with a partition number for every row",
     )
 
 
@@ -522,6 +522,6 @@ def resolve_partitioner(
         check_signature(target.partition, _OF_JAVAS, f"{setting}: partition of {reference}")
         return MethodPartitioner(target)
     raise ConfigError(
-        f"{setting} {reference} is no partitioner: give a function {_OF_FUNCTIONS} -> partition, "
-        f"or an object with partition_rows, or with partition{_OF_JAVAS}"
+        f"{setting}: {reference} is not a partitioner: pass a function {_OF_FUNCTIONS} -> "
+        f"partition, or an object with a method partition_rows or partition{_OF_JAVAS}"
     )

@@ -56,7 +56,8 @@ class PlugIns:
                 configure(self._settings, **known)
             except Exception as error:
                 raise ConfigError(
-                    f"{setting}: {reference} cannot be configured: {type(error).__name__}: {error}"
+                    f"{setting}: {reference} could not be configured: "
+                    f"{type(error).__name__}: {error}"
                 ) from error
         return plug_in
 
@@ -73,7 +74,7 @@ def _close(plug_in: object) -> None:
         try:
             close()
         except Exception:  # noqa: BLE001  the user's code may raise anything; it is logged
-            _LOG.warning("close of plug-in %s failed", type(plug_in).__qualname__, exc_info=True)
+            _LOG.warning("could not close plug-in %s", type(plug_in).__qualname__, exc_info=True)
 
 
 def plug_in_settings(config: ProducerConfig) -> Mapping[str, object]:
@@ -99,8 +100,8 @@ def load_plugin(reference: PluginReference, setting: str) -> object:
         return target()
     except Exception as error:
         raise ConfigError(
-            f"{setting}: {reference} cannot be made without arguments: "
-            f"{type(error).__name__}: {error}; give an object, or a class that can"
+            f"{setting}: {reference} could not be created without arguments: "
+            f"{type(error).__name__}: {error}. Pass an object, or a class that needs no arguments"
         ) from error
 
 

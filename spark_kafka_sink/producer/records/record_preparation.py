@@ -133,7 +133,8 @@ class RecordPreparation:
                 return None
         if not 0 <= partition < topic.partition_count:
             raise InvalidPartitionError(
-                f"the topic has no such partition: it has {topic.partition_count}, numbered from 0",
+                f"the topic has no such partition: it has {topic.partition_count} partitions, "
+                "numbered from 0",
                 row=None,
                 topic=record.topic,
                 partition=partition,
@@ -145,12 +146,15 @@ class RecordPreparation:
         size = record.max_bytes
         if size > self._max_record_bytes:
             raise RecordTooLargeError(
-                f"the record takes {size} bytes, and at most {self._max_record_bytes} fit into "
-                "max.request.size and buffer.memory",
+                f"the record takes {size} bytes, but max.request.size and buffer.memory allow at "
+                f"most {self._max_record_bytes}",
                 row=None,
                 topic=record.topic,
                 partition=record.partition,
-                advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
+                advice=(
+                    "Raise max.request.size (and the topic's max.message.bytes), or write a "
+                    "smaller record"
+                ),
             )
 
 

@@ -41,12 +41,12 @@ _Conversion: TypeAlias = "Callable[[Any], bytes | None]"
 def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise TypeError("bytes are needed")
+    raise TypeError("expected bytes")
 
 
 def _string(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError("a str is needed")
+        raise TypeError("expected a str")
     return value.encode()
 
 
@@ -56,7 +56,7 @@ def _integer(layout: str) -> _Conversion:
     def convert(value: Any) -> bytes:
         # In Python True is an int; here it is a mistake.
         if isinstance(value, bool):
-            raise TypeError("an int is needed")
+            raise TypeError("expected an int")
         return pack(index(value))
 
     return convert
@@ -64,19 +64,19 @@ def _integer(layout: str) -> _Conversion:
 
 def _float64(value: Any) -> bytes:
     if isinstance(value, bool | str):
-        raise TypeError("a float is needed")
+        raise TypeError("expected a float")
     return struct.pack(">d", value)
 
 
 def _float32(value: Any) -> bytes:
     if isinstance(value, bool | str):
-        raise TypeError("a float is needed")
+        raise TypeError("expected a float")
     return struct.pack(">f", value)
 
 
 def _boolean(value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise TypeError("a bool is needed")
+        raise TypeError("expected a bool")
     return b"\x01" if value else b"\x00"
 
 
@@ -87,12 +87,12 @@ def _json(value: Any) -> bytes:
 
 
 def _void(_value: Any) -> bytes:
-    raise TypeError("nothing but None is written")
+    raise TypeError("expected None")
 
 
 def _uuid(value: Any) -> bytes:
     if not isinstance(value, UUID):
-        raise TypeError("a uuid.UUID is needed")
+        raise TypeError("expected a uuid.UUID")
     return str(value).encode()
 
 
@@ -187,8 +187,8 @@ def resolve_serializer(
     if callable(method):
         return _asked_as_javas(method, str(reference), part)
     raise ConfigError(
-        f"{part}.serializer: {reference} cannot be called: give a function (value) -> bytes, "
-        "or one with parameters named topic or headers, too, or an object with a method "
+        f"{part}.serializer: {reference} is not a serializer: pass a function (value) -> bytes, "
+        "which may also have parameters named topic and headers, or an object with a method "
         "serialize(topic, headers, data)"
     )
 
@@ -239,7 +239,8 @@ def _returned(data: object, name: str, part: str, topic: str) -> bytes:
         advice = "text.encode()" if isinstance(data, str) else "bytes(...)"
         raise SerializationError(
             f"topic {topic!r}: the serializer {name} ({part}.serializer) returned "
-            f"{type(data).__qualname__}, not bytes or None. Make it return bytes, as by {advice}"
+            f"{type(data).__qualname__}, not bytes or None. Make it return bytes, for example with "
+            f"{advice}"
         ) from None
 
 
@@ -263,7 +264,7 @@ def _refused(
     # The error may quote the value, which is the caller's data and must not be logged: it is only
     # attached as the cause.
     return SerializationError(
-        f"topic {topic!r}: the {part}, of type {type(value).__qualname__}, cannot be written by "
-        f"the serializer {name} ({type(error).__name__}). Give what it takes, or set "
-        f"{part}.serializer"
+        f"topic {topic!r}: the serializer {name} cannot convert a {part} of type "
+        f"{type(value).__qualname__} ({type(error).__name__}). Pass a {part} that it accepts, or "
+        f"change {part}.serializer"
     )

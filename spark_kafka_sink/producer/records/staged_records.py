@@ -108,7 +108,7 @@ class WrittenChunk:
         if number >= 0 and row < self._stretches[number].stop:
             results = self._stretches[number].results
             return results[int(self._row_slots[row])], int(self._row_indexes[row])
-        raise KafkaError("a record was lost on its way to a batch: please report it")
+        raise KafkaError("a record was lost before it reached a batch: please report this bug")
 
 
 class Stretch(NamedTuple):

@@ -74,5 +74,7 @@ def test_what_is_no_mapping_is_no_settings(settings):
 
 def test_a_producer_cannot_be_pickled(producer):
     """Pickling a producer, as a Spark function that uses one would, raises an error with advice."""
-    with pytest.raises(TypeError, match="cannot be pickled: make one in the process that uses it"):
+    with pytest.raises(
+        TypeError, match="cannot be pickled: create one in the process that uses it"
+    ):
         pickle.dumps(producer)

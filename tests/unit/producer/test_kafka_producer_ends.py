@@ -54,9 +54,9 @@ def test_a_producer_is_not_used_after_a_fork(broker):
     """A child process gets a clear error instead of a hang."""
     producer = bulk_producer(broker)
     producer._process_id += 1
-    with pytest.raises(ProducerClosedError, match="make one after the fork"):
+    with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
         producer.append(columns([b"v"]))
-    with pytest.raises(ProducerClosedError, match="make one after the fork"):
+    with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
         producer.check_may_wait()
     producer._process_id -= 1
     producer.close()

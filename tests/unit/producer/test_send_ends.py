@@ -197,7 +197,7 @@ if child == 0:
         try:
             use()
         except ProducerClosedError as error:
-            told.append("make one after the fork" in str(error))
+            told.append("create a new one after the fork" in str(error))
     with KafkaProducer(settings) as another:
         another.send("one", b"child").result(30)
     os._exit(0 if told == [True] * 7 else 1)

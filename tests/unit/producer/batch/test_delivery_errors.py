@@ -31,7 +31,7 @@ class _Rows:
 def test_a_code_without_advice_refers_to_the_broker(code):
     """An error code without advice of its own refers to the broker's log."""
     error = delivery_error(batch(), broker_error(code, "the broker refused the batch"))
-    assert str(error).endswith(". Look at the broker's log for the reason")
+    assert str(error).endswith(". Check the broker's log for the reason")
 
 
 @pytest.mark.parametrize("code", ADVICE)
@@ -46,9 +46,12 @@ def test_the_advice_for_a_code_ends_the_error(code):
 @pytest.mark.parametrize(
     ("code", "what_to_do"),
     [
-        (ErrorCode.PRODUCER_FENCED, "Another producer with this transactional.id took over"),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, "abort the transaction. If that works, write it again"),
-        (ErrorCode.INVALID_TXN_STATE, "nothing of it was committed. Abort it, and write it again"),
+        (ErrorCode.PRODUCER_FENCED, "Another producer with this transactional.id has taken over"),
+        (
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            "abort the transaction. If that succeeds, write it again",
+        ),
+        (ErrorCode.INVALID_TXN_STATE, "committed none of it. Abort it, and write it again"),
         (ErrorCode.TRANSACTION_ABORTABLE, "Abort the transaction, and write it again"),
     ],
 )
@@ -66,9 +69,12 @@ def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
 @pytest.mark.parametrize(
     ("code", "what_to_do"),
     [
-        (ErrorCode.UNKNOWN_TOPIC_ID, "check that it has this one, and send the records again"),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "or created again with fewer partitions: check"),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Check that the brokers are up and keep up"),
+        (
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            "check that it has this partition, and send the records again",
+        ),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "or recreated with fewer partitions: check"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Check that the brokers are running and not overloaded"),
     ],
 )
 def test_a_batch_whose_partition_is_gone_is_told_so(code, what_to_do):
@@ -85,7 +91,7 @@ def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
     refused = refused_records(refused_batch, {index: f"bad {index}" for index in range(8, 0, -1)})
     assert list(range(1, 1 + MAX_REFUSED_RECORDS)) == rows.asked
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
-    assert "Refused: row 71 (bad 1). Refused: row 72 (bad 2)." in error
+    assert "Rejected: row 71 (bad 1). Rejected: row 72 (bad 2)." in error
     assert "row 75 (bad 5). And 3 more." in error
 
 
@@ -94,19 +100,19 @@ def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
     refused_batch = batch(records=3)
     refused = refused_records(refused_batch, {1: "", 2: "too old"})
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
-    assert "Refused: record 1 of the batch (no reason given)." in error
-    assert "Refused: record 2 of the batch (too old)." in error
+    assert "Rejected: record 1 of the batch (no reason given)." in error
+    assert "Rejected: record 2 of the batch (too old)." in error
 
 
 @pytest.mark.parametrize(
     ("refused", "told"),
     [
         (0, ""),
-        (1, " Refused: record 0 of the batch (bad)."),
-        (5, "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))),
+        (1, " Rejected: record 0 of the batch (bad)."),
+        (5, "".join(f" Rejected: record {index} of the batch (bad)." for index in range(5))),
         (
             6,
-            "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))
+            "".join(f" Rejected: record {index} of the batch (bad)." for index in range(5))
             + " And 1 more.",
         ),
     ],
@@ -118,7 +124,7 @@ def test_so_many_refused_records_are_told_of(refused, told):
     error = delivery_error(refused_batch, KafkaError("refused"), records)
     assert str(error) == (
         "7 records for t-0, among rows 0 to 6 were not delivered: refused."
-        f"{told} Look at the broker's log for the reason"
+        f"{told} Check the broker's log for the reason"
     )
 
 

@@ -73,8 +73,8 @@ def test_a_blamed_record_hears_the_brokers_word_on_it(result):
     """The record at fault gets the broker's message, and the others learn of it (KIP-467)."""
     result.fail(REFUSED, {1: RefusedRecord("has no key")})
     told = [str(result.error_of(index)) for index in range(2)]
-    assert told[1].startswith("t-1: the broker refused this record: has no key. Correct it")
-    assert told[0].startswith("t-1: this record was not written, because the broker refused other")
+    assert told[1].startswith("t-1: the broker rejected this record: has no key. Correct it")
+    assert told[0].startswith("t-1: this record was not written because the broker rejected other")
     assert [REFUSED, REFUSED] == [result.error_of(index).__cause__ for index in range(2)]
 
 
@@ -236,7 +236,9 @@ def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(resul
         result.complete(0)
     assert [1] == told
     assert result.has_ended
-    assert ["a delivery callback raised"] == [entry.message for entry in caplog.records]
+    assert ["a delivery callback raised an exception"] == [
+        entry.message for entry in caplog.records
+    ]
     assert caplog.records[0].exc_info[0] is ZeroDivisionError
 
 
@@ -362,12 +364,16 @@ def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
 @pytest.mark.parametrize(
     ("indexes", "refused", "words"),
     [
-        (range(1, 2), {1: RefusedRecord("too old")}, "the broker refused this record: too old."),
-        (range(3), {1: RefusedRecord("too old")}, "the broker refused a row: too old."),
-        (range(3), {1: RefusedRecord("too old", row=0)}, "the broker refused row 0: too old."),
-        (range(3), {1: RefusedRecord("")}, "the broker refused a row: no reason given."),
-        (range(3), {2: RefusedRecord("b"), 1: RefusedRecord("a")}, "refused a row: b."),
-        (range(1, 3), {0: RefusedRecord("a"), 3: RefusedRecord("b")}, "rows were not written,"),
+        (range(1, 2), {1: RefusedRecord("too old")}, "the broker rejected this record: too old."),
+        (range(3), {1: RefusedRecord("too old")}, "the broker rejected a row: too old."),
+        (range(3), {1: RefusedRecord("too old", row=0)}, "the broker rejected row 0: too old."),
+        (range(3), {1: RefusedRecord("")}, "the broker rejected a row: no reason given."),
+        (range(3), {2: RefusedRecord("b"), 1: RefusedRecord("a")}, "rejected a row: b."),
+        (
+            range(1, 3),
+            {0: RefusedRecord("a"), 3: RefusedRecord("b")},
+            "rows were not written because",
+        ),
     ],
 )
 def test_rows_hear_of_the_first_of_them_that_is_to_blame(result, indexes, refused, words):

@@ -367,7 +367,7 @@ def test_a_record_whose_partition_is_gone_fails_alone():
     errors = [future.exception(0) for future in gone]
     assert [InvalidPartitionError] * 2 == [type(error) for error in errors]
     assert [("t", 3), ("t", 2)] == [(error.topic, error.partition) for error in errors]
-    assert "it has 2 now" in str(errors[0])
+    assert "it now has 2" in str(errors[0])
     assert [(error, 1) for error in errors] == harness.refused
     assert [] == harness.broken
 

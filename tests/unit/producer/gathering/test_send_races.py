@@ -146,7 +146,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
         producer.begin_transaction()
         _deliver(producer, b"next")
         producer.commit_transaction()
-        with pytest.raises(IllegalStateError, match="in the next one"):
+        with pytest.raises(IllegalStateError, match="in the next transaction"):
             late.result(10)
     assert [b"in", b"next"] == values_of(broker, "t")
 

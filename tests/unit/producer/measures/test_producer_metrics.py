@@ -92,6 +92,8 @@ def test_what_is_no_reporter_is_refused():
 
 
 def test_a_class_that_needs_arguments_is_refused():
-    """The error for a class that needs arguments says to give an object."""
-    with pytest.raises(ConfigError, match=r"cannot be made without arguments.*give an object"):
+    """The error for a class that needs arguments says to pass an object."""
+    with pytest.raises(
+        ConfigError, match=r"could not be created without arguments.*Pass an object"
+    ):
         create_metrics(config(metric_reporters=[DemandingReporter]), lambda: 0.0)

@@ -72,7 +72,9 @@ def test_one_that_raises_on_send_is_passed_over(caplog):
     assert "secret value+a+b" == chain.on_send(RECORD).value
     (entry,) = caplog.records
     assert logging.WARNING == entry.levelno
-    assert "on_send of an interceptor failed for topic t, partition 3" == entry.message
+    assert (
+        "an interceptor's on_send failed and was skipped for topic t, partition 3" == entry.message
+    )
     assert entry.exc_info
     assert "secret" not in entry.message
 
@@ -96,7 +98,7 @@ def test_one_that_raises_keeps_nobody_from_hearing(caplog):
     chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
     chain.on_acknowledgement(None, None)
     assert [("b", None, None)] == heard
-    assert ["on_acknowledgement of an interceptor failed"] == caplog.messages
+    assert ["an interceptor's on_acknowledgement failed"] == caplog.messages
     assert all(entry.exc_info for entry in caplog.records)
 
 
@@ -186,8 +188,11 @@ def test_classes_objects_and_paths_are_interceptors():
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
-        (object(), r"interceptor\.classes: .*object is no interceptor: it has neither on_send nor"),
-        (_Appending, r"interceptor\.classes: .*Appending cannot be made without arguments"),
+        (
+            object(),
+            r"interceptor\.classes: .*object is not an interceptor: it has neither on_send nor",
+        ),
+        (_Appending, r"interceptor\.classes: .*Appending could not be created without arguments"),
     ],
 )
 def test_what_is_no_interceptor_is_refused(bad, sentence):

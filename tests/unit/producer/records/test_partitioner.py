@@ -354,7 +354,9 @@ def test_a_plug_in_may_place_whole_columns():
 def test_a_partition_that_the_topic_lacks_is_refused(answer):
     """The error names the record, the partition and the partitioner."""
     made = columns([b"v"] * 3, partitions=[0, None, None])
-    with pytest.raises(InvalidPartitionError, match=r"_Returning chose it, .* has 4") as raised:
+    with pytest.raises(
+        InvalidPartitionError, match=r"_Returning chose this partition, .* has 4"
+    ) as raised:
         place_rows(_Returning(answer), made, topics("t"), first_row=10)
     assert (12, "t", int(answer[1])) == (
         raised.value.row,
@@ -366,7 +368,7 @@ def test_a_partition_that_the_topic_lacks_is_refused(answer):
 def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
     """The error names the function, so that users can tell which partitioner to correct."""
     choose = FunctionPartitioner(lambda *_: 4)
-    with pytest.raises(InvalidPartitionError, match="lambda> chose it"):
+    with pytest.raises(InvalidPartitionError, match="lambda> chose this"):
         place_rows(choose, columns([b"v"]), topics("t"))
 
 
@@ -460,7 +462,9 @@ def test_plug_ins_can_be_imported():
 
 def test_what_is_no_partitioner_is_refused():
     """The error says what a partitioner needs."""
-    with pytest.raises(ConfigError, match=r"partitioner\.class .*object is no partitioner: give a"):
+    with pytest.raises(
+        ConfigError, match=r"partitioner\.class: .*object is not a partitioner: pass a"
+    ):
         resolve_partitioner(PluginReference(target=object()))
 
 
@@ -471,6 +475,8 @@ def test_a_class_that_cannot_be_made_is_refused():
         def __init__(self, needed) -> None:
             self.needed = needed
 
-    with pytest.raises(ConfigError, match=r"partitioner\.class: .*Needy cannot be made") as raised:
+    with pytest.raises(
+        ConfigError, match=r"partitioner\.class: .*Needy could not be created"
+    ) as raised:
         resolve_partitioner(reference(Needy))
     assert isinstance(raised.value.__cause__, TypeError)

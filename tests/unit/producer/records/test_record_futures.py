@@ -270,7 +270,7 @@ def test_a_table_hears_of_a_blamed_row(harness):
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 3, 1))
     result.fail(REFUSED, {3: RefusedRecord("too old", row=70)})
-    assert str(future.exception(0)).startswith("t-0: the broker refused row 70: too old.")
+    assert str(future.exception(0)).startswith("t-0: the broker rejected row 70: too old.")
 
 
 def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness):
@@ -282,7 +282,7 @@ def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness
     results[2].fail(
         REFUSED, {4: RefusedRecord("too old", row=12), 5: RefusedRecord("later", row=13)}
     )
-    assert str(future.exception(0)).startswith("t-2: the broker refused row 12: too old.")
+    assert str(future.exception(0)).startswith("t-2: the broker rejected row 12: too old.")
 
 
 def test_a_table_in_bad_company_is_told_so(harness):
@@ -290,7 +290,7 @@ def test_a_table_in_bad_company_is_told_so(harness):
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 2, 4))
     result.fail(REFUSED, {1: RefusedRecord("not ours", row=7)})
-    assert str(future.exception(0)).startswith("t-0: rows were not written, because the broker")
+    assert str(future.exception(0)).startswith("t-0: rows were not written because the broker")
     assert REFUSED is future.exception(0).__cause__
 
 

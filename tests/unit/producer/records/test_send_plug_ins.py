@@ -164,7 +164,7 @@ def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(b
     with sending_producer(broker, **LONG_LINGER, **{"partitioner.class": moody}) as producer:
         refused = [producer.send("t", b"%d" % number) for number in range(5)]
         errors = [future.exception(TIMEOUT) for future in refused]
-        told = "topic 't': the partitioner .*Moody failed: LookupError: not today. Have it return"
+        told = "topic 't': the partitioner .*Moody failed: LookupError: not today. Make it return"
         assert all(re.match(told, str(error)) for error in errors)
         moody.is_angry = False
         later = producer.send("t", b"later")

@@ -324,7 +324,7 @@ def test_no_more_futures_are_kept_than_are_of_use():
 def test_a_record_without_a_place_is_reported_as_our_mistake():
     """A record without a place raises a KafkaError, which is clearer than an IndexError."""
     chunk = _take(_Sent())
-    with pytest.raises(KafkaError, match="please report it"):
+    with pytest.raises(KafkaError, match="please report this"):
         chunk.written.place(0)
 
 
@@ -398,7 +398,7 @@ def test_a_row_is_found_in_the_stretch_that_it_is_in():
     places = {2: (results[0], 12), 3: (results[0], 13), 6: (results[1], 16), 7: (results[1], 17)}
     assert places == {row: chunk.written.place(row) for row in places}
     for row in set(range(9)) - set(places):
-        with pytest.raises(KafkaError, match="please report it"):
+        with pytest.raises(KafkaError, match="please report this"):
             chunk.written.place(row)
 
 
