@@ -32,8 +32,8 @@ def test_no_operation_begins_before_the_outcome_of_the_last_is_received():
     with pytest.raises(IllegalStateError, match=r"^send is not .* call commit_transaction again"):
         operations.raise_if_pending("send")
     result.wait(0)
-    operations.raise_if_pending("send")
     assert operations.pending(S.COMMITTING_TRANSACTION) is None
+    operations.raise_if_pending("send")
 
 
 def test_a_failure_ends_the_pending_operation():
