@@ -9,10 +9,10 @@ header before it can reject it. Keys and versions are those of Apache Kafka 4.3
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from typing import Final, Self
 
-#: An API without flexible versions.
-_NEVER = 32767
+#: The first flexible version of an API or a schema that has none.
+NEVER_FLEXIBLE: Final = 32767
 
 
 class ApiKey(IntEnum):
@@ -25,7 +25,7 @@ class ApiKey(IntEnum):
     #: The API's first flexible version.
     flexible_from: int
 
-    def __new__(cls, key: int, flexible_from: int = _NEVER) -> Self:
+    def __new__(cls, key: int, flexible_from: int = NEVER_FLEXIBLE) -> Self:
         """Create a member with the key as its value and the version as an attribute."""
         member = int.__new__(cls, key)
         member._value_ = key
@@ -49,7 +49,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14, 4
     DESCRIBE_GROUPS = 15, 5
     LIST_GROUPS = 16, 3
-    SASL_HANDSHAKE = 17, _NEVER
+    SASL_HANDSHAKE = 17, NEVER_FLEXIBLE
     API_VERSIONS = 18, 3
     CREATE_TOPICS = 19, 5
     DELETE_TOPICS = 20, 4
@@ -79,7 +79,7 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44, 1
     ALTER_PARTITION_REASSIGNMENTS = 45, 0
     LIST_PARTITION_REASSIGNMENTS = 46, 0
-    OFFSET_DELETE = 47, _NEVER
+    OFFSET_DELETE = 47, NEVER_FLEXIBLE
     DESCRIBE_CLIENT_QUOTAS = 48, 1
     ALTER_CLIENT_QUOTAS = 49, 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0

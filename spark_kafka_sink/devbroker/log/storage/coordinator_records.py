@@ -10,6 +10,7 @@ import struct
 from typing import TypeVar
 
 from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import NEVER_FLEXIBLE
 from spark_kafka_sink.protocol.schema import (
     BYTES,
     INT8,
@@ -29,8 +30,6 @@ from spark_kafka_sink.protocol.schema import (
 M = TypeVar("M", bound=Message)
 
 _VERSION = struct.Struct(">h")
-#: No version of a key is flexible.
-_NEVER = 32767
 
 OFFSET_COMMIT_KEY = 1
 GROUP_METADATA_KEY = 2
@@ -44,7 +43,7 @@ class OffsetCommitKey(Message):
     """The key of a group's committed offset for a partition."""
 
     versions = VersionRange(0, 1)
-    flexible_from = _NEVER
+    flexible_from = NEVER_FLEXIBLE
 
     group: str = field(STRING)
     topic: str = field(STRING)
@@ -70,7 +69,7 @@ class GroupMetadataKey(Message):
     """The key of a group."""
 
     versions = VersionRange(2, 2)
-    flexible_from = _NEVER
+    flexible_from = NEVER_FLEXIBLE
 
     group: str = field(STRING)
 
@@ -111,7 +110,7 @@ class TransactionLogKey(Message):
     """The key of a transactional id."""
 
     versions = VersionRange(0, 0)
-    flexible_from = _NEVER
+    flexible_from = NEVER_FLEXIBLE
 
     transactional_id: str = field(STRING)
 
