@@ -38,7 +38,7 @@ class LoggingMetricsReporter:
     ) -> None:
         """Raise ValueError unless `interval` is above 0; `init` starts the thread."""
         if not interval > 0:
-            raise ValueError(f"metrics cannot be logged every {interval} s: give more than 0")
+            raise ValueError(f"interval must be greater than 0 seconds, not {interval}")
         self._interval = interval
         self._logger = logger or logging.getLogger(__name__)
         self._metrics: dict[MetricName, KafkaMetric] = {}
@@ -49,7 +49,9 @@ class LoggingMetricsReporter:
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
         """Start logging; raise RuntimeError on a second call."""
         if self._thread is not None:
-            raise RuntimeError("this reporter serves a producer already: give each one of its own")
+            raise RuntimeError(
+                "the reporter is already in use by a producer: create one for each producer"
+            )
         for metric in metrics:
             self.metric_change(metric)
         self._thread = threading.Thread(

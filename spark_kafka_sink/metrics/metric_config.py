@@ -43,8 +43,6 @@ class MetricConfig:
     def __post_init__(self) -> None:
         """Validate the number and the length of the windows."""
         if self.samples < 1:
-            raise ValueError(f"metrics.num.samples is {self.samples}: at least one is needed")
+            raise ValueError(f"metrics.num.samples must be at least 1, not {self.samples}")
         if self.window < MIN_WINDOW:
-            raise ValueError(
-                f"a metrics window of {self.window} s is too short: at least 1 ms is needed"
-            )
+            raise ValueError(f"a metrics window must be at least 1 ms long, not {self.window} s")

@@ -46,7 +46,7 @@ class Metrics:
         self._reporters: list[MetricsReporter] = []
         for reporter in reporters:
             self.add_reporter(reporter)
-        count = self.metric_name("count", COUNT_GROUP, "How many metrics there are.")
+        count = self.metric_name("count", COUNT_GROUP, "The total number of registered metrics.")
         self.add_gauge(count, lambda _: len(self._metrics))
 
     def metric_name(self, name: str, group: str, description: str = "", **tags: str) -> MetricName:
@@ -111,7 +111,7 @@ class Metrics:
         """
         with self._lock:
             if metric_name in self._metrics:
-                raise ValueError(f"there is a metric {metric_name} already")
+                raise ValueError(f"a metric named {metric_name} already exists")
             metric = KafkaMetric(metric_name, measure, self.clock)
             self._metrics[metric_name] = metric
             self._tell("metric_change", lambda reporter: reporter.metric_change(metric))
@@ -145,7 +145,7 @@ class Metrics:
                 reporter.init(list(self._metrics.values()))
             except Exception:
                 logger.exception(
-                    "metrics reporter %s raised in init(); it is left out",
+                    "metrics reporter %s raised an exception in init() and will not be used",
                     type(reporter).__qualname__,
                 )
             else:
@@ -163,7 +163,7 @@ class Metrics:
                 call(reporter)
             except Exception:
                 logger.exception(
-                    "metrics reporter %s raised in %s(); records are sent all the same",
+                    "metrics reporter %s raised an exception in %s(); the producer is not affected",
                     type(reporter).__qualname__,
                     event,
                 )

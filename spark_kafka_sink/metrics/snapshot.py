@@ -179,7 +179,7 @@ class MetricsSnapshot:
         }
         waited = [f"{seconds:,.1f} s {what}" for what, seconds in waits.items() if seconds]
         troubles = {
-            "records sent again": self.record_retry_total,
+            "records retried": self.record_retry_total,
             "records failed": self.record_error_total,
             "batches split": self.batch_split_total,
         }

@@ -25,27 +25,29 @@ class AuthenticationMetrics:
     def __init__(self, group: MetricGroup, new_sensor: Callable[[str], Sensor]) -> None:
         """Register the sensors in `group`."""
         self._successes = new_sensor("successful-authentication")
-        group.meter(self._successes, "successful-authentication", "Connections authenticated")
+        group.meter(
+            self._successes, "successful-authentication", "connections that were authenticated"
+        )
         # In Java this counts clients that cannot reauthenticate. On the client side no
         # authenticator reports that it can, so every connection is counted.
         self._successes.add(
             group.name(
                 "successful-authentication-no-reauth-total",
-                "Connections authenticated by an authenticator that cannot reauthenticate, in all.",
+                "The total number of authenticated connections that cannot be reauthenticated.",
             ),
             CumulativeSum(),
         )
         self._failures = new_sensor("failed-authentication")
         group.meter(
-            self._failures, "failed-authentication", "Connections that failed to authenticate"
+            self._failures, "failed-authentication", "connections that failed authentication"
         )
         self._renewals = new_sensor("successful-reauthentication")
-        group.meter(self._renewals, "successful-reauthentication", "Sessions renewed")
+        group.meter(self._renewals, "successful-reauthentication", "successful reauthentications")
         self._refused_renewals = new_sensor("failed-reauthentication")
-        group.meter(self._refused_renewals, "failed-reauthentication", "Renewals refused")
+        group.meter(self._refused_renewals, "failed-reauthentication", "failed reauthentications")
         self._latency = new_sensor("reauthentication-latency")
         group.average_and_maximum(
-            self._latency, "reauthentication-latency", "Time in ms that a renewal took"
+            self._latency, "reauthentication-latency", "time in ms that a reauthentication took"
         )
 
     def authenticated(self, now: float) -> None:

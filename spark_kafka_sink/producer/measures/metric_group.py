@@ -30,14 +30,15 @@ class MetricGroup:
         sensor.add(self.name(name, description), Avg())
 
     def average_and_maximum(self, sensor: Sensor, name: str, what: str) -> None:
-        """Add NAME-avg and NAME-max."""
-        self.average(sensor, f"{name}-avg", f"{what}: the average.")
-        sensor.add(self.name(f"{name}-max", f"{what}: the largest."), Max())
+        """Add NAME-avg and NAME-max; `what` follows "The average" in a description."""
+        self.average(sensor, f"{name}-avg", f"The average {what}.")
+        sensor.add(self.name(f"{name}-max", f"The maximum {what}."), Max())
 
     def rate_and_total(self, name: str, what: str) -> tuple[MetricName, MetricName]:
-        """Return the names NAME-rate and NAME-total."""
-        return self.name(f"{name}-rate", f"{what} per second."), self.name(
-            f"{name}-total", f"{what} in all."
+        """Return the names NAME-rate and NAME-total; `what` follows "number of"."""
+        return (
+            self.name(f"{name}-rate", f"The average number of {what} per second."),
+            self.name(f"{name}-total", f"The total number of {what}."),
         )
 
     def meter(self, sensor: Sensor, name: str, what: str) -> None:

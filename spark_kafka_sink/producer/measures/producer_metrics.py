@@ -55,7 +55,7 @@ def _reporter(reference: PluginReference, plug_ins: PlugIns) -> MetricsReporter:
     missing = [name for name in _REPORTER_METHODS if not callable(getattr(loaded, name, None))]
     if missing:
         raise ConfigError(
-            f"metric.reporters: {reference} is no reporter: it has no {', '.join(missing)}() "
-            "(see metrics.reporter.MetricsReporter)"
+            f"metric.reporters: {reference} is not a metrics reporter: it does not implement "
+            f"{', '.join(missing)}() (see metrics.reporter.MetricsReporter)"
         )
     return cast("MetricsReporter", loaded)

@@ -100,14 +100,14 @@ class TimedCall(StrEnum):
 
 
 _TIMED_CALLS: Final = {
-    TimedCall.FLUSH: "Time spent in flush(), in ns.",
-    TimedCall.INIT_TRANSACTIONS: "Time spent in init_transactions(), in ns.",
-    TimedCall.BEGIN_TRANSACTION: "Time spent in begin_transaction(), in ns.",
-    TimedCall.SEND_OFFSETS_TO_TRANSACTION: "Time spent in send_offsets_to_transaction(), in ns.",
-    TimedCall.PREPARE_TRANSACTION: "Time spent in prepare_transaction(), in ns.",
-    TimedCall.COMMIT_TRANSACTION: "Time spent in commit_transaction(), in ns.",
-    TimedCall.ABORT_TRANSACTION: "Time spent in abort_transaction(), in ns.",
-    TimedCall.METADATA_WAIT: "Time spent waiting for the metadata of topics, in ns.",
+    TimedCall.FLUSH: "in flush()",
+    TimedCall.INIT_TRANSACTIONS: "in init_transactions()",
+    TimedCall.BEGIN_TRANSACTION: "in begin_transaction()",
+    TimedCall.SEND_OFFSETS_TO_TRANSACTION: "in send_offsets_to_transaction()",
+    TimedCall.PREPARE_TRANSACTION: "in prepare_transaction()",
+    TimedCall.COMMIT_TRANSACTION: "in commit_transaction()",
+    TimedCall.ABORT_TRANSACTION: "in abort_transaction()",
+    TimedCall.METADATA_WAIT: "waiting for the metadata of topics",
 }
 
 
@@ -151,83 +151,95 @@ class SenderMetrics(NetworkListener):
         self._authentication = AuthenticationMetrics(group, self._sensor)
         self._timed_calls = {call: self._sensor(f"{call}-time-ns-total") for call in TimedCall}
         for call, sensor in self._timed_calls.items():
-            sensor.add(group.name(f"{call}-time-ns-total", _TIMED_CALLS[call]), CumulativeSum())
+            description = f"The total time in ns spent {_TIMED_CALLS[call]}."
+            sensor.add(group.name(f"{call}-time-ns-total", description), CumulativeSum())
 
     def _sensor(self, name: str) -> Sensor:
         return self._metrics.sensor(name, self._clock())
 
     def _make_batch_sensors(self, group: MetricGroup) -> None:
         self._batch_size = self._sensor("batch-size")
-        group.average_and_maximum(self._batch_size, "batch-size", "Bytes of a batch as sent")
+        group.average_and_maximum(
+            self._batch_size, "batch-size", "size in bytes of a batch as sent"
+        )
         self._compression = self._sensor("compression-rate")
         group.average(
             self._compression,
             "compression-rate-avg",
-            "Compressed size of a batch divided by its uncompressed size: the average.",
+            "The average ratio of the compressed to the uncompressed size of a batch.",
         )
         self._queue_time = self._sensor("queue-time")
         group.average_and_maximum(
-            self._queue_time, "record-queue-time", "Time in ms that a batch waited to be sent"
+            self._queue_time,
+            "record-queue-time",
+            "time in ms that a batch waited before it was sent",
         )
         self._record_size = self._sensor("record-size")
         group.average_and_maximum(
-            self._record_size, "record-size", "Bytes of the largest record of a batch"
+            self._record_size, "record-size", "size in bytes of the largest record of a batch"
         )
         self._records_per_request = self._sensor("records-per-request")
-        group.meter(self._records_per_request, "record-send", "Records sent")
+        group.meter(self._records_per_request, "record-send", "records sent")
         group.average(
             self._records_per_request,
             "records-per-request-avg",
-            "Records per request: the average.",
+            "The average number of records per request.",
         )
         self._retries = self._sensor("record-retries")
-        group.meter(self._retries, "record-retry", "Records retried")
+        group.meter(self._retries, "record-retry", "records retried")
         self._errors = self._sensor("errors")
-        group.meter(self._errors, "record-error", "Records that failed")
+        group.meter(self._errors, "record-error", "records that failed")
         self._splits = self._sensor("batch-split-rate")
-        group.meter(self._splits, "batch-split", "Batches split")
+        group.meter(self._splits, "batch-split", "batches split")
 
     def _make_buffer_sensors(self, group: MetricGroup) -> None:
         self._buffer_wait = self._sensor("bufferpool-wait-time")
         self._buffer_wait.add_time_meter(
             group.name(
-                "bufferpool-wait-ratio", "Fraction of the time that a thread waits for memory."
+                "bufferpool-wait-ratio", "The fraction of time that threads wait for buffer memory."
             ),
-            group.name("bufferpool-wait-time-ns-total", "Time spent waiting for memory, in ns."),
+            group.name(
+                "bufferpool-wait-time-ns-total",
+                "The total time in ns that threads waited for buffer memory.",
+            ),
         )
         self._buffer_exhausted = self._sensor("buffer-exhausted-records")
-        group.meter(self._buffer_exhausted, "buffer-exhausted", "Calls that got no memory in time,")
+        group.meter(
+            self._buffer_exhausted, "buffer-exhausted", "waits for buffer memory that timed out"
+        )
 
     def _make_network_sensors(self, group: MetricGroup) -> None:
         self._latency = self._sensor("request-time")
         group.average_and_maximum(
-            self._latency, "request-latency", "Time in ms from a produce request to its response"
+            self._latency, "request-latency", "time in ms from a produce request to its response"
         )
         self._throttle_time = self._sensor("produce-throttle-time")
         group.average_and_maximum(
-            self._throttle_time, "produce-throttle-time", "Time in ms that a broker throttles"
+            self._throttle_time,
+            "produce-throttle-time",
+            "time in ms for which a broker throttled the producer",
         )
         self._created = self._sensor("connections-created")
-        group.meter(self._created, "connection-creation", "Connections opened")
+        group.meter(self._created, "connection-creation", "connections opened")
         self._closed = self._sensor("connections-closed")
-        group.meter(self._closed, "connection-close", "Connections closed")
+        group.meter(self._closed, "connection-close", "connections closed")
         self._transfers = self._sensor("bytes-sent-received")
-        group.count_meter(self._transfers, "network-io", "Requests and responses")
+        group.count_meter(self._transfers, "network-io", "requests and responses")
         self._requests = self._sensor("requests-sent")
         self._responses = self._sensor("responses-received")
         self._add_traffic(group, self._requests, self._responses)
         self._metrics.add_gauge(
-            group.name("connection-count", "Connections that are open now."),
+            group.name("connection-count", "The current number of open connections."),
             lambda _: len(self._connected),
         )
 
     @staticmethod
     def _add_traffic(group: MetricGroup, requests: Sensor, responses: Sensor) -> None:
-        group.count_meter(requests, "request", "Requests sent")
-        group.meter(requests, "outgoing-byte", "Bytes sent")
-        group.average_and_maximum(requests, "request-size", "Bytes of a request")
-        group.count_meter(responses, "response", "Responses received")
-        group.meter(responses, "incoming-byte", "Bytes received")
+        group.count_meter(requests, "request", "requests sent")
+        group.meter(requests, "outgoing-byte", "bytes sent")
+        group.average_and_maximum(requests, "request-size", "size in bytes of a request")
+        group.count_meter(responses, "response", "responses received")
+        group.meter(responses, "incoming-byte", "bytes received")
 
     # --- gauges, read on demand
 
@@ -235,15 +247,15 @@ class SenderMetrics(NetworkListener):
         """Add gauges that read the state of the buffer pool; call this once."""
         group = MetricGroup(self._metrics, PRODUCER_GROUP)
         gauges: dict[MetricName, Callable[[float], float]] = {
-            group.name("buffer-total-bytes", "Bytes that unsent records may take."): (
-                lambda _: buffer.total_bytes
-            ),
-            group.name("buffer-available-bytes", "Bytes of buffer-total-bytes that are free."): (
-                lambda _: max(buffer.available_bytes, 0)
-            ),
-            group.name("waiting-threads", "Threads that wait for memory now."): (
-                lambda _: buffer.waiting_threads
-            ),
+            group.name(
+                "buffer-total-bytes", "The size in bytes of the buffer memory (buffer.memory)."
+            ): (lambda _: buffer.total_bytes),
+            group.name(
+                "buffer-available-bytes", "The number of bytes of buffer memory that are free."
+            ): (lambda _: max(buffer.available_bytes, 0)),
+            group.name(
+                "waiting-threads", "The number of threads that are waiting for buffer memory."
+            ): (lambda _: buffer.waiting_threads),
         }
         for name, measure in gauges.items():
             self._metrics.add_gauge(name, measure)
@@ -265,11 +277,11 @@ class SenderMetrics(NetworkListener):
 
         group = MetricGroup(self._metrics, PRODUCER_GROUP)
         self._metrics.add_gauge(
-            group.name("requests-in-flight", "Requests in flight now."),
+            group.name("requests-in-flight", "The current number of requests in flight."),
             lambda _: requests_in_flight(),
         )
         self._metrics.add_gauge(
-            group.name("metadata-age", "Seconds since metadata was last received."), metadata_age
+            group.name("metadata-age", "The age in seconds of the metadata in use."), metadata_age
         )
 
     # --- batches (network thread)
@@ -326,15 +338,15 @@ class SenderMetrics(NetworkListener):
             errors=self._metrics.sensor(f"topic.{topic}.record-errors", now),
         )
         group = MetricGroup(self._metrics, TOPIC_GROUP, topic=topic)
-        group.meter(sensors.records, "record-send", "Records sent")
-        group.meter(sensors.bytes, "byte", "Bytes of batches sent")
+        group.meter(sensors.records, "record-send", "records sent")
+        group.meter(sensors.bytes, "byte", "bytes of batches sent")
         group.average(
             sensors.compression,
             "compression-rate",
-            "Compressed size of a batch divided by its uncompressed size: the average.",
+            "The average ratio of the compressed to the uncompressed size of a batch.",
         )
-        group.meter(sensors.retries, "record-retry", "Records retried")
-        group.meter(sensors.errors, "record-error", "Records that failed")
+        group.meter(sensors.retries, "record-retry", "records retried")
+        group.meter(sensors.errors, "record-error", "records that failed")
         self._topics[topic] = sensors
         return sensors
 
@@ -381,7 +393,7 @@ class SenderMetrics(NetworkListener):
             group.average_and_maximum(
                 sensors.latency,
                 "request-latency",
-                "Time in ms from a produce request to its response",
+                "time in ms from a produce request to its response",
             )
         return sensors
 

@@ -155,7 +155,7 @@ def test_two_metrics_of_one_name_are_refused(metrics):
     """Adding a second metric of a name is an error, which leaves the first one unchanged."""
     sensor = metrics.sensor("sensor", 0.0)
     mean = average(metrics, sensor, "mean")
-    with pytest.raises(ValueError, match=r"there is a metric group:mean\{client-id=producer-1\}"):
+    with pytest.raises(ValueError, match=r"a metric named group:mean\{client-id=producer-1\}"):
         metrics.sensor("another", 0.0).add(metrics.metric_name("mean", "group"), Max())
     sensor.record(1.0, 0.0)
     assert 1.0 == mean.measure(0.0)
@@ -295,7 +295,9 @@ def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog
     logged = [record.message for record in caplog.records]
     assert len(expected) == len(logged)
     for event, message in zip(expected, logged, strict=True):
-        assert message.startswith(f"metrics reporter _RaisingReporter raised in {event}()")
+        assert message.startswith(
+            f"metrics reporter _RaisingReporter raised an exception in {event}()"
+        )
     assert all(record.exc_info for record in caplog.records)
 
 

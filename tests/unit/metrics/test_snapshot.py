@@ -157,7 +157,7 @@ def test_trouble_is_told():
     )
     assert [
         "waited 1.5 s for buffer memory, 0.3 s throttled by brokers",
-        "1,200 records sent again, 3 records failed, 2 batches split",
+        "1,200 records retried, 3 records failed, 2 batches split",
     ] == troubled.describe()[1:]
 
 

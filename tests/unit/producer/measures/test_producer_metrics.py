@@ -87,7 +87,9 @@ def test_the_built_in_reporter_logs():
 
 def test_what_is_no_reporter_is_refused():
     """The error for an object that is not a reporter names the missing methods."""
-    with pytest.raises(ConfigError, match=r"no reporter: it has no init, .*, close\(\)"):
+    with pytest.raises(
+        ConfigError, match=r"not a metrics reporter: it does not implement init, .*, close\(\)"
+    ):
         create_metrics(config(metric_reporters=[object()]), lambda: 0.0)
 
 

@@ -301,5 +301,5 @@ def test_what_tasks_measured_is_summed_up():
     ]
     told = report(*messages)
     assert measured.merged(measured) == told.metrics
-    assert "  6 records sent again" in told.to_text()
+    assert "  6 records retried" in told.to_text()
     assert 6 == json.loads(told.to_json())["metrics"]["record-retry-total"]
