@@ -113,9 +113,9 @@ class NetworkThread:
                     return answer.result()
             if not done and self.is_alive:
                 raise KafkaTimeoutError(
-                    f"the network thread did not answer within {timeout:.1f} s: it was kept busy "
-                    "by a callback. Keep callbacks short, and call no method of the producer while "
-                    "you hold a lock that a callback waits for"
+                    f"the network thread did not respond within {timeout:.1f} s because a callback "
+                    "kept it busy. Keep callbacks short, and do not call the producer while "
+                    "holding a lock that a callback waits for"
                 )
         raise ProducerClosedError("the producer was closed by another thread")
 

@@ -363,8 +363,8 @@ class ProducerCore:
             return count
         if self.is_network_thread:
             raise KafkaTimeoutError(
-                f"topic {topic!r} is not known yet, and the network thread must not wait for it: "
-                "send to it from another thread first"
+                f"the metadata of topic {topic!r} is not available yet, and a callback cannot wait "
+                "for it on the network thread. Send to the topic from another thread first"
             )
         with self.timed(TimedCall.METADATA_WAIT):
             deadline = self.give_up_at() if give_up_at is None else give_up_at
@@ -415,11 +415,11 @@ class ProducerCore:
         self._thread.call_soon(self._wakeup)
         for result in results:
             if not result.wait_for_all(deadline, self.clock):
-                raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
+                raise KafkaTimeoutError(f"not all records were acknowledged within {timeout} s")
         # Callbacks of records that were added to no batch are waited for, too.
         left = None if deadline is None else max(deadline - self.clock(), 0)
         if not self.callbacks.wait(left):
-            raise KafkaTimeoutError(f"not every callback was called within {timeout} s")
+            raise KafkaTimeoutError(f"not all delivery callbacks were called within {timeout} s")
 
     def await_transaction(self, result: TransactionalRequestResult, give_up_at: float) -> None:
         """Wake the sender for an operation, and wait until `give_up_at` for its result."""
@@ -474,11 +474,12 @@ class ProducerCore:
         reason = (
             "a delivery callback or an interceptor has not returned"
             if self.callbacks.is_running
-            else "see where it is"
+            else "see the stack"
         )
         logger.warning(
-            "the producer %r is closed, but its network thread still runs after %g more seconds: "
-            "%s. It ends when that returns, or with the process:\n%s",
+            "the producer %r is closed, but its network thread is still running after %g more "
+            "seconds: %s. The thread ends when that call returns, or with the process. Its stack:"
+            "\n%s",
             self._config.client_id,
             JOIN_TIMEOUT,
             reason,

@@ -202,7 +202,7 @@ def test_a_null_topic_names_the_row(failed, topics):
     """A row without a topic fails its task, with the number of the row in the task."""
     topic = topics.create()
     message = failed(f"if(id = 12345, null, '{topic}') topic")
-    assert "InvalidTopicError: row 12345: the topic is null. Give every row a topic" in message
+    assert "InvalidTopicError: row 12345: the topic is null. Set a topic in every row" in message
 
 
 def test_a_partition_out_of_range_names_row_topic_and_partition(failed, topics):
@@ -230,7 +230,10 @@ def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
         **{"kafka.max.request.size": "4000"},
     )
     assert f"RecordTooLargeError: row 12345, topic {topic!r}, partition 1: " in message
-    assert "Raise max.request.size (and max.message.bytes of the topic), or write less" in message
+    assert (
+        "Raise max.request.size (and the topic's max.message.bytes), or write smaller records"
+        in message
+    )
 
 
 def test_a_negative_timestamp_names_the_row(failed, topics):

@@ -140,7 +140,8 @@ class ProducerBatch:
         """Record the outcome; raise BatchAlreadyDoneError the second time."""
         if self.final_state is not None:
             raise BatchAlreadyDoneError(
-                f"{self.topic_partition}: {self.final_state.name} was to be {state.name}"
+                f"the batch for {self.topic_partition} has already {self.final_state.name}: "
+                f"it cannot become {state.name}"
             )
         self.final_state = state
 

@@ -84,6 +84,6 @@ class AppendLock:
 def lock_timeout(seconds: float) -> KafkaTimeoutError:
     """Return the error of a thread that waited `seconds` for the lock."""
     return KafkaTimeoutError(
-        f"another thread has been waiting for memory for {seconds:g} s (max.block.ms, if not less "
-        "time was given): check that the brokers keep up"
+        f"timed out after {seconds:g} s (max.block.ms, or the call's timeout if that is shorter) "
+        "because another thread is waiting for buffer memory. Check that the brokers keep up"
     )

@@ -268,12 +268,15 @@ class BatchBuilder:
         # A row without a key that has no sticky partition yet has no slot.
         place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
-            f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
-            "fit into max.request.size and buffer.memory",
+            f"the record takes {result.record_bytes} bytes, but max.request.size and buffer.memory "
+            f"allow at most {self.max_record_bytes}",
             row=call.input_row(row),
             topic=columns.topics[int(columns.topic_index[row])],
             partition=None if place is None else place.partition,
-            advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
+            advice=(
+                "Raise max.request.size (and the topic's max.message.bytes), or write smaller "
+                "records"
+            ),
         )
 
     # --- memory
@@ -333,10 +336,10 @@ class BatchBuilder:
                 number = call.input_row(row)
                 place = "" if number is None else f"row {number}, "
                 raise BufferExhaustedError(
-                    f"no memory came free within {self._max_block:g} s (max.block.ms) for {place}"
-                    f"{self._open.topic_partition(slot)}: {self._pool.total_bytes} bytes "
-                    "(buffer.memory) hold records that no broker has acknowledged. Check that the "
-                    "brokers keep up, or raise max.block.ms or buffer.memory"
+                    f"no buffer memory became free within {self._max_block:g} s (max.block.ms) for "
+                    f"{place}{self._open.topic_partition(slot)}: buffer.memory "
+                    f"({self._pool.total_bytes} bytes) is full of unacknowledged records. Check "
+                    "that the brokers keep up, or raise max.block.ms or buffer.memory"
                 )
         call.deadline = None
         return block

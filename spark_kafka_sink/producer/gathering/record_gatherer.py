@@ -265,8 +265,8 @@ class RecordGatherer:
             self._builder.close_all()
             if shortage is not None:
                 raise KafkaTimeoutError(
-                    "no memory came free in time for what was sent last: check that the brokers "
-                    "keep up"
+                    "no buffer memory became free in time for the last records. Check that the "
+                    "brokers keep up, or raise buffer.memory"
                 ) from shortage
 
     def abort(self, error: Exception, give_up_at: float | None = None) -> None:

@@ -114,7 +114,7 @@ class RowPlacement:
                 raise InvalidTopicError(
                     "the topic is null",
                     row=first_row + result.row,
-                    advice="Give every row a topic, or set the topic for all rows",
+                    advice="Set a topic in every row, or one topic for all rows",
                 )
             case SlotStatus.INVALID_PARTITION:
                 index = int(columns.topic_index[result.row])

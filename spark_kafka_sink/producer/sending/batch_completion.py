@@ -162,7 +162,7 @@ class BatchCompletion:
         has_new_leader: bool,
     ) -> None:
         if answer is None:
-            error = DecodeError(f"{node} did not answer for {batch.topic_partition}")
+            error = DecodeError(f"the response of {node} does not include {batch.topic_partition}")
             self._retry_or_fail(batch, error, can_retry=True, now=now)
             return
         code = answer.error_code

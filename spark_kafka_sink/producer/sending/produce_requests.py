@@ -86,7 +86,7 @@ def refusal(node: Node, answer: PartitionProduceResponse) -> str:
     context = f"{node} refused the batch"
     if answer.record_errors:
         first = answer.record_errors[0]
-        return f"{context} (record {first.batch_index} of it: {first.batch_index_error_message})"
+        return f"{context} (record {first.batch_index}: {first.batch_index_error_message})"
     if answer.error_message:
         return f"{context} ({answer.error_message})"
     return context

@@ -195,9 +195,10 @@ class Sender:
     def _warn_of_open_transaction(self, manager: TransactionManager) -> None:
         if manager.has_ongoing_transaction:
             logger.warning(
-                "the producer was closed before the transaction of %r had ended: its coordinator "
-                "ends it after transaction.timeout.ms (%d ms), or the next init_transactions() of "
-                "this id does; until then consumers with read_committed wait behind its records",
+                "the producer was closed while a transaction of transactional.id %r was open. The "
+                "coordinator ends it after transaction.timeout.ms (%d ms), or when a producer with "
+                "this id next calls init_transactions(). Until then, read_committed consumers "
+                "cannot read past its records",
                 manager.transactional_id,
                 self._config.transaction_timeout_ms,
             )
@@ -231,7 +232,7 @@ class Sender:
         manager, requests = self._transaction_manager, self._txn_requests
         if manager is not None and requests is not None:
             if manager.has_fatal_error:
-                self.fail(manager.last_error or KafkaError("the producer was ended"))
+                self.fail(manager.last_error or KafkaError("the producer has failed"))
                 return self._maybe_update_metadata(now)
             manager.follow_topics(self._client.metadata.snapshot.topics)
             next_check_at = min(next_check_at, self._advance_transaction(manager, requests, now))
@@ -253,7 +254,7 @@ class Sender:
             )
         elif manager.is_aborting:
             self._accumulator.abort_undrained_batches(
-                TransactionAbortedError("not sent, since the transaction was aborted")
+                TransactionAbortedError("not sent because the transaction was aborted")
             )
         if self._accumulator.has_incomplete:
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
@@ -281,7 +282,7 @@ class Sender:
     def fail(self, error: BaseException) -> None:
         """End the producer: every batch fails, and every later call raises this error."""
         if not isinstance(error, Exception):
-            error = KafkaError(f"the network thread was ended by {error!r}")
+            error = KafkaError(f"the producer's network thread was terminated by {error!r}")
         if self._transaction_manager is not None:
             self._transaction_manager.transition_to_fatal_error(error)
         self._accumulator.fail(error)

@@ -215,7 +215,7 @@ def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, mo
     producer.send("t", b"v", on_delivery=endless_callback)
     producer._core.gatherer.close_batches()
     message = obstacle.closing(producer, caplog)
-    assert "'me' is closed, but its network thread still runs" in message
+    assert "'me' is closed, but its network thread is still running" in message
     assert "a delivery callback or an interceptor has not returned" in message
     assert "in endless_callback" in message
 

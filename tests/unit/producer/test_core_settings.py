@@ -352,7 +352,7 @@ def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
     ending.core.flush(timeout)
     assert ([deadline], [left]) == (ending.deadlines, ending.callback_waits)
     ending.core.callbacks.wait = lambda _: False
-    with pytest.raises(KafkaTimeoutError, match="not every callback"):
+    with pytest.raises(KafkaTimeoutError, match="not all delivery callbacks"):
         ending.core.flush(timeout)
 
 

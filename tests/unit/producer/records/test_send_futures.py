@@ -213,7 +213,7 @@ def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
             "one", b"v", on_delivery=lambda *_: futures.append(producer.send("t", b"w"))
         ).result(TIMEOUT)
         producer.flush()
-    with pytest.raises(KafkaTimeoutError, match="'t' is not known yet"):
+    with pytest.raises(KafkaTimeoutError, match="topic 't' is not available yet"):
         futures[0].result(0)
 
 

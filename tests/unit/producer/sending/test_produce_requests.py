@@ -103,7 +103,7 @@ def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, to
                     for index, word in ((3, "too old"), (5, "no key"))
                 ),
             },
-            " (record 3 of it: too old)",
+            " (record 3: too old)",
         ),
         ({"error_message": "bad"}, " (bad)"),
         ({}, ""),

@@ -174,7 +174,9 @@ def test_a_batch_is_ended_once(accumulator):
     [first] = _enqueue(accumulator, batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     accumulator.complete(first)
-    with pytest.raises(BatchAlreadyDoneError, match="SUCCEEDED was to be SUCCEEDED"):
+    with pytest.raises(
+        BatchAlreadyDoneError, match="has already SUCCEEDED: it cannot become SUCCEEDED"
+    ):
         accumulator.complete(first)
 
 

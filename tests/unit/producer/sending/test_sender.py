@@ -175,7 +175,7 @@ def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
     sent.answer(type("Empty", (), {"responses": (), "node_endpoints": ()})())
     plain.step()
     assert not added.is_done
-    assert "did not answer for t-0" in str(added.last_error)
+    assert "does not include t-0" in str(added.last_error)
 
 
 def test_a_refusal_fails_the_batch_alone(plain):
