@@ -103,7 +103,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "cluster": ("base", "log/storage", "log", "transactions", "groups"),
         "handlers": ("base", "log", "transactions", "groups", "cluster"),
         "broker": ("base", "cluster", "handlers"),
-        "sasl": ("base", "broker"),
+        "sasl": ("base",),
         "net": ("base", "cluster", "handlers", "broker", "sasl"),
         TOP: ("base", "log", "broker", "sasl", "net"),
     },

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
@@ -42,12 +42,12 @@ from spark_kafka_sink.protocol.registry import decode_request_header
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.sasl.credentials import Credentials
     from spark_kafka_sink.devbroker.sasl.sasl_server import SaslServer
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.schema import ApiMessage
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +64,29 @@ class AuthenticationFailedError(KafkaError):
         self.answer = answer
 
 
+class RequestHandler(Protocol):
+    """What the authentication of a connection needs of the broker."""
+
+    def decode_request(self, frame: memoryview) -> tuple[RequestHeader, ApiMessage]:
+        """Decode a request, given without its size."""
+
+    def handle(self, header: RequestHeader, request: ApiMessage, now: float) -> object:
+        """Handle a request; return the response."""
+
+    def error_response(
+        self, header: RequestHeader, request: ApiMessage, error_code: ErrorCode, now: float
+    ) -> ApiMessage:
+        """Return a response that fails the whole request, without handling it."""
+
+    def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
+        """Encode the response to a request as buffers, starting with its size."""
+
+
 class SaslAuthenticator:
     """The authentication of one connection, including re-authentication."""
 
     def __init__(
-        self, settings: SaslSettings, credentials: Credentials, broker: Broker, *, name: str
+        self, settings: SaslSettings, credentials: Credentials, broker: RequestHandler, *, name: str
     ) -> None:
         """Create the authenticator of a connection; `name` is the connection's in the log.
 
