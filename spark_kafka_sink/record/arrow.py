@@ -128,7 +128,7 @@ def record_batches(data: Any) -> list[pa.RecordBatch]:
 
 def _no_rows(data: object) -> SchemaError:
     return SchemaError(
-        f"a table or record batch of Arrow is needed, not {type(data).__name__}: make one with "
+        f"expected an Arrow table or record batch, not {type(data).__name__}: create one with "
         "pyarrow.table or pyarrow.Table.from_pandas"
     )
 
@@ -158,7 +158,7 @@ class _Rows:
         """Return a column; None if it does not exist or has the type null."""
         indexes = self._batch.schema.get_all_field_indices(name)
         if len(indexes) > 1:
-            raise SchemaError(f"{len(indexes)} columns are named {name!r}; keep one of them")
+            raise SchemaError(f"{len(indexes)} columns are named {name!r}: keep one of them")
         if not indexes:
             return None
         array = _decoded(self._batch.column(indexes[0]))
@@ -174,11 +174,11 @@ class _Rows:
 
     def refuse_partition(self, row: int, partition: int) -> NoReturn:
         raise InvalidPartitionError(
-            "no topic has such a partition",
+            "a partition number must be from 0 to 2147483647",
             row=self._first_row + row,
             topic=self._topic_of(row),
             partition=partition,
-            advice="Give a partition from 0 up, or null to let the producer choose",
+            advice="Correct the number, or use null to let the producer choose",
         )
 
     def _topic_of(self, row: int) -> str | None:
@@ -193,14 +193,16 @@ def _key(rows: _Rows) -> BytesColumn:
 
 def _value(rows: _Rows) -> BytesColumn:
     if not rows.has_column("value"):
-        raise SchemaError("there is no column named 'value'")
+        raise SchemaError(
+            "there is no column 'value': add it, or rename the column with the values"
+        )
     array = rows.column("value")
     return null_column(rows.count) if array is None else _string_or_binary("value", array)
 
 
 def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
     if not rows.has_column("topic"):
-        raise SchemaError("there is no column named 'topic', and no topic is given for all rows")
+        raise SchemaError("there is no column 'topic': add it, or specify one topic for all rows")
     array = rows.column("topic")
     if array is None:
         return (), np.full(rows.count, NULL_TOPIC_INDEX, np.int32)
@@ -267,15 +269,15 @@ def _check_timestamps(rows: _Rows, timestamps: Int64Array, millis_per_unit: int)
     if timestamps.min() < 0:
         rows.refuse(
             int((timestamps < 0).argmax()),
-            "the timestamp lies before 1970",
-            "Give a later one, or null for the time of writing",
+            "the timestamp is before 1970",
+            "Use a later one, or null for the current time",
         )
     largest = np.iinfo(np.int64).max // millis_per_unit
     if timestamps.max() > largest:
         rows.refuse(
             int((timestamps > largest).argmax()),
-            "the timestamp does not fit into 64 bits of milliseconds",
-            "Give an earlier one, or null for the time of writing",
+            "the timestamp in milliseconds does not fit into 64 bits",
+            "Use an earlier one, or null for the current time",
         )
 
 
@@ -299,7 +301,7 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
             rows.refuse(
                 int(np.searchsorted(offsets, element, side="right")) - 1,
                 f"{what} is null",
-                "Remove the header, or give it a key; only its value may be null",
+                "Remove the header or set its key; only its value may be null",
             )
     return HeaderColumns(
         offsets, _string_or_binary("headers", keys), _string_or_binary("headers", values)

@@ -118,7 +118,7 @@ def _check_array(
 def _check_offsets(name: str, offsets: Int64Array, rows: int, end: int) -> None:
     _check_array(name, offsets, _INT64, rows + 1, "the offsets of ")
     if offsets[0] < 0 or offsets[-1] > end or not bool((offsets[1:] >= offsets[:-1]).all()):
-        raise ValueError(f"the offsets of {name} go back, or leave the data that they point into")
+        raise ValueError(f"the offsets of {name} must not decrease, and not exceed its data")
 
 
 class _Kind(Protocol):
@@ -279,7 +279,7 @@ class RecordColumns:
         if rows and not -1 <= int(self.topic_index.min()) <= int(self.topic_index.max()) < len(
             self.topics
         ):
-            raise ValueError("topic_index points outside of topics")
+            raise ValueError("topic_index has an index outside of topics")
         object.__setattr__(self, "table", np.array([tuple(numbers)], COLUMNS_DTYPE))
 
 

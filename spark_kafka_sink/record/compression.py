@@ -209,7 +209,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
                 chunk = member.decompress(rest, output.room())
                 rest = member.unconsumed_tail
                 if not chunk and not member.eof:
-                    raise CorruptRecordError("gzip: the payload is cut off")
+                    raise CorruptRecordError("gzip: the payload is truncated")
                 output.append(chunk)
         except zlib.error as error:
             raise CorruptRecordError(f"gzip: {error}") from error
@@ -237,20 +237,20 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
         return
     position = len(_SNAPPY_HEADER)
     if view.nbytes < position:
-        raise CorruptRecordError("snappy: the payload is cut off")
+        raise CorruptRecordError("snappy: the payload is truncated")
     while position < view.nbytes:
         start = position + 4
         position = start + int.from_bytes(view[position:start], "big")
         if position > view.nbytes:
-            raise CorruptRecordError("snappy: the payload is cut off")
+            raise CorruptRecordError("snappy: the payload is truncated")
         yield view[start:position]
 
 
 def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
     if view.nbytes < _LZ4_SHORTEST_HEADER or bytes(view[:4]) != _LZ4_MAGIC:
-        raise CorruptRecordError("lz4: the payload is no lz4 frame")
+        raise CorruptRecordError("lz4: the payload is not an lz4 frame")
     if view[4] & _LZ4_VERSION_MASK != _LZ4_VERSION or not view[4] & _LZ4_INDEPENDENT_BLOCKS_FLAG:
-        raise CorruptRecordError("lz4: a frame of another version, or of dependent blocks")
+        raise CorruptRecordError("lz4: the frame has an unsupported version or dependent blocks")
     output = _BoundedOutput(max_bytes)
     frame = lz4.frame.LZ4FrameDecompressor()
     rest: Buffer = view
@@ -260,11 +260,11 @@ def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
             rest = b""
             output.append(chunk)
             if not chunk and not frame.eof:
-                raise CorruptRecordError("lz4: the payload is cut off")
+                raise CorruptRecordError("lz4: the payload is truncated")
     except RuntimeError as error:
         raise CorruptRecordError(f"lz4: {error}") from error
     if frame.unused_data:
-        raise CorruptRecordError("lz4: bytes behind the end of the frame")
+        raise CorruptRecordError("lz4: there are bytes after the end of the frame")
     return output.finish()
 
 
@@ -279,7 +279,7 @@ def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
                 output.append(frame.decompress(view[position:end]))
                 position = end
             if not frame.eof:
-                raise CorruptRecordError("zstd: the payload is cut off")
+                raise CorruptRecordError("zstd: the payload is truncated")
             if position >= view.nbytes:
                 return output.finish()
     except zstandard.ZstdError as error:
@@ -293,7 +293,7 @@ def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
     The library's own readers cannot be used: they also accept a truncated frame as complete.
     """
     if bytes(view[position : position + len(_ZSTD_MAGIC)]) != _ZSTD_MAGIC:
-        raise CorruptRecordError("zstd: the payload is no zstd frame")
+        raise CorruptRecordError("zstd: the payload is not a zstd frame")
     frame = zstandard.get_frame_parameters(view[position:])
     position += zstandard.frame_header_size(view[position:])
     last = False
@@ -305,7 +305,7 @@ def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
         # A run is stored as one byte; the header's length is that of the output.
         position = start + (1 if block_type == _ZSTD_RLE_BLOCK else block_header >> 3)
         if block_type == _ZSTD_RESERVED_BLOCK or position > view.nbytes:
-            raise CorruptRecordError("zstd: the payload is cut off, or not a frame")
+            raise CorruptRecordError("zstd: the payload is truncated or not a frame")
         yield position
     if frame.has_checksum:
         yield position + _ZSTD_CHECKSUM_BYTES

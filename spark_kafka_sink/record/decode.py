@@ -172,7 +172,9 @@ def decode_control_record(record: Record) -> ControlRecord:
         _, marker_type = _CONTROL_KEY.unpack_from(record.key or b"")
         _, coordinator_epoch = _END_TRANSACTION_MARKER.unpack_from(record.value or b"")
     except struct.error as error:
-        raise CorruptRecordError(f"no transaction marker at offset {record.offset}") from error
+        raise CorruptRecordError(
+            f"the record at offset {record.offset} is not a transaction marker"
+        ) from error
     return ControlRecord(marker_type, coordinator_epoch)
 
 
@@ -192,7 +194,7 @@ def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget
         delta, position = read_varint(data, position, end)
         if not last_delta < delta <= header.last_offset_delta:
             raise CorruptRecordError(
-                f"offset delta {delta} behind {last_delta}, in a batch up to"
+                f"offset delta {delta} after {last_delta}, in a batch that ends with"
                 f" {header.last_offset_delta}"
             )
         last_delta = delta
@@ -208,7 +210,7 @@ def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget
         )
         records.append(Record(header.base_offset + delta, timestamp, key, value, headers))
     if position != len(data):
-        raise CorruptRecordError(f"{len(data) - position} bytes behind the last record")
+        raise CorruptRecordError(f"{len(data) - position} bytes after the last record")
     return records
 
 

@@ -206,15 +206,17 @@ def decode_header(buffer: Buffer) -> RecordBatchHeader:
     view = memoryview(buffer)
     if view.nbytes < RECORD_BATCH_OVERHEAD:
         raise CorruptRecordError(
-            f"a record batch needs {RECORD_BATCH_OVERHEAD} bytes of header, not {view.nbytes}"
+            f"the header of a record batch has {RECORD_BATCH_OVERHEAD} bytes, not {view.nbytes}"
         )
     header = RecordBatchHeader(
         **dict(zip(_HEADER_FIELDS, RECORD_BATCH_HEADER.unpack_from(view), strict=True))
     )
     if header.magic != MAGIC:
-        raise CorruptRecordError(f"record batch of format {header.magic}, not {MAGIC}")
+        raise CorruptRecordError(f"the record batch has format {header.magic}, not {MAGIC}")
     if header.size_in_bytes < RECORD_BATCH_OVERHEAD:
-        raise CorruptRecordError(f"batch length {header.batch_length} is less than a header's")
+        raise CorruptRecordError(
+            f"batch length {header.batch_length} is less than that of a header"
+        )
     if header.attributes & _COMPRESSION_CODEC_MASK not in _CODECS:
         raise CorruptRecordError(
             f"unknown compression {header.attributes & _COMPRESSION_CODEC_MASK}"
@@ -240,12 +242,12 @@ def validate_record_batch(buffer: Buffer) -> RecordBatchHeader:
     header = decode_header(view)
     if header.size_in_bytes != view.nbytes:
         raise CorruptRecordError(
-            f"a record batch of {header.size_in_bytes} bytes in a buffer of {view.nbytes}"
+            f"the record batch has {header.size_in_bytes} bytes, its buffer {view.nbytes}"
         )
     computed = crc32c(view[_ATTRIBUTES_OFFSET:])
     if computed != header.crc:
         raise CorruptRecordError(
-            f"the record batch's checksum is {header.crc:#010x}, its content's {computed:#010x}"
+            f"the record batch has checksum {header.crc:#010x}, its content {computed:#010x}"
         )
     return header
 
@@ -262,10 +264,10 @@ def split_record_batches(buffer: Buffer) -> Iterator[memoryview]:
         _, batch_length = _LOG_OVERHEAD.unpack_from(view, position)
         magic = view[position + _MAGIC_OFFSET]
         if magic != MAGIC:
-            raise CorruptRecordError(f"record batch of format {magic}, not {MAGIC}")
+            raise CorruptRecordError(f"the record batch has format {magic}, not {MAGIC}")
         size = _LOG_OVERHEAD.size + batch_length
         if size < RECORD_BATCH_OVERHEAD:
-            raise CorruptRecordError(f"batch length {batch_length} is less than a header's")
+            raise CorruptRecordError(f"batch length {batch_length} is less than that of a header")
         if position + size > view.nbytes:
             return
         yield view[position : position + size]

@@ -95,4 +95,4 @@ def _records(data: bytes, record_count: int, base_timestamp: int) -> Iterator[_S
         yield _SplitRecord(base_timestamp + timestamp_delta, data[position:end])
         position = end
     if position != len(data):
-        raise CorruptRecordError(f"{len(data) - position} bytes behind the last record")
+        raise CorruptRecordError(f"{len(data) - position} bytes after the last record")

@@ -47,7 +47,7 @@ def _read(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
     folded = 0
     for shift in range(0, bits, 7):
         if position >= end:
-            raise CorruptRecordError("a variable-length number is cut off")
+            raise CorruptRecordError("a variable-length number is truncated")
         byte = data[position]
         position += 1
         folded |= (byte & _LOW_BITS) << shift

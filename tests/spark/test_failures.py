@@ -241,7 +241,7 @@ def test_a_negative_timestamp_names_the_row(failed, topics):
     topic = topics.create()
     message = failed("timestamp_millis(if(id = 12345, -1, id)) timestamp", topic=topic)
     assert (
-        f"RecordError: row 12345, topic {topic!r}: the timestamp lies before 1970. Give a later one"
+        f"RecordError: row 12345, topic {topic!r}: the timestamp is before 1970. Use a later one"
         in message
     )
 

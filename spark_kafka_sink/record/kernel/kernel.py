@@ -414,7 +414,7 @@ def assign_slots(
     """
     topic_count = len(columns.topics)
     if first_slots.size != topic_count or partition_counts.size != topic_count:
-        raise ValueError(f"slots are needed for {topic_count} topics")
+        raise ValueError(f"expected slots and partition counts for {topic_count} topics")
     row_slots = np.empty(columns.num_rows, np.int32)
     status, row = _assign_slots(
         columns.table,
@@ -426,7 +426,7 @@ def assign_slots(
     )
     if status == _TOPIC_WITHOUT_PARTITIONS:
         topic = columns.topics[columns.topic_index[row]]
-        raise ValueError(f"topic {topic!r} has no partitions to choose from")
+        raise ValueError(f"topic {topic!r} has no partitions")
     return SlotAssignment(SlotStatus(status), row, row_slots)
 
 
@@ -453,14 +453,16 @@ def append_rows(  # noqa: PLR0917  the arguments of the compiled function
     ValueError for arrays of the wrong length, or for a row slot outside `slots`.
     """
     if not 0 <= start_row <= columns.num_rows or row_slots.size != columns.num_rows:
-        raise ValueError(f"{row_slots.size} row slots, from {start_row}: not those of the columns")
+        raise ValueError(
+            f"{row_slots.size} row slots from row {start_row} do not match the columns"
+        )
     if row_indexes.size not in {0, columns.num_rows}:
-        raise ValueError(f"there is room for {row_indexes.size} indexes of {columns.num_rows} rows")
+        raise ValueError(f"expected {columns.num_rows} row indexes or none, not {row_indexes.size}")
     if sticky.size != len(columns.topics):
-        raise ValueError(f"sticky partitions are needed for {len(columns.topics)} topics")
+        raise ValueError(f"expected sticky partitions for {len(columns.topics)} topics")
     next_row, status, slot, record_bytes = _append_rows(
         columns.table, row_slots, row_indexes, start_row, slots, sticky, now_ms, max_record_bytes
     )
     if status == _SLOT_OUT_OF_RANGE:
-        raise ValueError(f"row {next_row} goes to slot {slot}, but there are {slots.size}")
+        raise ValueError(f"row {next_row} has slot {slot}, but there are only {slots.size}")
     return AppendResult(next_row, AppendStatus(status), slot, record_bytes)

@@ -82,7 +82,7 @@ def test_keys_need_not_be_there():
 
 def test_values_must_be_there():
     """A batch without a value column is an error."""
-    with pytest.raises(SchemaError, match="no column named 'value'"):
+    with pytest.raises(SchemaError, match="no column 'value'"):
         record_columns(pa.record_batch({"key": ["k"]}), topic="t")
 
 
@@ -235,7 +235,7 @@ def test_other_topics_are_refused(kind):
 
 def test_some_topic_is_needed():
     """Without a topic column and a topic for all rows, there is no destination."""
-    with pytest.raises(SchemaError, match="no column named 'topic', and no topic is given"):
+    with pytest.raises(SchemaError, match="no column 'topic'"):
         record_columns(batch_of(), topic=None)
 
 
@@ -368,14 +368,14 @@ def test_a_moment_is_the_same_in_every_zone():
 def test_timestamps_before_1970_are_refused(unit, value):
     """Kafka accepts negative timestamps but consumers do not, so the error names the row."""
     array = pa.array([0, None, value, value], pa.timestamp(unit))
-    with pytest.raises(RecordError, match="row 12, topic 't': the timestamp lies before"):
+    with pytest.raises(RecordError, match="row 12, topic 't': the timestamp is before"):
         record_columns(batch_of(timestamp=array), topic="t", first_row=10)
 
 
 def test_timestamps_that_do_not_fit_are_refused():
     """Seconds can exceed 64 bits of milliseconds, which is an error."""
     array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
-    with pytest.raises(RecordError, match="row 1, topic 't': the timestamp does not fit"):
+    with pytest.raises(RecordError, match="row 1, topic 't': the timestamp in milliseconds does not fit"):
         record_columns(batch_of(timestamp=array), topic="t")
 
 

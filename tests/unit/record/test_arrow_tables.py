@@ -93,5 +93,5 @@ def test_extension_columns_are_taken_for_what_they_store(storage):
 )
 def test_what_holds_no_rows_of_arrow_is_refused(data):
     """The error for unsupported data names its type and explains how to make a table."""
-    with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: make one with"):
+    with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: create one with"):
         record_batches(data)

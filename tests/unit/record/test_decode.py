@@ -151,7 +151,9 @@ def test_unknown_markers_keep_their_number():
 )
 def test_what_is_no_marker_is_corrupt(key, value):
     """A control record that is too short for a marker is corrupt."""
-    with pytest.raises(CorruptRecordError, match="no transaction marker at offset 5"):
+    with pytest.raises(
+        CorruptRecordError, match="the record at offset 5 is not a transaction marker"
+    ):
         decode_control_record(Record(5, 0, key, value))
 
 
@@ -169,27 +171,27 @@ def record_of(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("payload", "complaint"),
     [
-        (b"", "cut off"),
+        (b"", "truncated"),
         (GOOD[:-1], "does not fit into its batch"),
         (varint(-1) + GOOD[1:], "does not fit into its batch"),
         (varint(2**31 - 1) + GOOD[1:], "does not fit into its batch"),
-        (GOOD + b"\0", "^1 bytes behind the last record"),
-        (GOOD + GOOD, f"^{len(GOOD)} bytes behind the last record"),
+        (GOOD + b"\0", "^1 bytes after the last record"),
+        (GOOD + GOOD, f"^{len(GOOD)} bytes after the last record"),
         (b"\x80" * 5 + GOOD, "32 bits"),
-        (record_of(b""), "cut off"),
-        (record_of(b"\0"), "cut off"),
-        (record_of(b"\0\0"), "cut off"),
-        (record_of(b"\0\0\0"), "cut off"),
+        (record_of(b""), "truncated"),
+        (record_of(b"\0"), "truncated"),
+        (record_of(b"\0\0"), "truncated"),
+        (record_of(b"\0\0\0"), "truncated"),
         (record_of(b"\0" + b"\x80" * 10 + b"\0\x01\x01\0"), "64 bits"),
-        (record_of(b"\0\0\x02\x01\x01\0"), "offset delta 1 behind -1"),
-        (record_of(b"\0\0\x01\x01\x01\0"), "offset delta -1 behind -1"),
-        (record_of(b"\0\0\0\x04k\x01\0"), r"cut off|does not fit"),
+        (record_of(b"\0\0\x02\x01\x01\0"), "offset delta 1 after -1"),
+        (record_of(b"\0\0\x01\x01\x01\0"), "offset delta -1 after -1"),
+        (record_of(b"\0\0\0\x04k\x01\0"), r"truncated|does not fit"),
         (record_of(b"\0\0\0\x01\x08val"), "a field of 4 bytes does not fit into its record"),
-        (record_of(b"\0\0\0\x01\x01"), "cut off"),
+        (record_of(b"\0\0\0\x01\x01"), "truncated"),
         (record_of(b"\0\0\0\x01\x01\x01"), "-1 headers"),
         (record_of(b"\0\0\0\x01\x01\x08\x02k"), "4 headers"),
         (record_of(b"\0\0\0\x01\x01\x06\x02k"), "3 headers"),
-        (record_of(b"\0\0\0\x01\x01\x04\x02k"), "cut off"),
+        (record_of(b"\0\0\0\x01\x01\x04\x02k"), "truncated"),
         (record_of(b"\0\0\0\x01\x01\x02\x01\x02v"), "the key of a header is null"),
         (record_of(b"\0\0\0\x01\x01\x02\x02k\x06v"), "does not fit into its record"),
         (record_of(b"\0\0\0\x01\x01\0\0"), "^a record is 1 bytes longer than its fields"),
@@ -207,20 +209,22 @@ def test_records_that_contradict_themselves_are_corrupt(codec, payload, complain
 def test_the_number_of_records_counts(count):
     """A batch with more or fewer records than its header states is corrupt."""
     batch = plain_batch(2, record_count=count, last_offset_delta=2**31 - 1)
-    with pytest.raises(CorruptRecordError, match=r"behind the last record|cut off"):
+    with pytest.raises(CorruptRecordError, match=r"after the last record|truncated"):
         decode_record_batch(batch)
 
 
 def test_offsets_must_rise():
     """A batch with two records of the same offset is corrupt."""
-    with pytest.raises(CorruptRecordError, match="offset delta 0 behind 0"):
+    with pytest.raises(CorruptRecordError, match="offset delta 0 after 0"):
         decode_record_batch(plain_batch(2, payload=GOOD + GOOD))
 
 
 def test_offsets_must_not_pass_the_last():
     """A record with an offset past the last one in the header is corrupt."""
     second = encode_record(PlainRecord(), offset_delta=2, base_timestamp=0)
-    with pytest.raises(CorruptRecordError, match="offset delta 2 behind 0, in a batch up to 1"):
+    with pytest.raises(
+        CorruptRecordError, match="offset delta 2 after 0, in a batch that ends with 1"
+    ):
         decode_record_batch(plain_batch(2, payload=GOOD + second))
 
 
@@ -287,7 +291,7 @@ def test_a_batch_beyond_the_budget_is_not_decoded(records):
 
 
 @pytest.mark.parametrize(
-    ("elements", "complaint"), [(6, "^7 more records .* too many to decode"), (7, "cut off")]
+    ("elements", "complaint"), [(6, "^7 more records .* too many to decode"), (7, "truncated")]
 )
 def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint):
     """No more records are charged than the bytes can hold, at seven bytes each, and one more."""

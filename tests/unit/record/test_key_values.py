@@ -283,7 +283,7 @@ _LONG_VALUE = _sized(b"\0\0\0\2k" + b"\x81\x80\x81\0")
 
 @pytest.mark.parametrize(
     ("payload", "complaint"),
-    [(_LONG_RECORD, "does not fit"), (_LONG_KEY, "does not fit"), (_LONG_VALUE, "cut off")],
+    [(_LONG_RECORD, "does not fit"), (_LONG_KEY, "does not fit"), (_LONG_VALUE, "truncated")],
     ids=["record", "key", "value"],
 )
 def test_the_whole_of_a_long_size_counts(payload, complaint):
@@ -316,7 +316,7 @@ def test_any_negative_length_means_null(key_length, value_length):
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [(-7, "does not fit"), (-6, "does not fit"), (5, "is cut off"), (7, "does not fit")],
+    [(-7, "does not fit"), (-6, "does not fit"), (5, "is truncated"), (7, "does not fit")],
 )
 def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
     """A record whose length differs from its fields is reported."""
@@ -393,7 +393,7 @@ def test_damaged_batches_are_refused(damage, complaint):
 def test_bytes_behind_the_last_record_are_reported():
     """Bytes after the last record are reported."""
     batch = _transactional(1, payload=plain_batch(2)[61:])
-    assert (1, [(0, "8 bytes behind the last record")]) == _read(batch)
+    assert (1, [(0, "8 bytes after the last record")]) == _read(batch)
 
 
 def test_a_batch_that_inflates_too_far_is_reported():

@@ -102,13 +102,13 @@ def test_bytes_behind_the_last_record_are_corrupt():
     """A payload with more records than stated is corrupt."""
     written = write_records(columns_of([PlainRecord()] * 3))
     third = len(split(written, 1)[2].payload)
-    with pytest.raises(CorruptRecordError, match=f"^{third} bytes behind the last record$"):
+    with pytest.raises(CorruptRecordError, match=f"^{third} bytes after the last record$"):
         split(written._replace(record_count=2), 10)
 
 
 def test_an_empty_record_is_corrupt():
     """An empty record is corrupt, since it has no timestamp."""
-    with pytest.raises(CorruptRecordError, match="a variable-length number is cut off"):
+    with pytest.raises(CorruptRecordError, match="a variable-length number is truncated"):
         split_payload(b"\0", record_count=1, base_timestamp=0, max_bytes=10)
 
 

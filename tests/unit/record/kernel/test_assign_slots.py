@@ -75,7 +75,7 @@ def test_no_rows_are_assigned_at_once():
 )
 def test_tables_of_another_length_are_refused(first_slots, counts):
     """Tables of the wrong length are rejected, since reading past their end is undefined."""
-    with pytest.raises(ValueError, match="slots are needed for 1 topics"):
+    with pytest.raises(ValueError, match="expected slots and partition counts for 1 topics"):
         assign_slots(columns([b"v"]), int32s(*first_slots), int32s(*counts))
 
 

@@ -338,33 +338,33 @@ def test_each_topic_is_sticky_by_itself():
 @pytest.mark.parametrize("slot", [1, 2**31 - 1])
 def test_slots_that_do_not_exist_are_refused(slot):
     """A slot index past the end of the table is rejected."""
-    with pytest.raises(ValueError, match=f"row 1 goes to slot {slot}, but there are 1"):
+    with pytest.raises(ValueError, match=f"row 1 has slot {slot}, but there are only 1"):
         append([ROW] * 2, [0, slot], Slots(1))
 
 
 def test_sticky_slots_that_do_not_exist_are_refused():
     """A sticky partition's slot past the end of the table is rejected."""
-    with pytest.raises(ValueError, match="row 0 goes to slot 5, but there are 1"):
+    with pytest.raises(ValueError, match="row 0 has slot 5, but there are only 1"):
         append([ROW], [STICKY_SLOT], Slots(1), sticky=sticky_table(slot=5, limit=100))
 
 
 @pytest.mark.parametrize("start", [-1, 3])
 def test_rows_that_do_not_exist_are_refused(start):
     """A start row outside the columns is rejected."""
-    with pytest.raises(ValueError, match="not those of the columns"):
+    with pytest.raises(ValueError, match="do not match the columns"):
         append([ROW] * 2, [0, 0], Slots(1), start=start)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_row_slots_of_another_batch_are_refused(count):
     """The number of row slots must equal the number of rows."""
-    with pytest.raises(ValueError, match="not those of the columns"):
+    with pytest.raises(ValueError, match="do not match the columns"):
         append([ROW] * 2, [0] * count, Slots(1))
 
 
 def test_a_sticky_table_of_another_batch_is_refused():
     """The number of sticky partitions must equal the number of topics."""
-    with pytest.raises(ValueError, match="sticky partitions are needed for 1 topics"):
+    with pytest.raises(ValueError, match="expected sticky partitions for 1 topics"):
         append([ROW], [0], Slots(1), sticky=no_sticky(2))
 
 
@@ -520,7 +520,7 @@ def test_each_written_row_is_told_its_place():
 
 def test_room_for_the_places_of_other_rows_is_refused():
     """The array for indexes in the batch must have one entry per row."""
-    with pytest.raises(ValueError, match="room for 1 indexes of 2 rows"):
+    with pytest.raises(ValueError, match="expected 2 row indexes or none, not 1"):
         append_rows(
             columns([b"v"] * 2),
             int32s(0, 0),
