@@ -37,7 +37,7 @@ ROWS = 100
 
 @contextmanager
 def names_for(spark: SparkSession, directory: Path) -> Iterator[dict[str, Any]]:
-    """Provide the names that blocks use without defining them, and stop the queries they start."""
+    """Yield the names that blocks use without defining them, and stop the queries they start."""
     df = spark.range(ROWS).selectExpr("cast(id as string) as key", "cast(id as string) as value")
     try:
         yield {"spark": spark, "df": df, "stream": numbers(spark, directory)}

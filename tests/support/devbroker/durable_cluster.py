@@ -39,12 +39,12 @@ class DurableCluster:
         return self.open()
 
     def kill(self) -> Broker:
-        """Abandon the broker without closing it, as SIGKILL does, and open the next one."""
+        """Kill the broker, which does not close anything, and open the next one."""
         self.end()
         return self.open()
 
     def end(self) -> None:
-        """Abandon the broker without closing it, as SIGKILL does."""
+        """Kill the broker, which does not close anything."""
         data = self.broker.cluster.logs.data
         if data is not None:
             data.close()

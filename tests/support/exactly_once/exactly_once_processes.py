@@ -65,7 +65,7 @@ class Child:
     """The parent's handle of a child process; a context manager that kills the process on exit."""
 
     def __init__(self, role: str, *settings: str) -> None:
-        """Fork a `driver(bootstrap, ledger, prefix)`, or a `worker(bootstrap, topic, prefix)`."""
+        """Start a `driver(bootstrap, ledger, prefix)`, or a `worker(bootstrap, topic, prefix)`."""
         self._connection, theirs = _context().Pipe()
         self._process = _context().Process(
             target=_serve, args=(theirs, role, settings), name=role, daemon=True

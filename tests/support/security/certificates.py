@@ -66,7 +66,7 @@ class Authority:
         common_name: str | None = None,
         not_after: datetime | None = None,
     ) -> Certificate:
-        """Issue a certificate for hosts or addresses that is valid from 366 days before its end.
+        """Create a certificate for hosts or addresses that is valid from 366 days before its end.
 
         The files are named after `name`.
         """

@@ -170,7 +170,7 @@ class Kdc:
         self._admin(f"cpw -randkey {principal}")
 
     def kinit(self, principal: str, keytab: Path, *options: str) -> Path:
-        """Fill a ticket cache as a user does; return its file."""
+        """Create a ticket cache as a user does; return its file."""
         cache = self._directory / f"{principal}.cache"
         self._run("kinit", "-k", "-t", str(keytab), "-c", f"FILE:{cache}", *options, principal)
         return cache

@@ -59,7 +59,7 @@ class Checkpoint:
     """A query's checkpoint, and the ways in which a test can change it."""
 
     def __init__(self, directory: Path) -> None:
-        """Name a directory that Spark will create."""
+        """Choose a directory, which Spark will create."""
         self.path = directory / "checkpoint"
 
     def forget_last_commit(self) -> int:

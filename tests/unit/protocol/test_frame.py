@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 def frames_of(*pieces: bytes) -> list[bytes]:
-    """Feed pieces one by one, and return all frames."""
+    """Pass pieces one by one; return all frames."""
     decoder = FrameDecoder(LIMIT)
     frames = []
     for piece in pieces:

@@ -192,7 +192,7 @@ def test_no_more_requests_are_in_flight_than_allowed(broker, allowed):
 
 
 def _gaps(broker: DevBroker, errors: int, **settings: object) -> list[float]:
-    """Answer Produce with the given number of errors; return the seconds between attempts."""
+    """Respond to Produce with the given number of errors; return the seconds between attempts."""
     seen = _seen(broker, ApiKey.PRODUCE)
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS), times=errors)
     _write(broker, [b"v"], [0], **settings)

@@ -20,7 +20,7 @@ def framed(*bodies):
 
 
 def receive(stream, *, step, limit=LIMIT, control=LIMIT):
-    """Feed a stream in pieces of at most `step` bytes, and return the receiver and its frames."""
+    """Pass a stream in pieces of at most `step` bytes; return the receiver and its frames."""
     receiver = FrameReceiver(limit, control)
     frames = []
     position = 0

@@ -63,7 +63,7 @@ def resident_bytes():
 
 @contextlib.contextmanager
 def memory_may_grow(*, most):
-    """Assert that this process's peak resident memory grows by less than `most` bytes."""
+    """Check that this process's peak resident memory grows by less than `most` bytes."""
     with open("/proc/self/clear_refs", "w") as peak:  # noqa: PTH123 - no file of a file system
         peak.write("5")
     before = resident_bytes()

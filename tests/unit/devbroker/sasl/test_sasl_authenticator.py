@@ -80,7 +80,7 @@ class Client:
         return self.hear(answer, request.api_key, version) if answer else None
 
     def authenticate(self, first=ALICE):
-        """Agree on PLAIN and authenticate."""
+        """Request PLAIN and authenticate."""
         self.say(HANDSHAKE)
         return self.say(first)
 

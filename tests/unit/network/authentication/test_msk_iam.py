@@ -30,7 +30,7 @@ SETTINGS = {
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch, tmp_path):
-    """Provide credentials in the environment, and none from this machine."""
+    """Set credentials in the environment, and hide those of this machine."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))

@@ -51,7 +51,7 @@ VERSIONS = ApiVersionsResponse(
 
 
 def _versions_first(then):
-    """Answer ApiVersions, and pass every other request to `then(correlation_id, version)`."""
+    """Respond to ApiVersions, and pass every other request to `then(correlation_id, version)`."""
 
     def script(frame: bytes) -> bytes | None:
         header, _ = decode_request_header(frame)

@@ -28,7 +28,7 @@ def server():
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Answer each probe as scripted, and record its address and its timeout."""
+    """Respond to each probe as scripted, and record its address and its timeout."""
     made = SimpleNamespace(asked=[], answer=True)
 
     def answers(protocol):

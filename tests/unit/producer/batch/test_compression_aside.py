@@ -31,7 +31,7 @@ BLOCK_BYTES = 4_096
 
 
 def _close_on_network_thread(harness: SenderHarness, partition: int = 0, *, records: int = 1):
-    """Enqueue a batch uncompressed in its block, and submit it for compression."""
+    """Append a batch uncompressed in its block, and submit it for compression."""
     closed = batch(partition, records=records, created_at=harness.now)
     closed.block = harness.accumulator._pool.try_allocate(BLOCK_BYTES)
     closed.is_compressed = False

@@ -153,7 +153,7 @@ def test_an_interrupt_while_a_batch_ends_loses_no_callback():
 
 
 def _add_interrupted_at(line: int) -> bool:
-    """Queue a job with an interrupt at the n-th line, and return whether it was raised."""
+    """Add a job with an interrupt at the n-th line, and return whether it was raised."""
     turns: list[Callable[[], None]] = []
     queue = CallbackQueue(turns.append)
     called: list[bool] = []

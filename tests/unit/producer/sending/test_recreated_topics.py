@@ -50,7 +50,7 @@ def transactional(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
 
 
 def lose(harness: SenderHarness, *batches: ProducerBatch) -> None:
-    """Lose the connection of some batches, which are resent after the new topic is known."""
+    """Drop the connection of some batches, which are resent after the new topic is known."""
     for _ in batches:
         harness.take().disconnect()
     describe(harness, NEW)
