@@ -30,9 +30,7 @@ class VersionedJson:
 
     def configure(self, settings: Mapping[str, object], *, is_key: bool) -> None:
         """Prepare for use; only serializers have the argument `is_key`."""
-        print(
-            f"the {'key' if is_key else 'value'} serializer is used by {settings['client.id']}"
-        )
+        print(f"the {'key' if is_key else 'value'} serializer is used by {settings['client.id']}")
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: object) -> bytes:
         """Serialize a value, which is never None; headers added here are sent with the record."""
