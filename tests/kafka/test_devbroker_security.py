@@ -199,7 +199,7 @@ def devbroker():
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_who_comes_in_is_told_the_same(secured_kafka, devbroker, name):
+def test_valid_exchanges_get_the_same_answers(secured_kafka, devbroker, name):
     """A valid exchange gets the same answers from the embedded broker as from Kafka, to the end."""
     expected = talk(port_of(address(secured_kafka, "SASLPLAIN")), IN_ORDER[name]())
     assert ("MetadataResponse", 1) == expected[-1]
@@ -207,7 +207,7 @@ def test_who_comes_in_is_told_the_same(secured_kafka, devbroker, name):
 
 
 @pytest.mark.parametrize("name", OUT_OF_ORDER)
-def test_who_does_not_come_in_is_told_the_same(secured_kafka, devbroker, name):
+def test_failed_exchanges_get_the_same_answers(secured_kafka, devbroker, name):
     """Wrong orders, mechanisms and passwords get the same answers, and the same failure."""
     steps = OUT_OF_ORDER[name]
     expected = talk(port_of(address(secured_kafka, "SASLPLAIN")), steps())
@@ -216,7 +216,7 @@ def test_who_does_not_come_in_is_told_the_same(secured_kafka, devbroker, name):
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_who_authenticates_again_is_told_the_same(secured_kafka, certificates, name):
+def test_reauthentication_gets_the_same_answers(secured_kafka, certificates, name):
     """Re-authentication succeeds or fails as with Kafka (KIP-368)."""
     tls = ssl.create_default_context(cafile=certificates.authority.pem_file)
     ending = listener("SASL_SSL", certificates, users={USER: PASSWORD}, max_reauth_ms=SESSION_MS)
@@ -225,7 +225,7 @@ def test_who_authenticates_again_is_told_the_same(secured_kafka, certificates, n
         assert expected == talk(broker.port, AGAIN[name](), tls)
 
 
-def test_a_stranger_may_not_send_more_than_to_kafka(secured_kafka, devbroker):
+def test_frames_before_authentication_have_the_same_limit(secured_kafka, devbroker):
     """Frames over 512 KiB, sasl.server.max.receive.size, are rejected before authentication."""
     for port in (port_of(address(secured_kafka, "SASLPLAIN")), devbroker.port):
         with RawClient(port) as client:

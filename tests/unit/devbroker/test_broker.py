@@ -375,7 +375,7 @@ def test_every_api_can_answer_that_all_failed(request_, codes_of):
     ],
     ids=lambda value: getattr(type(value), "__name__", None),
 )
-def test_what_is_asked_again_in_one_request_is_answered_once(request_, answers_of):
+def test_duplicates_in_one_request_are_answered_once(request_, answers_of):
     """A short request cannot cause a much longer response by repeating itself."""
     assert 1 == len(answers_of(ask(broker_with(), request_)))
 
@@ -388,7 +388,7 @@ def test_an_error_that_has_no_answer_closes_the_connection():
         broker_with().error_response(header, produce(acks=0), ERROR, NOW)
 
 
-def test_a_version_that_is_not_there_has_its_own_error_answer():
+def test_an_unsupported_version_of_api_versions_gets_a_version_0_response():
     """An ApiVersions request of a future version gets a version 0 response, even from a fault."""
     header = RequestHeader(
         request_api_key=ApiKey.API_VERSIONS, request_api_version=99, correlation_id=1
@@ -399,7 +399,7 @@ def test_a_version_that_is_not_there_has_its_own_error_answer():
     assert ErrorCode.UNSUPPORTED_VERSION == answer.error_code
 
 
-def test_what_nobody_foresaw_is_answered_and_logged(monkeypatch, caplog):
+def test_an_unexpected_error_is_answered_and_logged(monkeypatch, caplog):
     """A bug in the broker is UNKNOWN_SERVER_ERROR to the client and a traceback in the log."""
 
     def fail(self):

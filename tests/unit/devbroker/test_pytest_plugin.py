@@ -37,7 +37,7 @@ def test_pytest_finds_the_fixtures_by_an_entry_point():
     assert ("pytest_spark_kafka_sink", found.name) == (found.value, found.value)
 
 
-def test_the_plug_in_costs_nobody_anything_who_does_not_use_it():
+def test_loading_the_plug_in_imports_nothing_else():
     """Loading the plug-in imports neither the broker nor anything else of the package."""
     code = "import pytest_spark_kafka_sink, sys; print('spark_kafka_sink' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - our own line
@@ -46,12 +46,12 @@ def test_the_plug_in_costs_nobody_anything_who_does_not_use_it():
     assert "False" == done.stdout.strip()
 
 
-def test_a_broker_is_there_for_who_asks(devbroker):
+def test_the_fixture_is_a_running_broker(devbroker):
     """The broker listens and has no topics."""
     assert [] == devbroker.topic_names
 
 
-def test_what_consumers_would_read_can_be_looked_at(devbroker):
+def test_records_are_those_that_consumers_would_read(devbroker):
     """Records exclude markers and the records of aborted and open transactions."""
     devbroker.create_topic("t", partitions=2)
     written = [
@@ -80,7 +80,7 @@ def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
     assert [b"b", b"c"] == [record.value for record in devbroker.records("t")[0]]
 
 
-def test_records_of_a_topic_that_is_not_there_are_an_error(devbroker):
+def test_records_of_an_unknown_topic_are_an_error(devbroker):
     """An unknown name is not treated as an empty topic."""
     with pytest.raises(RefusedError, match="topic 'nothing' does not exist"):
         devbroker.records("nothing")

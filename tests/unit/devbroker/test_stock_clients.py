@@ -180,7 +180,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("write", "codec"), PAIRS)
-def test_what_stock_producers_write_stock_consumers_read(broker, write, codec):
+def test_stock_consumers_read_the_records_of_stock_producers(broker, write, codec):
     """Three producers, five codecs and three consumers agree on every record."""
     write(broker.bootstrap_servers, codec)
 

@@ -110,7 +110,7 @@ def test_a_member_that_falls_silent_is_removed(broker):
         silent.close()
 
 
-def test_a_group_goes_on_where_it_left_off(broker):
+def test_a_group_continues_at_its_committed_offsets(broker):
     """Each client starts at the offsets that another client committed."""
     write(broker, b"a", b"b", b"c", b"d")
     consumer = confluent_consumer(broker)

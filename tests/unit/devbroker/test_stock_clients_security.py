@@ -190,7 +190,7 @@ def broker(certificates):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_stock_clients_come_in_and_read_what_the_others_wrote(broker, certificates, way):
+def test_stock_clients_authenticate_and_read_each_others_records(broker, certificates, way):
     """Two clients write and read with TLS, with SASL and with both, with every mechanism."""
     clients = [client(broker.address(way[0]), way, certificates) for client in CLIENTS]
     for client in clients:
@@ -230,7 +230,7 @@ def test_stock_clients_show_their_certificates(certificates, caplog):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_stock_clients_are_told_of_a_wrong_password(broker, certificates, mechanism):
+def test_stock_clients_report_a_wrong_password(broker, certificates, mechanism):
     """Both clients report that the authentication failed."""
     way = ("SASL_SSL", mechanism)
     wrong = {"password": "wrong"}

@@ -164,7 +164,7 @@ def read_with_aiokafka(bootstrap_servers, count):
 @pytest.mark.parametrize(
     "transact", [transact_with_confluent, transact_with_kafka_python, transact_with_aiokafka]
 )
-def test_readers_see_what_was_committed(broker, transact):
+def test_readers_see_exactly_the_committed_records(broker, transact):
     """With all producers and consumers, committed records are read and aborted ones are not."""
     transact(broker.bootstrap_servers)
 

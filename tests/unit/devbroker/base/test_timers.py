@@ -13,7 +13,7 @@ def test_nothing_to_do_has_no_deadline():
     assert None is timers.next_deadline
 
 
-def test_what_is_due_is_done_in_order():
+def test_due_actions_run_in_order():
     """Actions run by deadline, then by order of scheduling, and get their deadline."""
     timers, done = Timers(), []
     for name, deadline in (("c", 3.0), ("a", 1.0), ("b", 1.0), ("d", 9.0)):
@@ -82,7 +82,7 @@ def test_an_action_that_fails_keeps_no_other_from_being_done(caplog):
     assert [9.0, 9.0] == done[4:]
 
 
-def test_what_is_done_in_the_background_wakes_nobody():
+def test_background_actions_do_not_wake_the_broker():
     """A background action runs with the next due timer, and may reschedule itself."""
     timers = Timers()
     done = []

@@ -80,7 +80,7 @@ def test_settings_that_would_have_no_effect_are_refused(name, value, message):
     assert ErrorCode.INVALID_CONFIG == caught.value.error_code
 
 
-def test_a_setting_that_says_what_is_so_anyway_is_accepted():
+def test_the_only_supported_value_may_be_set():
     """The only supported value of a config may be set explicitly."""
     assert TopicConfig() == TopicConfig().with_values({"compression.type": "producer"})
 

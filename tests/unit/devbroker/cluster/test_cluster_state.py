@@ -168,7 +168,7 @@ def test_a_plan_that_is_given_up_changes_nothing(cluster):
     assert {TopicPartition("kept", 0), TopicPartition("doomed", 0)} == cluster.logs.partitions
 
 
-def test_nobody_sees_a_plan_before_it_is_made(cluster):
+def test_a_plan_is_invisible_until_it_takes_effect(cluster):
     """All changes take effect at the end of the block."""
     kept, doomed = create(cluster, "kept"), create(cluster, "doomed")
 
@@ -220,7 +220,7 @@ def test_more_replicas_than_brokers_are_refused(three):
     assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(three, "u"))
 
 
-def test_others_lead_what_a_stopped_broker_led(three):
+def test_partitions_of_a_stopped_broker_get_new_leaders(three):
     """The next replica becomes leader and remains so when the broker is back."""
     three.fence(1, NOW)
     assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
@@ -239,7 +239,7 @@ def test_a_moved_leader_stamps_records_with_its_epoch(three):
     assert ((0, 0), (1, 2)) == log.leader_epochs.entries
 
 
-def test_who_waits_for_a_partition_learns_that_its_leader_moved(three):
+def test_waiting_requests_are_notified_of_a_new_leader(three):
     """Moving a leader counts as a change; moving it to the current leader does not."""
     three.take_changed()
     three.move_leader(TopicPartition("t", 0), 1, NOW)
@@ -286,7 +286,7 @@ def test_a_coordinators_partition_is_found_as_in_java(key):
     assert (0 if signed == -(2**31) else abs(signed)) % 50 == coordinator_partition(key)
 
 
-def test_nobody_coordinates_while_no_broker_runs(three):
+def test_there_is_no_coordinator_while_no_broker_runs(three):
     """Without brokers the coordinator is -1."""
     three.transaction_coordinator("x")
     for node_id in (1, 2, 3):

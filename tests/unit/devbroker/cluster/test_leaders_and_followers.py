@@ -80,7 +80,7 @@ def described(broker, version=12):
 
 
 @pytest.mark.parametrize("who", [FOLLOWER, STRANGER])
-def test_who_does_not_lead_names_the_leader(brokers, who):
+def test_a_broker_that_does_not_lead_names_the_leader(brokers, who):
     """Since version 10 the response has the leader, its epoch and its address (KIP-951)."""
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused, 1, 0, [(1, 9091)]) == produced(brokers[who], version=10)
@@ -96,7 +96,7 @@ def test_who_does_not_lead_names_the_leader(brokers, who):
         (STRANGER, 12, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ],
 )
-def test_who_keeps_a_replica_may_be_read_from(brokers, who, version, expected):
+def test_consumers_may_fetch_from_followers(brokers, who, version, expected):
     """Since version 11 consumers may fetch from followers (KIP-392)."""
     produced(brokers[LEADER])
     assert expected == error_of_fetch(brokers[who], version=version)
@@ -145,7 +145,7 @@ def test_metadata_follow_the_brokers(brokers):
     } == described(brokers[STRANGER])
 
 
-def test_the_oldest_metadata_leave_out_who_does_not_run(brokers):
+def test_the_oldest_metadata_omits_stopped_brokers(brokers):
     """Version 0 has no field for offline replicas."""
     cluster_of(brokers).fence(1, NOW)
     answer = described(brokers[STRANGER], version=0)

@@ -74,7 +74,7 @@ def test_replicas_that_left_below_min_insync_may_lead_again():
     assert frozenset() == leadership.eligible
 
 
-def test_no_more_replicas_are_asked_for_than_there_are():
+def test_min_insync_replicas_is_limited_by_the_replicas():
     """A single replica that stops is the only eligible one, whatever min.insync.replicas says."""
     leadership = Leadership.begin((2,), ALL)
     leadership.update({1, 3}, 3)

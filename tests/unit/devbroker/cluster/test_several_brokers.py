@@ -122,7 +122,7 @@ def disturb(cluster, writer, move):
 
 
 @pytest.mark.parametrize("move", MOVES, ids=move_name)
-def test_rows_are_there_once_and_in_order_whoever_leads(cluster, move):
+def test_rows_are_written_once_and_in_order_while_leaders_move(cluster, move):
     """Our producer neither loses nor duplicates rows while leaders move and brokers stop."""
     assert RowCheck() == disturb(cluster, SteadyWriter(cluster, TOPIC, **SETTINGS), move)
 
@@ -159,7 +159,7 @@ def test_an_old_leader_that_owes_an_answer_costs_no_row(cluster):
 
 
 @pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)
-def test_exactly_the_committed_rows_are_seen_whoever_leads(cluster, move):
+def test_exactly_the_committed_rows_are_visible_while_leaders_move(cluster, move):
     """Our transactions end as requested while leaders and coordinators move."""
     writer = TransactionalWriter(cluster, TOPIC, **SETTINGS, **{"transactional.id": "x"})
 
@@ -167,7 +167,7 @@ def test_exactly_the_committed_rows_are_seen_whoever_leads(cluster, move):
 
 
 @pytest.mark.parametrize("move", MOVES, ids=move_name)
-def test_rows_of_librdkafka_are_there_once_and_in_order(cluster, move):
+def test_rows_of_librdkafka_are_written_once_and_in_order(cluster, move):
     """A producer of another client finds the new leaders as well."""
     writer = ConfluentWriter(cluster.bootstrap_servers, TOPIC)
 
@@ -190,7 +190,7 @@ def test_leadership_is_spread(cluster):
     assert PARTITIONS == len(read_numbers(cluster.bootstrap_servers, TOPIC))
 
 
-def test_a_consumer_group_goes_on_when_its_coordinator_stops(cluster):
+def test_a_consumer_group_continues_when_its_coordinator_stops(cluster):
     """Members find the next coordinator, which has the group and its offsets."""
     group = "g"
     with SteadyWriter(cluster, TOPIC, **SETTINGS) as writer:

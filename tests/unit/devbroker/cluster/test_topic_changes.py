@@ -127,7 +127,7 @@ def test_a_request_for_many_topics_is_written_once(tmp_path, monkeypatch, kind):
 
 @pytest.mark.parametrize("failure", Failure)
 @pytest.mark.parametrize("kind", CHANGES)
-def test_what_is_answered_is_what_is_there(tmp_path, disk, kind, failure):
+def test_a_topic_changes_exactly_if_the_response_says_so(tmp_path, disk, kind, failure):
     """Whatever operation fails, a topic has changed if and only if the response says so."""
     change = CHANGES[kind]
     for number in range(200):

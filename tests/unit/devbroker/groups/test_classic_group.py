@@ -110,7 +110,7 @@ def test_a_leader_that_has_joined_stays_and_another_is_replaced(joined, elected,
 class TestMembers:
     """The members of a group, and the state kept for each."""
 
-    def test_a_group_begins_with_nobody(self):
+    def test_a_new_group_has_no_members(self):
         """A new group has generation 0 and waits for no members."""
         group = ClassicGroup("g")
 
@@ -164,7 +164,7 @@ class TestMembers:
             member.metadata(name) for name in ("range", "sticky", "other")
         ]
 
-    def test_the_first_member_leads_and_says_what_the_group_is(self):
+    def test_the_first_member_leads_and_sets_the_protocol_type(self):
         """Later members change neither the leader nor the protocol type."""
         group = ClassicGroup("g")
         group.add(member_of("a"), "consumer")
@@ -221,7 +221,7 @@ class TestMembers:
             group.remove(member_id)
         assert None is group.leader_id
 
-    def test_a_stranger_can_go_without_a_trace(self):
+    def test_removing_an_unknown_member_changes_nothing(self):
         """Removing an unknown id changes nothing, and removing a pending id forgets it."""
         pending = timer()
         group = group_with(member_of("a"), pending_members={"b": pending})
@@ -292,7 +292,7 @@ class TestGenerations:
 
     @pytest.mark.parametrize("before", GroupState)
     @pytest.mark.parametrize("after", GroupState)
-    def test_only_the_steps_of_kafka_are_taken(self, before, after):
+    def test_only_the_transitions_of_kafka_are_legal(self, before, after):
         """Any other transition raises an error and changes nothing."""
         group = ClassicGroup("g", state=before, previous_state=DEAD)
         if (before, after) in {
@@ -339,7 +339,7 @@ class TestGenerations:
             ((HERE, HERE), {"c": timer()}, (2, False)),
         ],
     )
-    def test_nobody_is_missing_once_all_wait(self, waiting, pending, expected):
+    def test_no_member_is_missing_once_all_have_joined(self, waiting, pending, expected):
         """A member that was given an id is missing until it joins with it."""
         group = group_with(
             *(member_of(n, awaiting_join=w) for n, w in zip("ab", waiting, strict=True)),
@@ -360,7 +360,7 @@ class TestGenerations:
             group.pending_sync,
         )
 
-    def test_a_generation_of_nobody_is_an_empty_group(self):
+    def test_a_generation_without_members_is_an_empty_group(self):
         """An empty generation increments the generation id and has no protocol."""
         group = ClassicGroup("g", state=PREPARING, generation_id=4, protocol_name="range")
         group.begin_generation()
@@ -406,15 +406,13 @@ class TestGenerations:
         ("protocol_type", "names", "expected"),
         [("any", ("x",), True), ("", ("x",), False), ("any", (), False), ("", (), False)],
     )
-    def test_an_empty_group_takes_any_protocol_that_has_a_name(
-        self, protocol_type, names, expected
-    ):
+    def test_an_empty_group_accepts_any_named_protocol(self, protocol_type, names, expected):
         """An empty group ignores the protocol type that it had before."""
         group = ClassicGroup("g", protocol_type="consumer")
 
         assert expected is group.supports(protocol_type, protocols_of(*names))
 
-    def test_the_leader_learns_what_all_have_said_of_themselves(self):
+    def test_the_leader_gets_the_metadata_of_all_members(self):
         """The metadata is for the selected protocol, and empty if none is selected."""
         group = group_with(
             member_of("a", protocols=("x", "y")), member_of("b", group_instance_id="i")
@@ -485,7 +483,9 @@ class TestPermissions:
             (EMPTY, ("nobody", None, 0), False, UNKNOWN),
         ],
     )
-    def test_who_may_commit_offsets(self, state, who, transactional, expected):
+    def test_offsets_may_be_committed_by_members_or_to_an_empty_group(
+        self, state, who, transactional, expected
+    ):
         """Members may commit once their generation has begun; anyone may in an empty group."""
         group = group_with(member_of("a", group_instance_id="i"), state=state, generation_id=3)
         member_id, instance_id, generation_id = who

@@ -281,7 +281,7 @@ class TestAdministration:
         assert {b""} == {m.member_assignment for m in group.members}
 
     @pytest.mark.parametrize(("version", "expected"), [(5, OK), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
-    def test_a_group_that_is_not_there_is_dead(self, client, version, expected):
+    def test_an_unknown_group_is_dead(self, client, version, expected):
         """Since version 6 the response has an error code as well (KIP-1043)."""
         (group,) = client.ask(DescribeGroupsRequest(groups=("g",)), version).groups
 
@@ -304,7 +304,7 @@ class TestAdministration:
         assert {("t", 0): (OK, -1)} == client.offsets("t", 0)
 
 
-def test_an_idle_group_of_nobody_needs_no_time():
+def test_an_empty_group_has_no_timers():
     """An empty group has no timers."""
     client = client_of()
     member = alone(client)

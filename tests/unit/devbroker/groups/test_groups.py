@@ -83,7 +83,7 @@ class TestJoining:
         assert [1, 1] == [answer.generation_id for answer in answers]
         assert [2, 0] == [len(answer.members) for answer in answers]
 
-    def test_a_new_group_that_nobody_else_comes_to_waits_once(self):
+    def test_a_new_group_with_one_member_waits_once(self):
         """Its only member gets its generation after the delay."""
         client = client_of(group_initial_rebalance_delay_ms=3000)
         waiting = client.join()
@@ -172,7 +172,7 @@ class TestJoining:
         assert ErrorCode.INVALID_SESSION_TIMEOUT == answer.error_code
         assert None is client.state()
 
-    def test_a_full_group_takes_nobody(self):
+    def test_a_full_group_accepts_no_new_member(self):
         """group.max.size limits a group; its members may join again."""
         client = client_of(group_max_size=1)
         leader = alone(client)
@@ -280,7 +280,7 @@ class TestSharing:
 
         assert expected == answer.error_code
 
-    def test_a_group_that_is_not_there_has_no_parts(self, client):
+    def test_an_unknown_group_has_no_assignment(self, client):
         """Neither has a group without members."""
         before = client.sync("m", 1)
         client.commit({("t", 0): 1})
@@ -324,7 +324,7 @@ class TestLeaving:
         assert UNKNOWN == client.join(member).error_code
         assert 3 == client.join().generation_id
 
-    def test_who_is_not_there_cannot_leave(self, client):
+    def test_an_unknown_member_cannot_leave(self, client):
         """An unknown member cannot leave, whether or not the group exists."""
         before = client.leave(("nobody", None), ("", "static"))
         alone(client)
@@ -377,7 +377,7 @@ class TestLeaving:
 class TestStaticMembers:
     """Members with a group.instance.id (KIP-345)."""
 
-    def test_a_restarted_member_takes_its_own_place(self, client):
+    def test_a_restarted_static_member_keeps_its_place(self, client):
         """It gets a new id without a rebalance, and the old id is fenced."""
         member = alone(client, instance_id="i")
 

@@ -197,7 +197,7 @@ class TestDeleteRecords:
             ({"offset": 0, "topic": "no-such"}, MISSING),
         ],
     )
-    def test_what_is_not_there_cannot_be_deleted(self, broker, where, expected):
+    def test_missing_records_and_partitions_cannot_be_deleted(self, broker, where, expected):
         """Offsets out of range and partitions that do not exist are refused."""
         append(broker, plain_batch(1))
 
@@ -270,13 +270,13 @@ class TestSettings:
             ((77, "t"), BAD),
         ],
     )
-    def test_what_is_not_there_has_no_settings(self, broker, resource, expected):
+    def test_an_unknown_resource_has_no_settings(self, broker, resource, expected):
         """An unknown resource can be neither described nor altered."""
         assert expected == self.described(broker, resource=resource).error_code
         altered = self.alter(broker, ("retention.ms", SET, "-1"), resource=resource)
         assert (BAD if resource[0] != TOPIC else expected) == altered
 
-    def test_settings_are_changed_and_taken_back(self, broker):
+    def test_settings_are_changed_and_reset(self, broker):
         """A config takes effect when it is set, and its default when it is deleted."""
         topic = broker.cluster.topic("t")
         assert OK == self.alter(broker, ("max.message.bytes", SET, "10"))
@@ -446,7 +446,7 @@ def test_the_end_of_a_leader_epoch_is_found(broker, asked, expected):
     assert expected == (answer.error_code, answer.leader_epoch, answer.end_offset)
 
 
-def test_a_client_with_another_leader_epoch_is_told(broker):
+def test_an_unknown_leader_epoch_is_reported(broker):
     """A leader epoch newer than the broker's is UNKNOWN_LEADER_EPOCH."""
     request = offset_for_epoch("t", 0, 0, current_leader_epoch=3)
 
@@ -475,7 +475,7 @@ def test_the_cluster_is_described(broker, version):
     ("endpoint_type", "expected"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_only_brokers_can_be_asked_for(broker, endpoint_type, expected):
+def test_controller_endpoints_are_refused(broker, endpoint_type, expected):
     """Controller endpoints are refused, since this is a broker."""
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=False, endpoint_type=endpoint_type

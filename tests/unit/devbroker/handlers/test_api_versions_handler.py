@@ -66,7 +66,7 @@ def test_every_version_lists_all_apis(version):
 @pytest.mark.parametrize(
     ("transaction_version", "expected"), [(2, [("transaction.version", 2, 2)]), (0, [])]
 )
-def test_the_level_of_transactions_is_told(transaction_version, expected):
+def test_the_level_of_transactions_is_a_finalized_feature(transaction_version, expected):
     """Clients learn from the finalized feature which transaction protocol to use (KIP-890)."""
     broker = broker_with(transaction_version=transaction_version)
     response = ask(broker, REQUEST, 4)
@@ -119,20 +119,20 @@ def decode(api_key, version, body=b""):
     ("api_key", "version"),
     [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 14), (ApiKey.METADATA, 99), (ApiKey.FETCH, 3)],
 )
-def test_a_version_that_is_not_there_closes_the_connection(api_key, version):
+def test_an_unsupported_version_closes_the_connection(api_key, version):
     """For any API but ApiVersions, Kafka does not respond to an unsupported version."""
     with pytest.raises(CloseConnectionError, match=f"version {version} of API .* is not supported"):
         decode(api_key, version, b"\0" * 20)
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.CREATE_ACLS])
-def test_an_api_that_is_not_there_closes_the_connection(api_key):
+def test_an_unsupported_api_closes_the_connection(api_key):
     """A Kafka API that this broker does not implement gets no response."""
     with pytest.raises(CloseConnectionError):
         decode(api_key, 0, b"\0" * 20)
 
 
-def test_a_number_that_is_no_api_is_no_request():
+def test_an_unknown_api_key_cannot_be_decoded():
     """A request with an API key that Kafka does not have cannot be decoded."""
     with pytest.raises(DecodeError):
         decode(12345, 0)

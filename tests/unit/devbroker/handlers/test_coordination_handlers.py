@@ -46,7 +46,7 @@ def test_a_producer_that_has_an_id_gets_a_new_one():
         ({"transactional_id": "x"}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_what_is_not_an_idempotent_producers_request_is_refused(fields, expected):
+def test_invalid_requests_for_a_producer_id_are_refused(fields, expected):
     """Incomplete producer identities and invalid transactional ids get no producer id."""
     answer = ask(broker_with(), init(**fields))
 
@@ -83,7 +83,7 @@ def test_the_coordinators_of_many_keys_are_found(version):
 
 @pytest.mark.parametrize("version", [3, 6])
 @pytest.mark.parametrize("key_type", [2, 77])
-def test_what_is_not_coordinated_is_refused(version, key_type):
+def test_keys_without_a_coordinator_are_refused(version, key_type):
     """Share groups and unknown key types have no coordinator, and the error message says so."""
     key = {"coordinator_keys": ("k",)} if version > 3 else {"key": "k"}
 

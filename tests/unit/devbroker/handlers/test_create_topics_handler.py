@@ -66,7 +66,7 @@ def test_defaults_are_the_brokers():
     assert (6, 1) == (result.num_partitions, result.replication_factor)
 
 
-def test_settings_take_effect_and_are_told():
+def test_settings_take_effect_and_are_returned():
     """The response lists every config with its source, and the topic uses it."""
     broker = broker_with()
 
@@ -88,7 +88,7 @@ def test_validate_only_creates_nothing():
     assert [] == broker.cluster.topics
 
 
-def test_validate_only_finds_what_is_wrong():
+def test_validate_only_refuses_invalid_requests():
     """With validate_only, an invalid request is refused as usual."""
     (result,) = create(broker_with({"t": 1}), topic("t"), validate_only=True)
 
@@ -126,7 +126,7 @@ def test_validate_only_finds_what_is_wrong():
         (topic(partitions=-1, assignments=[(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_refused(asked, expected):
+def test_invalid_topics_are_refused(asked, expected):
     """Each refusal has Kafka's error code and a message, and creates nothing."""
     assert expected == error_of(broker_with({"is_there": 1}), asked)
 

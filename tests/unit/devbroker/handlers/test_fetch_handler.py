@@ -103,7 +103,7 @@ def test_records_are_read_from_an_offset_on(version):
     assert 0 == response.error_code
 
 
-def test_topics_are_named_as_they_were_asked_for():
+def test_topics_are_identified_as_they_were_requested():
     """Topics are identified by name up to version 12, and by id in later versions."""
     broker = broker_with_records()
 

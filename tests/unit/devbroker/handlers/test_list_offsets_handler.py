@@ -122,7 +122,7 @@ def test_an_older_leader_epoch_is_fenced():
     )
 
 
-def test_a_partition_asked_for_twice_is_refused_once():
+def test_a_duplicate_partition_is_refused_once():
     """The result of a duplicate partition is INVALID_REQUEST, at its first position."""
     asked = request(("t", 0, LATEST), ("t", 1, LATEST), ("t", 0, EARLIEST))
 
@@ -144,7 +144,7 @@ def test_records_that_cannot_be_decoded_are_corrupt():
 @pytest.mark.parametrize(
     "limits", [{"request_max_decoded_elements": 4}, {"request_max_decompressed_bytes": 40}]
 )
-def test_the_look_ups_of_one_request_share_what_they_may_cost_to_decode(timestamp, limits):
+def test_the_lookups_of_one_request_share_a_decode_budget(timestamp, limits):
     """Lookups beyond the limit are refused, and succeed in another request."""
     broker = broker_with({"t": 2}, **limits)
     for partition in broker.cluster.topic("t").partitions:

@@ -101,7 +101,7 @@ def test_asking_by_id_is_refused_before_version_12():
     assert {"a": ErrorCode.INVALID_REQUEST} == errors(response)
 
 
-def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
+def test_a_created_topic_is_still_unknown_in_the_response():
     """As in Kafka, the response to the request that creates a topic does not describe it yet."""
     broker = broker_with(num_partitions=4)
 
@@ -160,13 +160,13 @@ def test_a_name_that_collides_is_not_created():
     assert {"a_b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(ask(broker, named("a_b")))
 
 
-def test_a_topic_asked_for_twice_is_described_once():
+def test_a_duplicate_topic_is_described_once():
     """Duplicate topics in a request are ignored."""
     assert 1 == len(ask(broker_with({"a": 1}), named("a", "a")).topics)
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(True, 3576), (False, NO_OPERATIONS)])
-def test_topic_operations_are_told_when_asked_for(asked, expected):
+def test_topic_operations_are_returned_on_request(asked, expected):
     """Without an authorizer every operation on a topic is allowed."""
     request = named("a", include_topic_authorized_operations=asked)
 
@@ -176,7 +176,7 @@ def test_topic_operations_are_told_when_asked_for(asked, expected):
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(True, 8096), (False, NO_OPERATIONS)])
-def test_cluster_operations_are_told_when_asked_for(asked, expected):
+def test_cluster_operations_are_returned_on_request(asked, expected):
     """Without an authorizer every operation on the cluster is allowed."""
     request = MetadataRequest(topics=(), include_cluster_authorized_operations=asked)
 

@@ -61,7 +61,7 @@ def values(broker, partition=0):
 
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_batches_are_appended_and_their_offsets_told(version, acks):
+def test_batches_are_appended_and_their_offsets_returned(version, acks):
     """The response has the offset of the first record of each partition."""
     broker = broker_with({"t": 2})
 
@@ -87,7 +87,7 @@ def test_every_codec_is_kept_as_it_came(compression):
     assert [b"one", b"two"] == values(broker)
 
 
-def test_appending_wakes_those_who_wait_for_the_partition():
+def test_appending_wakes_requests_that_wait_for_the_partition():
     """The broker reports once which partitions have new records."""
     broker = broker_with({"t": 2})
     produce(broker, GOOD, plain_batch(1, crc=0))
@@ -167,7 +167,7 @@ def test_other_acks_are_refused(acks):
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_no_more_replicas_are_needed_than_there_are(acks):
+def test_min_insync_replicas_is_at_most_all_replicas(acks):
     """As in Kafka, min.insync.replicas above the replication factor means all replicas."""
     broker = broker_with({"t": 1}, configs={"min.insync.replicas": "2"})
 
@@ -274,7 +274,7 @@ def test_refused_records_are_named():
     assert answer.error_message
 
 
-def test_log_append_time_is_told():
+def test_log_append_time_is_returned():
     """On a LogAppendTime topic the response and the records have the broker's time."""
     broker = broker_with({"t": 1}, configs={"message.timestamp.type": "LogAppendTime"})
 
@@ -286,7 +286,7 @@ def test_log_append_time_is_told():
     ]
 
 
-def test_records_are_looked_into_when_the_broker_was_told_to():
+def test_records_are_validated_if_the_broker_is_configured_to():
     """With validate_records a batch is refused even if only its records are invalid."""
     batch = plain_batch(2, payload=b"\x7f no records")
 
@@ -311,7 +311,7 @@ def future(count, *, compression=CompressionType.NONE, value=b"v"):
     )
 
 
-def test_the_batches_of_one_request_share_what_they_may_cost_to_decode():
+def test_the_batches_of_one_request_share_a_decode_budget():
     """Batches with future timestamps are decoded until the request's budget is used up."""
     broker = broker_with({"t": 4}, request_max_decoded_elements=5)
 

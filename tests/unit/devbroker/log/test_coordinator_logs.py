@@ -74,7 +74,7 @@ def world(make):
 
 
 @pytest.mark.parametrize("transaction_version", [0, 2])
-def test_an_open_transaction_goes_on(make, how, transaction_version):
+def test_an_open_transaction_continues_after_a_restart(make, how, transaction_version):
     """Records from before and after the restart are committed together."""
     world = make(transaction_version=transaction_version)
     client = world.client
@@ -109,7 +109,7 @@ def test_ids_and_epochs_are_remembered(world, how):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_was_decided_is_brought_to_its_end(make, how, committed):
+def test_a_decided_transaction_is_completed_after_a_restart(make, how, committed):
     """A transaction whose markers were not yet written ends as the response said."""
     world = make(transaction_marker_delay_ms=500)
     client = world.client
@@ -165,7 +165,7 @@ def test_ids_that_have_expired_stay_forgotten(make, how):
     assert [] == world.client.broker.cluster.transactions.all(0)
 
 
-def test_markers_are_taken_after_a_coordinator_has_moved_and_restarted(world, how):
+def test_markers_are_accepted_after_a_coordinator_has_moved_and_restarted(world, how):
     """The coordinator epoch never decreases: markers with an older one would be fenced."""
     client = world.client
     _, identity = client.init()
@@ -193,7 +193,7 @@ def test_offsets_of_groups_are_remembered(world, how):
     assert "Empty" == world.group.state()
 
 
-def test_what_was_deleted_stays_deleted(world, how):
+def test_deleted_offsets_remain_deleted_after_a_restart(world, how):
     """Offsets are deleted with their group and with their topic."""
     other = GroupClient(world.cluster.broker, "other")
     cluster = world.cluster.broker.cluster
@@ -277,7 +277,7 @@ def flip(world, pattern, position):
     ("topic", "means"),
     [("__consumer_offsets", "lose their committed offsets"), ("__transaction_state", "start anew")],
 )
-def test_a_damaged_file_is_named_with_the_way_to_go_on(world, topic, means, position):
+def test_the_error_for_a_damaged_file_says_how_to_recover(world, topic, means, position):
     """After a clean shutdown the broker refuses to start, and following its advice works."""
     world.group.commit({("t", 0): 3})
     world.client.init()

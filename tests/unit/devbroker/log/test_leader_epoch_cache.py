@@ -69,7 +69,7 @@ def test_an_epoch_that_is_not_newer_changes_nothing(cache, epoch):
         (40, ((7, 40),)),
     ],
 )
-def test_what_lies_before_the_log_is_forgotten(cache, start_offset, expected):
+def test_epochs_before_the_log_start_are_removed(cache, start_offset, expected):
     """The first remaining epoch begins at the log start offset."""
     cache.truncate_from_start(start_offset)
 

@@ -122,7 +122,7 @@ def test_a_segment_is_rolled_when_its_records_span_more_than_segment_ms():
     assert [0, 2, 4] == bases(log)
 
 
-def test_without_timestamps_the_clock_tells_how_old_a_segment_is():
+def test_a_segment_without_timestamps_ages_by_the_clock():
     """The timestamp of a record may be missing (-1)."""
     log = PartitionLog(config=TopicConfig(segment_ms=10), now_ms=1000)
     for now_ms in (1000, 1010, 1011):
@@ -172,7 +172,7 @@ def test_a_batch_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path, monke
     log.directory.close()
 
 
-def test_a_write_that_stops_half_way_is_taken_back(tmp_path, monkeypatch):
+def test_an_incomplete_write_is_truncated(tmp_path, monkeypatch):
     """The bytes that were written before the error are truncated."""
     file = AppendFile(tmp_path / "x", OpenFiles())
     file.append(b"before")

@@ -151,7 +151,7 @@ def test_a_log_that_was_not_closed_is_recovered_whole(steps, more):
         (".snapshot", False),
     ],
 )
-def test_what_is_lost_beside_the_batches_is_made_again(tmp_path, suffix, clean):
+def test_missing_indexes_and_snapshots_are_rebuilt(tmp_path, suffix, clean):
     """Missing indexes and snapshots are rebuilt from the batches."""
     on_disk = LogWriter(open_log(tmp_path))
     on_disk.do(STORY * 3)
@@ -168,7 +168,7 @@ def test_what_is_lost_beside_the_batches_is_made_again(tmp_path, suffix, clean):
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_what_is_broken_beside_the_batches_is_made_again(tmp_path, suffix):
+def test_broken_indexes_are_rebuilt(tmp_path, suffix):
     """An implausible index is rebuilt, even after a clean shutdown."""
     on_disk = LogWriter(open_log(tmp_path))
     on_disk.do(STORY * 3)
@@ -226,7 +226,7 @@ def test_duplicates_and_gaps_are_judged_as_before(tmp_path):
     log.directory.close()
 
 
-def test_a_log_that_has_lost_all_from_its_start_on_begins_there_anew(tmp_path):
+def test_a_log_without_records_restarts_at_its_log_start_offset(tmp_path):
     """No offset is assigned twice, even if deleted records are lost as well."""
     on_disk = LogWriter(open_log(tmp_path, config=ONE_SEGMENT))
     on_disk.do([Step(0, 1, 0, committed=True)] * 4)

@@ -86,26 +86,26 @@ ONE = plain_batch(3)
         ),
     ],
 )
-def test_what_is_not_one_batch_of_format_2_is_refused(records, api_version, expected):
+def test_anything_but_one_batch_of_format_2_is_refused(records, api_version, expected):
     """A partition's records in a Produce request must be one whole batch of format 2."""
     assert expected == refusal(lambda: only(records, api_version=api_version)).error_code
 
 
 @pytest.mark.parametrize("api_version", [3, 6, 7, 12])
-def test_one_batch_is_taken(api_version):
+def test_one_batch_is_accepted(api_version):
     """One whole batch is returned unchanged."""
     assert ONE == only(ONE, api_version=api_version)
 
 
 @pytest.mark.parametrize("records", [plain_batch(1, magic=9), plain_batch(1, batch_length=3)])
-def test_what_does_not_begin_like_a_batch_is_not_asked_about_transactions(records):
+def test_malformed_batches_are_refused_before_transactions_are_checked(records):
     """A wrong length or format is CORRUPT_MESSAGE before anything else is checked."""
     refused = refusal(lambda: is_transactional(memoryview(records)))
 
     assert ErrorCode.CORRUPT_MESSAGE == refused.error_code
 
 
-def test_zstd_is_taken_from_version_7_on():
+def test_zstd_is_accepted_since_version_7():
     """KIP-110 allows zstd since Produce version 7."""
     batch = plain_batch(1, compression=CompressionType.ZSTD)
 
@@ -126,7 +126,7 @@ def test_a_cut_off_batch_behind_the_first_is_dropped():
         (memoryview(plain_batch(1, attributes=TRANSACTIONAL)), True),
     ],
 )
-def test_transactional_batches_are_told_by_their_attributes(records, expected):
+def test_transactional_batches_are_recognized_by_their_attributes(records, expected):
     """Bit 4 of the attributes marks a transactional batch."""
     assert expected == is_transactional(records)
 
@@ -240,7 +240,7 @@ def test_a_batch_that_claims_log_append_time_and_too_many_records_names_none(com
     assert (ErrorCode.INVALID_RECORD, ()) == (refused.error_code, refused.record_errors)
 
 
-def test_a_claim_of_log_append_time_is_taken_back_on_other_topics():
+def test_log_append_time_is_corrected_on_other_topics():
     """On a CreateTime topic the timestamp type of the batch is corrected."""
     taken, header = validate(
         plain_batch([PlainRecord(timestamp=NOW_MS)], attributes=LOG_APPEND_TIME)
@@ -309,7 +309,7 @@ def test_a_compacted_topic_names_the_records_without_a_key():
     assert "the first is record 1" in refused.message
 
 
-def test_a_compacted_topic_takes_records_with_keys():
+def test_a_compacted_topic_accepts_records_with_keys():
     """A key may be empty."""
     config = replace(TopicConfig(), cleanup_policy="compact,delete")
     batch = plain_batch([PlainRecord(key=b"k"), PlainRecord(key=b"")])
@@ -318,7 +318,7 @@ def test_a_compacted_topic_takes_records_with_keys():
 
 
 @pytest.mark.parametrize("compression", list(CompressionType))
-def test_validate_records_finds_what_the_checksum_does_not(compression):
+def test_validate_records_finds_errors_that_the_checksum_misses(compression):
     """With validate_records, records that cannot be decoded are refused."""
     batch = plain_batch(2, payload=b"\x7f not records at all", compression=compression)
 

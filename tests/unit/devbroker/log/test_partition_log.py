@@ -60,7 +60,7 @@ def test_batches_get_offsets_one_after_the_other():
     assert 6 == log.log_end_offset
 
 
-def test_what_is_appended_keeps_its_checksum_and_gets_offset_and_leader_epoch():
+def test_an_appended_batch_keeps_its_checksum_and_gets_offset_and_leader_epoch():
     """Offset and leader epoch are written to fields that the checksum does not cover."""
     log = PartitionLog(leader_epoch=5)
     append(log, plain_batch(3))
@@ -163,7 +163,7 @@ def test_reads_give_whole_batches_within_the_limit(offset, max_bytes, min_one, e
         pytest.param(5, False, 0, id="nothing"),
     ],
 )
-def test_readable_bytes_are_what_kafka_would_have_given(max_bytes, min_one, expected):
+def test_readable_bytes_are_those_that_kafka_would_return(max_bytes, min_one, expected):
     """Kafka truncates the last batch at the limit; a Fetch's min_bytes counts these bytes."""
     log = log_of(*[BATCH] * 4)
 

@@ -115,7 +115,7 @@ def test_by_default_a_producer_is_remembered_for_a_day(tmp_path, hours, expected
     cluster.close()
 
 
-def test_the_setting_is_told():
+def test_the_setting_is_described():
     """DescribeConfigs returns the expiration time of producer ids."""
     client = client_of(**QUICK)
     request = describe_configs((BROKER, "1"), keys=["producer.id.expiration.ms"])

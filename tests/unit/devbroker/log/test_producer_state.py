@@ -97,7 +97,7 @@ def test_verdict_on_the_next_batch_is_kafkas(history, next_batch, expected):
     assert expected == verdict(appended(*history), next_batch)
 
 
-def test_a_duplicate_is_told_with_its_original_offsets_and_time():
+def test_a_duplicate_has_its_original_offsets_and_time():
     """The metadata of a batch is its sequence range, its offsets and its timestamp."""
     state = appended(batch(0, 3), batch(3, 2))
 
@@ -122,7 +122,7 @@ def test_a_partition_knows_only_producers_that_wrote_to_it():
     assert [PRODUCER_ID] == [entry.producer_id for entry in entries]
 
 
-def test_entry_tells_the_last_sequence_and_offset():
+def test_an_entry_has_the_last_sequence_and_offset():
     """A producer's entry has its last sequence, offset and timestamp."""
     [entry] = appended(batch(0, 3), batch(3, 2)).entries()
 

@@ -66,7 +66,7 @@ def test_a_fault_is_read(text, expected):
         ("produce:close:0", "at least 1, not 0"),
     ],
 )
-def test_what_is_no_fault_is_refused(text, message):
+def test_a_malformed_fault_is_refused(text, message):
     """The error quotes the part that is wrong."""
     with pytest.raises(ConfigError, match=message):
         parse_fault(text)

@@ -52,7 +52,7 @@ def test_a_function_chooses_by_request_and_context():
     assert (3, 1) == (hook.seen, hook.fired)
 
 
-def test_a_hook_acts_no_more_often_than_it_was_told():
+def test_a_hook_acts_at_most_the_given_number_of_times():
     """A hook that has acted the given number of times is not called again."""
     faults = Faults()
     hook = faults.on(ApiKey.PRODUCE, CloseConnection(), times=2)

@@ -99,7 +99,7 @@ def test_a_size_is_not_believed_before_its_bytes_arrive():
     assert [128 << 10, 128 << 10, 256 << 10] == sizes
 
 
-def test_who_has_sent_a_large_frame_is_believed_as_much_again():
+def test_the_buffer_of_the_next_frame_starts_as_large_as_the_largest():
     """The next frame's buffer starts as large as the largest frame so far, up to a limit."""
     receiver = FrameReceiver(100 << 20, 100 << 20)
     sizes = []
@@ -135,7 +135,7 @@ def test_only_produce_requests_may_be_large(step):
         receive(framed(metadata + b"x")[:6], step=step, control=100)
 
 
-def test_a_frame_of_the_largest_size_is_taken():
+def test_a_frame_of_the_largest_size_is_accepted():
     """A frame of exactly the limit is accepted."""
     _, frames = receive(framed(b"x" * 1000), step=64, limit=1000)
 

@@ -149,7 +149,7 @@ def test_an_authentication_that_does_not_end_ends_the_connection(said):
         assert client.is_closed()
 
 
-def test_who_has_authenticated_may_stay():
+def test_the_authentication_timeout_ends_with_the_authentication():
     """The authentication timeout does not apply after authentication."""
     limits = ConnectionLimits(authentication_timeout_ms=SOON_MS)
     with (
@@ -217,7 +217,7 @@ def test_a_flood_of_handshakes_counts(certificates):
 
 
 @pytest.mark.parametrize("bad", [{"max_connections": 0}, {"connections_max_idle_ms": -1}])
-def test_limits_that_let_nobody_in_are_refused(bad):
+def test_limits_below_their_minimum_are_refused(bad):
     """A limit below its minimum is a mistake, and the error names it."""
     with pytest.raises(ConfigError, match=next(iter(bad))):
         ConnectionLimits(**bad)
@@ -267,7 +267,7 @@ def test_sizes_that_lie_cost_no_memory():
     assert grown < 100 * MEBIBYTE, f"{grown} bytes"
 
 
-def test_a_frame_receiver_claims_what_has_arrived_and_little_more():
+def test_a_frame_receiver_allocates_little_more_than_it_has_received():
     """After the first buffer, a buffer is never larger than the bytes received so far."""
     receiver = FrameReceiver(100 * MEBIBYTE, 100 * MEBIBYTE)
     receiver.buffer()[:4] = struct.pack(">i", 100 * MEBIBYTE)

@@ -60,7 +60,7 @@ def broker(request):
         yield broker
 
 
-def test_consumers_that_wait_wake_nobody(broker):
+def test_waiting_consumers_do_not_run_the_event_loop(broker):
     """With thirty open long polls, the event loop runs only for the calls that count its runs."""
     watch = LoopWatch(broker)
     with ExitStack() as stack:

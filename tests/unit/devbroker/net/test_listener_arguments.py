@@ -63,7 +63,7 @@ def test_host_and_port_are_a_plain_listeners():
         ("::", "SASL_SSL", "none", False),
     ],
 )
-def test_a_listener_that_lets_everybody_in_is_warned_of(host, protocol, client_auth, is_open):
+def test_a_listener_without_authentication_causes_a_warning(host, protocol, client_auth, is_open):
     """Only SASL or required client certificates protect an address other than loopback."""
     made = listeners(
         *("--listener", f"{protocol}://{host}:9092", "--tls-keystore", "k.pem"),
@@ -131,7 +131,7 @@ def test_users_may_be_in_the_environment():
         (["--listener", "SASL_PLAINTEXT://h:1"], "needs at least one user"),
     ],
 )
-def test_what_contradicts_itself_is_refused(arguments, reason):
+def test_contradictory_options_are_refused(arguments, reason):
     """For a listener that is not possible the error names the option or form to use."""
     with pytest.raises(ConfigError, match=reason):
         listeners(*arguments)
@@ -172,7 +172,7 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
 
 
 @pytest.mark.slow
-def test_the_process_warns_of_a_listener_that_lets_everybody_in():
+def test_the_process_warns_of_a_listener_without_authentication():
     """The warning goes to standard error and does not change standard output."""
     with run("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
         line = process.stdout.readline()

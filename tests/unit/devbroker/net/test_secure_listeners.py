@@ -68,7 +68,7 @@ def sasl_client(broker):
 
 
 @pytest.mark.parametrize("protocol", SecurityProtocol)
-def test_each_listener_tells_its_own_addresses(broker, certificates, protocol):
+def test_each_listener_returns_its_own_addresses(broker, certificates, protocol):
     """In each API that returns addresses, clients get those of the listener they connected to."""
     tls = trusting(certificates) if "SSL" in protocol else None
     with RawClient(port_of(broker, protocol), tls) as client:
@@ -135,7 +135,7 @@ def test_all_steps_sent_at_once_are_answered_in_order(sasl_client):
     assert 1 == len(answers[3][1].brokers)
 
 
-def test_a_wrong_password_is_told_and_then_the_connection_closed(sasl_client):
+def test_the_connection_is_closed_after_the_response_to_a_wrong_password(sasl_client):
     """The connection is closed only after the response."""
     sasl_client.ask(HANDSHAKE, 1)
     answer = sasl_client.ask(plain(USER, "wrong"), 2)
@@ -143,7 +143,7 @@ def test_a_wrong_password_is_told_and_then_the_connection_closed(sasl_client):
     assert sasl_client.is_closed()
 
 
-def test_what_follows_a_failure_is_not_heard(sasl_client):
+def test_requests_after_a_failed_authentication_are_ignored(sasl_client):
     """Requests sent after a wrong password get no response."""
     sasl_client.ask(HANDSHAKE, 1)
     stream = b"".join(
@@ -156,7 +156,7 @@ def test_what_follows_a_failure_is_not_heard(sasl_client):
         sasl_client.receive()
 
 
-def test_a_failure_takes_its_time(certificates):
+def test_the_response_to_a_failed_authentication_is_delayed(certificates):
     """The response to a wrong password is delayed as configured for the listener."""
     slow = listener("SASL_PLAINTEXT", failed_authentication_delay_ms=60_000)
     with DevBroker(listeners=[slow]) as broker, RawClient(broker.port) as client:
@@ -197,7 +197,7 @@ def test_a_session_that_is_over_closes_the_connection(certificates):
         assert client.is_closed()
 
 
-def test_a_stranger_may_not_send_much(sasl_client, broker):
+def test_frames_are_limited_before_authentication(sasl_client, broker):
     """The limit for frames is half a megabyte before authentication, and 100 MB afterwards."""
     sasl_client.send_bytes(struct.pack(">i", 512 * 1024 + 1))
     assert sasl_client.is_closed()
@@ -288,7 +288,7 @@ def test_stores_of_other_kinds(certificates):
             assert comes_in(broker, trusting(certificates))
 
 
-def test_a_restart_takes_a_renewed_certificate(certificates, tmp_path):
+def test_a_restart_loads_a_renewed_certificate(certificates, tmp_path):
     """Key stores are read when the broker starts."""
     store = tmp_path / "server.pem"
     shutil.copy(certificates.expired.pem_file, store)

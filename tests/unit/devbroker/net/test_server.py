@@ -148,7 +148,7 @@ def test_records_come_back_as_they_went_in(client):
         pytest.param(struct.pack(">ihhih", 10, 3, 1, 1, -1), id="no body"),
     ],
 )
-def test_what_is_no_request_closes_the_connection(broker, client, garbage):
+def test_garbage_closes_the_connection(broker, client, garbage):
     """Bytes that cannot be a request close their connection and no other."""
     with RawClient(broker.port) as other:
         client.send_bytes(garbage)
@@ -253,7 +253,7 @@ def test_an_error_with_acks_0_closes_the_connection(client):
     assert client.is_closed()
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_else(broker, client):
+def test_a_client_that_does_not_read_does_not_block_others(broker, client):
     """Unread responses block the requests of their connection, not the broker."""
     batch = plain_batch([PlainRecord(b"x" * 1_000_000)])
     for _ in range(8):

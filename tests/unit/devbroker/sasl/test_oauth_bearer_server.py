@@ -98,7 +98,7 @@ def test_a_token_for_something_else_is_answered_with_the_scope(scope):
     assert {"status": "insufficient_scope", "scope": "read write"} == json.loads(said)
 
 
-def test_a_token_for_what_is_required_is_taken():
+def test_a_token_with_the_required_scopes_is_accepted():
     """The token's scopes may include more than the required ones."""
     claims = {**CLAIMS, "scope": ["write", "read", "x"]}
     assert b"" == answer(token(claims), required_scope=("read", "write"))
@@ -130,7 +130,7 @@ def test_a_malformed_message_is_refused(said):
         OAuthBearerServer(TokenRules()).evaluate_response(said, NOW)
 
 
-def test_nobody_acts_as_another():
+def test_another_authorization_id_is_refused():
     """An authorization id other than the token's user is refused."""
     server = OAuthBearerServer(TokenRules())
     with pytest.raises(SaslAuthenticationError, match="authorization id"):

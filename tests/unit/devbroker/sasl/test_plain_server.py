@@ -12,7 +12,7 @@ CREDENTIALS = Credentials({"alice": "sécret"}, iterations=4096)
 
 
 @pytest.mark.parametrize("message", ["\0alice\0sécret", "alice\0alice\0sécret"])
-def test_the_right_password_is_taken(message):
+def test_the_right_password_is_accepted(message):
     """The user may also be given as authorization id."""
     server = PlainServer(CREDENTIALS)
     assert b"" == server.evaluate_response(message.encode(), 0.0)

@@ -152,7 +152,7 @@ def test_scram_in_requests_and_without(mechanism, version):
     assert client.authenticator.is_complete
 
 
-def test_a_wrong_scram_password_is_told_in_general_words(client):
+def test_a_wrong_scram_password_gets_a_general_message(client):
     """The error message for SCRAM contains only the mechanism."""
     scram = ScramClient(SaslMechanism.SCRAM_SHA_256, "alice", "wrong")
     client.say(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
@@ -167,7 +167,7 @@ def test_a_wrong_scram_password_is_told_in_general_words(client):
     ) == failure.error_message
 
 
-def test_a_wrong_password_is_told(client):
+def test_a_wrong_password_gets_an_error_message(client):
     """The error message for PLAIN says that the user or the password is wrong."""
     client.say(HANDSHAKE)
     failure = client.fail(WRONG)
@@ -175,7 +175,7 @@ def test_a_wrong_password_is_told(client):
     assert "Authentication failed: Invalid username or password" == failure.error_message
 
 
-def test_a_wrong_password_without_headers_is_not_told(client):
+def test_a_wrong_password_without_headers_gets_no_response(client):
     """After SaslHandshake 0 there is no response that could carry an error."""
     client.say(HANDSHAKE, 0)
     with pytest.raises(AuthenticationFailedError) as caught:
@@ -183,7 +183,7 @@ def test_a_wrong_password_without_headers_is_not_told(client):
     assert [] == caught.value.answer
 
 
-def test_a_token_that_is_refused_is_told_twice(client):
+def test_a_refused_token_gets_a_challenge_and_then_an_error(client):
     """OAUTHBEARER first refuses with a challenge, and then with an error."""
     ended = OAuthBearerClient(unsecured_token({"sub": "a"}, now=NOW - 100, lifetime=10))
     client.say(SaslHandshakeRequest(mechanism="OAUTHBEARER"))
@@ -197,7 +197,7 @@ def test_a_token_that_is_refused_is_told_twice(client):
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", "", "x" * 30_000])
-def test_a_mechanism_that_is_not_there_is_refused(client, mechanism):
+def test_an_unknown_mechanism_is_refused(client, mechanism):
     """The response lists the supported mechanisms."""
     failure = client.fail(SaslHandshakeRequest(mechanism=mechanism))
     assert ErrorCode.UNSUPPORTED_SASL_MECHANISM == failure.error_code
@@ -209,7 +209,7 @@ def test_requests_before_authentication_get_no_answer(client):
     assert None is client.fail(METADATA)
 
 
-def test_versions_are_asked_for_once(client):
+def test_versions_may_be_requested_once(client):
     """After ApiVersions the client must send SaslHandshake."""
     client.say(API_VERSIONS)
     assert None is client.fail(API_VERSIONS)
@@ -237,7 +237,7 @@ def test_another_request_in_the_exchange_is_an_illegal_state(client):
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\x60\x82abc", b"\x7f\xff\0\0\0\0\0\0\xff\xff"])
-def test_what_is_no_request_closes_the_connection(client, data):
+def test_garbage_closes_the_connection(client, data):
     """Bytes that are not a request get no response, without a delay."""
     with pytest.raises(DecodeError):
         client.say_bytes(bytearray(data))
@@ -336,7 +336,7 @@ def test_a_session_stays_with_its_mechanism():
     assert None is client.fail(ALICE)
 
 
-def test_a_failed_prolongation_is_told():
+def test_a_failed_reauthentication_ends_the_session():
     """A wrong password while extending a session ends it."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()

@@ -28,7 +28,7 @@ def test_mechanisms_are_known_by_name():
         ({"users": {"a": SECRET}, "scram_iterations": 100}, "4096"),
     ],
 )
-def test_what_cannot_work_is_refused(settings, reason):
+def test_unusable_settings_are_refused(settings, reason):
     """Unusable settings are refused at once, and the error contains no password."""
     with pytest.raises(ConfigError, match=reason) as caught:
         SaslSettings(**settings)

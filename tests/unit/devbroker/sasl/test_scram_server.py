@@ -54,7 +54,7 @@ def test_the_exchange_of_the_rfc():
     assert "user" == scram.user
 
 
-def test_an_unknown_user_and_a_wrong_password_are_not_told_apart_to_the_client():
+def test_the_client_cannot_distinguish_an_unknown_user_from_a_wrong_password():
     """Both are refused without a message for the client."""
     unknown = refusal(CLIENT_FIRST.replace(b"user", b"other"))
     wrong = refusal(CLIENT_FIRST, CLIENT_FINAL.replace(b"dHz", b"dHy"))
@@ -64,7 +64,7 @@ def test_an_unknown_user_and_a_wrong_password_are_not_told_apart_to_the_client()
     assert {SaslRefusedError} == {type(unknown), type(wrong)}
 
 
-def test_nobody_acts_as_another():
+def test_another_authorization_id_is_refused():
     """An authorization id other than the user's is refused, and the client gets the reason."""
     refused = refusal(CLIENT_FIRST.replace(b"n,,", b"n,a=other,"))
     assert isinstance(refused, SaslAuthenticationError)

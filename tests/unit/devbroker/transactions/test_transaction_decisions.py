@@ -126,7 +126,7 @@ class TestEndOfVersion2:
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize(("committed", "what"), [(COMMIT, "committed"), (ABORT, "aborted")])
-def test_an_end_that_is_refused_says_what_was_asked(version, committed, what):
+def test_the_error_for_a_refused_end_names_state_and_request(version, committed, what):
     """The error message also has the state of the id."""
     state = COMPLETE_ABORT if committed else COMPLETE_COMMIT
     asked = EndTransaction(
@@ -169,7 +169,7 @@ class TestEndOfVersion1:
             done = COMPLETE_COMMIT if committed else COMPLETE_ABORT
             assert (done if code == OK else state, (7, 5)) == (client.state(), client.identity())
 
-    def test_the_last_epoch_is_used_for_ever(self):
+    def test_the_last_epoch_is_reused(self):
         """The end of a transaction does not use up an epoch."""
         client = client_with(0, state=ONGOING, producer_epoch=LAST_EPOCH - 1)
         client.end((7, LAST_EPOCH - 1), committed=True, version=END_TV1)
@@ -298,7 +298,7 @@ class TestPartitions:
                 verify()
             assert code == refused.value.error_code
 
-    def test_a_partition_that_is_there_is_not_added_again(self):
+    def test_a_partition_is_added_once(self):
         """No new state is written."""
         client = client_with()
         client.add((7, 5), 0, 1)

@@ -151,7 +151,7 @@ class TestPartitions:
 
         assert [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] == client.produce(identity, 3)
 
-    def test_a_repeated_batch_is_no_new_transaction(self, client):
+    def test_a_repeated_batch_does_not_begin_a_transaction(self, client):
         """A duplicate gets the offset of the original."""
         identity = began(client)
 
@@ -252,7 +252,7 @@ class TestMarkersThatTakeTime:
 
         assert OK == answer.responses[0].partition_responses[0].error_code
 
-    def test_a_write_does_not_wait_for_ever(self):
+    def test_a_write_waits_for_100_milliseconds_at_most(self):
         """After 100 ms it is CONCURRENT_TRANSACTIONS."""
         client = client_of(transaction_marker_delay_ms=500)
         identity = began(client)
@@ -264,7 +264,7 @@ class TestMarkersThatTakeTime:
 
         assert BUSY == answer.responses[0].partition_responses[0].error_code
 
-    def test_old_clients_are_told_to_try_again(self):
+    def test_old_clients_get_a_retriable_code(self):
         """Up to Produce 11 a busy coordinator is NOT_ENOUGH_REPLICAS."""
         client = client_of(0, transaction_marker_delay_ms=50)
         identity = began(client, version=1)
@@ -276,7 +276,7 @@ class TestMarkersThatTakeTime:
         assert BUSY == client.end(identity, committed=True, version=END_TV1)[0]
         assert BAD_STATE == client.end(identity, committed=False, version=END_TV1)[0]
 
-    def test_a_new_epoch_at_the_end_is_told_at_once(self, client):
+    def test_a_new_epoch_at_the_end_is_returned_at_once(self, client):
         """The response has the new producer id while the last epoch's markers are being written."""
         identity = began(client)
         client.broker.cluster.transactions.find("x", 0).producer_epoch = LAST_EPOCH - 1
@@ -302,7 +302,7 @@ def test_markers_that_a_partition_refuses_leave_the_transaction_as_it_is(client,
     assert "cannot write the markers of x" in caplog.text
 
 
-def test_a_transaction_needs_no_markers_where_a_topic_is_gone(client):
+def test_a_transaction_needs_no_markers_in_deleted_topics(client):
     """Partitions of deleted topics are skipped."""
     identity = began(client)
     client.broker.cluster.transactions.find("x", 0).partitions.add(TopicPartition("gone", 0))

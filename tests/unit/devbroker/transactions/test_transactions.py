@@ -45,7 +45,7 @@ class TestVisibility:
         assert b"" == bytes(answer.records)
         assert (0, 1) == (client.latest(), client.latest(isolation_level=0))
 
-    def test_records_of_an_open_transaction_are_there_for_others(self, client):
+    def test_records_of_an_open_transaction_are_visible_to_read_uncommitted(self, client):
         """read_uncommitted returns everything at once, without a list of aborted transactions."""
         began(client)
 
@@ -64,7 +64,7 @@ class TestVisibility:
         assert [[b"v"], [], [b"w"]] == [client.read_committed(p) for p in range(3)]
         assert [2, 0, 2] == [client.latest(partition=p) for p in range(3)]
 
-    def test_an_abort_hides_the_records_for_ever(self, client):
+    def test_an_abort_hides_the_records(self, client):
         """After an abort the response lists the transaction, and its records are skipped."""
         identity = began(client)
 
@@ -158,9 +158,7 @@ class TestEpochs:
             ("init", 4, (FENCED, NOBODY)),
         ],
     )
-    def test_old_clients_are_told_of_fencing_in_their_own_words(
-        self, client, api, version, expected
-    ):
+    def test_old_clients_get_the_older_code_for_fencing(self, client, api, version, expected):
         """Before PRODUCER_FENCED was added, the code was INVALID_PRODUCER_EPOCH (KIP-588)."""
         _, first = client.init()
         client.init()
@@ -312,7 +310,7 @@ class TestEndWithEpochBump:
         assert (NO_MAPPING, NOBODY) == client.end((identity[0], 5), committed=True)
         assert [(OK, 0)] == client.produce(following, 0, 1)
 
-    def test_an_id_that_nobody_has_is_refused(self, client):
+    def test_an_unknown_id_is_refused(self, client):
         """An unknown transactional id and another producer's id cannot end a transaction."""
         assert (NO_MAPPING, NOBODY) == client.end((0, 0), committed=True)
         client.init()
@@ -366,7 +364,7 @@ class TestEndWithoutEpochBump:
 
         assert BAD_STATE == self.end(client, identity, committed=committed)
 
-    def test_only_the_exact_identity_is_taken(self, client):
+    def test_only_the_exact_identity_is_accepted(self, client):
         """A newer epoch is fenced like an older one, and another producer id has no mapping."""
         producer_id, _ = began(client, version=1)
 

@@ -170,7 +170,7 @@ def test_the_files_have_kafkas_names(cluster):
     )
 
 
-def test_only_the_brokers_own_user_can_read_what_is_kept(cluster, again):
+def test_only_the_brokers_user_can_read_the_data_directory(cluster, again):
     """Directories are 0700 and files 0600, also files that are replaced or created later."""
     create(cluster, "orders", 2, retention_ms="1000")
     ask(cluster.broker, INIT)
@@ -184,7 +184,7 @@ def test_only_the_brokers_own_user_can_read_what_is_kept(cluster, again):
     }
 
 
-def test_the_mark_of_an_orderly_end_is_gone_while_the_broker_runs(cluster):
+def test_a_running_broker_has_no_clean_shutdown_marker(cluster):
     """A broker that is killed must not be mistaken for one that was closed."""
     assert [] == files(cluster, ".kafka*")
     cluster.restart()
@@ -306,7 +306,7 @@ def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):
         assert [0, 1] == _values(broker)
 
 
-def test_a_dev_broker_with_a_directory_tells_its_records(tmp_path):
+def test_a_dev_broker_with_a_directory_returns_its_records(tmp_path):
     """Records are returned even if several batches are read from a file at once."""
     with DevBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
         with RawClient(broker.port) as client:

@@ -330,7 +330,7 @@ class TestTransactions:
 class TestGroups:
     """The records of the group coordinator."""
 
-    def test_parts_that_cannot_be_written_are_given_to_nobody(self, cluster, disk):
+    def test_an_assignment_that_cannot_be_written_is_not_sent(self, cluster, disk):
         """The group rebalances, and its member joins again and gets its assignment later."""
         group = GroupClient(cluster.broker)
         joined = group.join()
@@ -347,7 +347,7 @@ class TestGroups:
         assert (OK, 2) == (again.error_code, again.generation_id)
         assert b"all" == group.sync(joined.member_id, 2, {joined.member_id: b"all"}).assignment
 
-    def test_a_static_member_that_cannot_be_written_stays_who_it_was(self, cluster, disk):
+    def test_a_static_member_that_cannot_be_written_keeps_its_id(self, cluster, disk):
         """The previous member continues with its id."""
         group = GroupClient(cluster.broker)
         joined = group.join(instance_id="one")
@@ -413,7 +413,7 @@ class TestTopics:
         assert (OK, offset) == (delete().error_code, log.log_start_offset)
         assert offset == cluster.kill().cluster.topic("t").partitions[0].log.log_start_offset
 
-    def test_what_cannot_be_written_is_a_storage_error_and_changes_nothing(self, cluster, disk):
+    def test_a_failed_write_is_a_storage_error_and_changes_nothing(self, cluster, disk):
         """No topic is created, changed or deleted in part; later all requests succeed."""
         broker = cluster.broker
         requests = [

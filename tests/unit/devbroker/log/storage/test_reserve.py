@@ -53,7 +53,7 @@ def test_a_file_is_replaced_on_a_full_disk_with_the_room_that_was_reserved(tmp_p
     assert used | {"reserve": 260_144, "topics": 3000} == sizes(tmp_path)
 
 
-def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
+def test_space_is_reserved_again_once_there_is_some(tmp_path, fill):
     """The next replacement of a file restores the reserve."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"")
@@ -66,7 +66,7 @@ def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
     assert {"reserve": 262_144, "topics": 4000} == sizes(tmp_path)
 
 
-def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_path, fill):
+def test_content_larger_than_the_reserve_is_refused_and_changes_nothing(tmp_path, fill):
     """The space is reserved again at once, so that records cannot use it."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"old")
@@ -96,7 +96,7 @@ def test_another_error_leaves_the_reserve_alone(tmp_path, monkeypatch):
     assert {"reserve": 262_144, "topics": 3} == sizes(tmp_path)
 
 
-def test_a_reserve_that_an_earlier_broker_left_is_taken_over(tmp_path):
+def test_the_reserve_of_an_earlier_broker_is_reused(tmp_path):
     """The reserve is neither doubled nor allocated again."""
     for _ in range(2):
         Reserve(tmp_path / "reserve").replace_file(tmp_path / "topics", b"")
@@ -112,7 +112,7 @@ def test_as_much_is_reserved_as_the_largest_file_takes(tmp_path):
     assert {"reserve": 300_000, "topics": 300_000, "small": 0} == sizes(tmp_path)
 
 
-def test_of_a_small_disk_a_sixteenth_of_what_is_free_is_reserved(tmp_path, monkeypatch):
+def test_a_sixteenth_of_the_free_space_of_a_small_disk_is_reserved(tmp_path, monkeypatch):
     """The rest of the disk is for records."""
     free = SimpleNamespace(f_bavail=50, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _: free)
