@@ -23,8 +23,10 @@ MOST_GROWN_BYTES = 64 * 2**20
 def main() -> int:
     """Run the fuzzers; return 1 if they found something, which is stored for the tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=60, help="for each of the two")
-    parser.add_argument("--seed", type=int, default=None, help="by default a new one")
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="seconds for each fuzzer (default: 60)"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="seed (default: random)")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     _say(f"seed {seed}")
@@ -35,13 +37,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as directory:
             led = coverage_fuzz(seed=seed, seconds=options.seconds, directory=Path(directory))
         findings += led.findings
-        _say(f"led by coverage: {led}")
+        _say(f"guided by coverage: {led}")
     else:
-        _say("led by coverage: nothing, since atheris is not installed")
+        _say("guided by coverage: skipped, because atheris is not installed")
     for finding in findings:
-        _say(f"{finding}\n  kept as {keep(finding, FINDINGS)}")
+        _say(f"{finding}\n  stored as {keep(finding, FINDINGS)}")
     if report.grown_bytes > MOST_GROWN_BYTES:
-        _say("memory has grown: something is never let go")
+        _say("memory leak: see the growth above")
         return 1
     return 1 if findings else 0
 

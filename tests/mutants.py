@@ -63,11 +63,13 @@ class Verdict:
 def main() -> int:
     """Run a sample; return 1 if too few mutants were killed, or if a survivor is not explained."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--sample", type=int, default=400, help="how many mutants")
-    parser.add_argument("--seed", type=int, default=None, help="by default a new one")
-    parser.add_argument("--only", default="", help="a part of the paths to mutate")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--at-least", type=float, default=95.0, help="per cent to be killed")
+    parser.add_argument("--sample", type=int, default=400, help="number of mutants (default: 400)")
+    parser.add_argument("--seed", type=int, default=None, help="seed (default: random)")
+    parser.add_argument("--only", default="", help="mutate only paths that contain this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel jobs")
+    parser.add_argument(
+        "--at-least", type=float, default=95.0, help="required percentage of killed mutants"
+    )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     _say(f"seed {seed}")
@@ -97,7 +99,7 @@ def _tests_by_line() -> TestsByLine:
     """Return which tests run which lines, measured once for each state of the repository."""
     data_file = CACHE / f"coverage-{_fingerprint()}"
     if not data_file.exists():
-        _say("measuring which tests run which lines (some minutes)")
+        _say("measuring which tests run which lines (takes some minutes)")
         shutil.rmtree(CACHE, ignore_errors=True)
         CACHE.mkdir(parents=True)
         measured = CACHE / "measured"
@@ -188,7 +190,7 @@ def _killer(tests: Sequence[str], copy: Path) -> str | None:
         return "time-out"
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
-    return failed_test(output) or f"pytest, which ended with code {code}"
+    return failed_test(output) or f"pytest, with exit code {code}"
 
 
 def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, str]:
@@ -225,7 +227,7 @@ def _check_kills(verdicts: Sequence[Verdict], copy: Path) -> None:
     code, output = _pytest(killers, copy)
     if code != 0:
         _say(output)
-        raise SystemExit("Tests that killed mutants fail without a mutant, too: see above.")
+        raise SystemExit("Tests that killed mutants also fail without one: see above.")
 
 
 def _report(verdicts: Sequence[Verdict], at_least: float) -> int:
@@ -235,7 +237,7 @@ def _report(verdicts: Sequence[Verdict], at_least: float) -> int:
     share = 100 * (len(verdicts) - len(survivors)) / max(1, len(verdicts))
     _say(
         f"{len(verdicts)} mutants, {share:.1f} % killed, {len(survivors)} survived, "
-        f"{len(missing)} of them without an explanation in {EQUIVALENT.name}"
+        f"{len(missing)} of these are not explained in {EQUIVALENT.name}"
     )
     for mutant in missing:
         _say(str(mutant))

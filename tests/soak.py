@@ -18,11 +18,11 @@ KILLS_SHARE = 0.2
 def main() -> int:
     """Run a soak test, or print its plan; return 1 if something went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=15)
-    parser.add_argument("--seed", type=int, default=None, help="by default a new one")
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--version", default=KAFKA_4, help="of Apache Kafka")
-    parser.add_argument("--plan", action="store_true", help="only show what would happen")
+    parser.add_argument("--minutes", type=float, default=15, help="duration (default: 15)")
+    parser.add_argument("--seed", type=int, default=None, help="seed (default: random)")
+    parser.add_argument("--nodes", type=int, default=3, help="brokers (default: 3)")
+    parser.add_argument("--version", default=KAFKA_4, help="version of Apache Kafka")
+    parser.add_argument("--plan", action="store_true", help="only print the plan of faults")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     seconds = options.minutes * 60

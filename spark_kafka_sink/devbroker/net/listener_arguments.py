@@ -67,7 +67,7 @@ def add_listener_arguments(parser: ArgumentParser) -> None:
         "--tls-client-auth",
         choices=[word.value for word in ClientAuth],
         default=ClientAuth.NONE.value,
-        help="whether clients must present certificates (default: %(default)s)",
+        help="whether to request or require client certificates (default: %(default)s)",
     )
     parser.add_argument(
         "--sasl-mechanism",

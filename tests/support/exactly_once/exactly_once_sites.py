@@ -225,7 +225,7 @@ def _read_committed(bootstrap_servers: str, topic: str) -> list[str]:
         while len(ended) < len(partitions):
             message = consumer.poll(_SECONDS)
             if message is None:
-                raise TimeoutError(f"nothing more to read of {topic}: {len(values)} values")
+                raise TimeoutError(f"no more records in {topic} after {len(values)} values")
             error = message.error()
             if error is None:
                 values.append((message.value() or b"").decode())

@@ -92,7 +92,7 @@ def coverage_fuzz(
     inputs = re.findall(r"stat::number_of_executed_units: (\d+)", said)
     edges = re.findall(r"\bcov: (\d+)", said)
     if not inputs or (not findings and (done.returncode != 0 or not edges)):
-        raise RuntimeError(f"the fuzzer ended with {done.returncode}:\n{said[-4000:]}")
+        raise RuntimeError(f"the fuzzer exited with code {done.returncode}:\n{said[-4000:]}")
     return CoverageReport(int(inputs[-1]), int(edges[-1]) if edges else 0, findings)
 
 
@@ -105,8 +105,8 @@ def _finding(path: Path, module: str) -> Finding:
     target, data = _chosen(targets, path.read_bytes())
     kind = path.name.partition("-")[0]
     if kind != "crash":
-        return Finding(target.name, data, f"the fuzzer's limit of time ({kind})")
-    reason = "it comes with other inputs, or with the fuzzer's limit of memory"
+        return Finding(target.name, data, f"the fuzzer's time limit ({kind})")
+    reason = "not reproducible alone: it needs other inputs, or the fuzzer's memory limit"
     return try_input(target(), data) or Finding(target.name, data, reason)
 
 

@@ -247,7 +247,7 @@ def try_input(target: Any, data: bytes) -> Finding | None:
     if errors.messages:
         return Finding(target.name, data, errors.messages[0])
     if time.perf_counter() - started > _LONGEST_SECONDS:
-        return Finding(target.name, data, f"more than {_LONGEST_SECONDS} seconds")
+        return Finding(target.name, data, f"took more than {_LONGEST_SECONDS} seconds")
     return None
 
 
@@ -263,7 +263,7 @@ class FuzzReport:
     def __str__(self) -> str:
         """Return a summary in one line."""
         counts = ", ".join(f"{name} {count}" for name, count in sorted(self.inputs.items()))
-        grown = f"{self.grown_bytes / 2**20:.1f} MiB grown"
+        grown = f"{self.grown_bytes / 2**20:.1f} MiB of growth"
         return f"{counts}; {grown}; {len(self.findings)} findings"
 
 

@@ -170,13 +170,13 @@ class ClientSaslTarget:
                 api_key = ApiKey.SASL_AUTHENTICATE
         except (AuthenticationError, NetworkError) as error:
             if client.secret and client.secret in str(error):
-                raise RuntimeError("the secret is told") from error
+                raise RuntimeError("the error shows the secret") from error
             if len(str(error)) > LONGEST_MESSAGE:
-                raise RuntimeError(f"{len(str(error))} characters are told") from error
+                raise RuntimeError(f"{len(str(error))} characters in the error") from error
         except DecodeError:
             pass
         if authenticator.state is AuthenticationState.COMPLETE and not client.is_complete:
-            raise RuntimeError("the client is let in, and was not done")
+            raise RuntimeError("the client is authenticated, although it had not finished")
 
 
 def _framed(random_: random.Random, answer: Any) -> bytes:

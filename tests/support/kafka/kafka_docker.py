@@ -52,7 +52,7 @@ def _ping() -> str | None:
         with closing(docker.from_env(timeout=_DAEMON_SECONDS)) as client:
             client.ping()
     except (DockerException, OSError) as error:
-        return f"no Docker daemon answers: {error}"
+        return f"the Docker daemon does not respond: {error}"
     return None
 
 

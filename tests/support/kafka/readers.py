@@ -98,7 +98,7 @@ def read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
                     if message.offset < ends[partition]
                 )
             if time.monotonic() > deadline:
-                raise TimeoutError(f"nothing more to read of {topic}: {len(records)} records")
+                raise TimeoutError(f"no more records in {topic} after {len(records)}")
     finally:
         consumer.close()
     return sorted(records, key=lambda record: (record.partition, record.offset))
@@ -164,7 +164,7 @@ def confluent_batches(
                 deadline = time.monotonic() + _PATIENCE_SECONDS
                 yield _take(messages, unread)
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"nothing more to read of {topic}: {unread} left")
+                raise TimeoutError(f"no more records in {topic}: {unread} are missing")
     finally:
         consumer.close()
 

@@ -136,7 +136,7 @@ class KafkaCluster:
         for broker in self.brokers:
             while not answers(broker.address):
                 if not broker.is_running:
-                    raise KafkaUnavailableError(f"a broker ended:\n{broker.log_tail()}")
+                    raise KafkaUnavailableError(f"a broker exited:\n{broker.log_tail()}")
                 if time.monotonic() > deadline:
                     raise KafkaUnavailableError(
                         f"a broker was not ready in {_READY_SECONDS} s:\n{broker.log_tail()}"
@@ -357,5 +357,5 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> N
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds} s in vain for {what}")
+            raise TimeoutError(f"timed out after {seconds} s waiting for {what}")
         time.sleep(_POLL_SECONDS)

@@ -77,7 +77,7 @@ class ConfluentWriter:
         deadline = time.monotonic() + _SECONDS
         while self.rows < wanted and not self._errors:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.rows} rows are written, not {wanted}")
+                raise TimeoutError(f"only {self.rows} of {wanted} rows were written")
             time.sleep(0.01)
 
     def check(self, bootstrap_servers: str) -> RowCheck:

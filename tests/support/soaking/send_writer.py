@@ -52,5 +52,7 @@ class SendWriter(SteadyWriter):
             if metadata.offset >= 0:
                 found = int(partitions[metadata.partition][metadata.offset])
                 if found != number:
-                    raise AssertionError(f"{metadata} is said of row {number}, and is row {found}")
+                    raise AssertionError(
+                        f"{metadata} was returned for row {number}, but row {found} is there"
+                    )
         return check_runs(partitions, self._rows)

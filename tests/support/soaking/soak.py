@@ -54,11 +54,11 @@ class SoakReport:
         """Return a summary of a few lines, beginning with the seed."""
         lines = [f"soak of {self.seconds:.0f} s with seed {self.seed}"]
         lines += [f"  {name}: {rows:,} rows" for name, rows in self.rows.items()]
-        for name, counts in (("struck", self.strikes), ("cluster", self.events)):
+        for name, counts in (("faults", self.strikes), ("cluster", self.events)):
             said = ", ".join(f"{count} x {what}" for what, count in sorted(counts.items()))
             lines.append(f"  {name}: {said or 'nothing'}")
-        lines += [f"  clear error {error}" for error in self.clear_errors]
-        lines += [f"  PROBLEM {problem}" for problem in self.problems]
+        lines += [f"  expected error: {error}" for error in self.clear_errors]
+        lines += [f"  PROBLEM: {problem}" for problem in self.problems]
         return "\n".join(lines)
 
 
@@ -117,7 +117,7 @@ class _Soak:
             for lane in lanes:
                 lane.join(_JOIN_SECONDS)
                 if lane.is_alive():
-                    report.problems.append("an event of the plan did not come to its end")
+                    report.problems.append("an event of the plan did not finish")
             for proxy in self._kafka.proxies:
                 report.strikes.update(
                     f"{strike.fault.action.value} {strike.fault.side.value}"

@@ -134,7 +134,7 @@ class SteadyWriter:
         deadline = time.monotonic() + _FINISH_SECONDS
         while self.is_alive and self.acknowledged < wanted:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.acknowledged} rows are acknowledged, not {wanted}")
+                raise TimeoutError(f"only {self.acknowledged} of {wanted} rows were acknowledged")
             time.sleep(0.01)
 
     def finish(self) -> int:
@@ -143,7 +143,9 @@ class SteadyWriter:
             return self.rows
         self._end(timeout=_FINISH_SECONDS)
         if self.acknowledged != self.rows:
-            raise AssertionError(f"{self.rows} rows appended, {self.acknowledged} acknowledged")
+            raise AssertionError(
+                f"{self.rows} rows were appended, but {self.acknowledged} were acknowledged"
+            )
         return self.rows
 
     def abandon(self) -> None:
