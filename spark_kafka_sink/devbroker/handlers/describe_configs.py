@@ -78,7 +78,9 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                 _describe(context, request, asked, settings_of)
                 if left > 0
                 else _failed(
-                    asked, ErrorCode.POLICY_VIOLATION, "the response is full: request this again"
+                    asked,
+                    ErrorCode.POLICY_VIOLATION,
+                    "the response is full: request this resource again",
                 )
             )
             left -= len(result.configs)

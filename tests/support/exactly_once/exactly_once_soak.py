@@ -56,7 +56,7 @@ class KillReport:
                 f"kills for {self.seconds:.0f} s with seed {self.seed}",
                 f"  {self.batches} batches exactly once",
                 f"  SIGKILL: {kills or 'none'}",
-                *(f"  PROBLEM {problem}" for problem in self.problems),
+                *(f"  PROBLEM: {problem}" for problem in self.problems),
             ]
         )
 
