@@ -41,12 +41,12 @@ def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
     ("columns", "message"),
     [
         (["id"], "there is no column 'value'"),
-        (["id value"], "column 'value' is bigint, and must be string or binary"),
-        ([VALUE, "id key"], "column 'key' is bigint, and must be string or binary"),
-        ([VALUE, "id partition"], "column 'partition' is bigint, and must be int"),
+        (["id value"], "column 'value' is bigint, but must be string or binary"),
+        ([VALUE, "id key"], "column 'key' is bigint, but must be string or binary"),
+        ([VALUE, "id partition"], "column 'partition' is bigint, but must be int"),
         ([VALUE, "array('a') headers"], "column 'headers' is array<string>, but must be array<str"),
-        ([VALUE, "'2024-01-01' timestamp"], "column 'timestamp' is string, and must be timestamp"),
-        ([f"{VALUE[:-5]} Value"], "there is 'Value', but names are compared with their case"),
+        ([VALUE, "'2024-01-01' timestamp"], "column 'timestamp' is string, but must be timestamp"),
+        ([f"{VALUE[:-5]} Value"], "there is 'Value', but column names are case-sensitive here"),
     ],
 )
 def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
@@ -63,7 +63,7 @@ def test_no_topic_fails_on_the_driver(refused):
 
 def test_a_mistyped_topic_column_fails_on_the_driver(refused):
     """A topic column that is not a string is rejected before any task."""
-    assert "column 'topic' is bigint, and must be string" in refused(VALUE, "id topic")
+    assert "column 'topic' is bigint, but must be string" in refused(VALUE, "id topic")
 
 
 @pytest.mark.parametrize(
