@@ -75,7 +75,7 @@ def test_a_mistyped_topic_column_fails_on_the_driver(refused):
         ({"kafka.delivery.timeout.ms": "10"}, "kafka.delivery.timeout.ms is 10, and must be at le"),
         ({"kafka.max.in.flight.requests.per.connection": "6"}, "must be at most 5 with enable."),
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported: keys and"),
-        ({"kafka.ssl.provider": "x"}, "kafka.ssl.provider is not supported: OpenSSL does it"),
+        ({"kafka.ssl.provider": "x"}, "kafka.ssl.provider is not supported: OpenSSL does this"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism needs security.protocol SASL_PL"),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
