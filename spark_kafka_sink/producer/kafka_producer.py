@@ -82,6 +82,9 @@ CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 class KafkaProducer:
     """A client that sends records to Kafka. Thread-safe; `close` it or use it in a `with` block.
 
+    Calls raise ProducerClosedError after `close`, in a forked process, and in callbacks that would
+    wait for themselves. Transactional calls raise ConfigError without a transactional.id.
+
     >>> settings = {
     ...     "bootstrap.servers": "localhost:9092",
     ...     "key.serializer": "string",

@@ -44,8 +44,8 @@ _MOST_VALUES: Final = 5
 class OAuthBearerToken:
     """A token, and what is known about it.
 
-    `value` is the token itself, which the repr does not show. Times are in seconds since 1970.
-    Raises ValueError for a value that is not a valid token.
+    `value` is the token itself, which the repr does not show. Raises ValueError for a value that is
+    not a valid token.
 
     >>> OAuthBearerToken(value="header.payload.signature", subject="alice").subject
     'alice'
@@ -54,9 +54,10 @@ class OAuthBearerToken:
     value: str = field(repr=False)
     #: The subject, for display.
     subject: str = "unknown"
-    #: When it became valid; None if it does not say.
+    #: When it became valid, in seconds since 1970; None if it does not say.
     started_at: float | None = None
-    #: When it expires; None if it does not say, in which case it is used only once.
+    #: When it expires, in seconds since 1970; None if it does not say, in which case it is used
+    #: only once.
     expires_at: float | None = None
     #: Its claims that brokers check, for display; empty if it has none.
     says: str = field(default="", compare=False)

@@ -104,8 +104,8 @@ class KafkaSink(DataSource):
         topic passes the check and is not created.
 
         Pass options as keyword arguments, `topic="events"`; pass those with dots in a mapping,
-        `{"kafka.bootstrap.servers": "localhost:9092"}`, or unpack it with `**`. Raises the same
-        errors as `writer`.
+        `{"kafka.bootstrap.servers": "localhost:9092"}`, or unpack it with `**`. Raises ConfigError,
+        SchemaError, NetworkError, KafkaTimeoutError or BrokerError, like `writer`.
 
         The cluster is queried and `reportPath` is checked from the calling process: under Spark
         Connect that is the client, not the driver.

@@ -1,10 +1,12 @@
-"""Every public name has a docstring with its parameters and an example that runs."""
+"""Every public name has a docstring: parameters, units, errors, and an example that runs."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import re
+import textwrap
 import time
 from enum import Enum
 from importlib import import_module
@@ -16,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import spark_kafka_sink
 import spark_kafka_sink.testing
+from spark_kafka_sink import errors
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing)
 #: The address in the examples, which readers replace by their own.
@@ -29,6 +32,13 @@ NOT_FOR_USERS = {
     *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
     *("FaultHook.ask", "FutureRecordMetadata.fail", "KafkaProducer.write_staged"),
 }
+#: The classes of `errors`, which users catch.
+ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+#: Names of numbers that mean nothing without a unit, unless the name itself ends with one.
+OF_TIME_OR_SIZE = re.compile(
+    r"(?:^|_)(?:timeout|timestamp|time|delay|duration|now|at|size|memory|latency)$"
+)
+UNIT = re.compile(r"\b(?:seconds|milliseconds|ms|bytes|number)\b", re.IGNORECASE)
 #: A comment that documents the field below it.
 FIELD_COMMENT = re.compile(r"#:.*\n(?:\s*#:?.*\n)*\s*(\w+):")
 
@@ -74,6 +84,11 @@ def named_in(text: str, parameters: list[str]) -> set[str]:
     return {name for name in parameters if re.search(rf"\b{re.escape(name)}\b", text)}
 
 
+def field_comments(cls: type) -> dict[str, str]:
+    """Return the `#: ...` comments of a class by the field that each of them documents."""
+    return {found[1]: found[0] for found in FIELD_COMMENT.finditer(inspect.getsource(cls))}
+
+
 def commented_fields(cls: type) -> set[str]:
     """Return the fields of a class that have a `#: ...` comment."""
     return set(FIELD_COMMENT.findall(inspect.getsource(cls)))
@@ -104,6 +119,105 @@ def test_a_public_name_says_what_its_parameters_mean(name):
 
     assert value.__doc__
     assert [] == undocumented(value)
+
+
+def without_unit(cls: type) -> list[str]:
+    """Return the numbers of time or size that a class or its methods take without naming a unit."""
+    about_class = f"{cls.__doc__} {cls.__init__.__doc__ or ''}"
+    callables = {cls.__name__: (cls, about_class, field_comments(cls))} | {
+        f"{cls.__name__}.{name}": (method, inspect.getdoc(method) or "", {})
+        for name, method in public_methods(cls).items()
+    }
+    return [
+        f"{place}({name})"
+        for place, (function, text, comments) in callables.items()
+        if place not in NOT_FOR_USERS
+        for name in numbers_of(function)
+        if OF_TIME_OR_SIZE.search(name)
+        and not UNIT.search(f"{sentence_about(name, text)} {comments.get(name, '')}")
+    ]
+
+
+def numbers_of(function: object) -> list[str]:
+    """Return the parameters that are annotated as numbers."""
+    return [
+        name
+        for name in parameters_of(function)
+        if re.search(r"\b(?:int|float)\b", str(inspect.signature(function).parameters[name]))
+    ]
+
+
+def sentence_about(name: str, text: str) -> str:
+    """Return the sentences of a docstring that name a parameter."""
+    sentences = re.split(r"(?<=[.;:])\s+", text)
+    return " ".join(each for each in sentences if re.search(rf"\b{name}\b", each))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_number_of_time_or_size_has_its_unit(name):
+    """A timeout, time or size says its unit, in its name or in the sentence that explains it."""
+    value = PUBLIC[name]
+
+    assert [] == (without_unit(value) if isinstance(value, type) else [])
+
+
+def raised_by(function: object, cls: type, seen: set[object]) -> set[str]:
+    """Return the errors that a function raises itself, or by functions that it calls by name.
+
+    It follows calls of methods of `cls` and of functions of the function's own module.
+    """
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if function in seen or not inspect.isfunction(function):
+        return set()
+    seen.add(function)
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError:  # a method that the dataclass decorator has generated
+        return set()
+    found = set()
+    for node in own_nodes(ast.parse(source).body[0]):
+        match node:
+            case ast.Raise(exc=ast.Call(func=ast.Name(id=error))) if error in ERRORS:
+                found.add(error)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self" | "cls"), attr=called)):
+                found |= raised_by(inspect.getattr_static(cls, called, None), cls, seen)
+            case ast.Call(func=ast.Name(id=called)):
+                found |= raised_by(function.__globals__.get(called), cls, seen)
+    return found
+
+
+def own_nodes(function: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a function without those of the functions that it defines."""
+    nodes = []
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            nodes += [child, *own_nodes(child)]
+    return nodes
+
+
+def unsaid_errors(cls: type) -> list[str]:
+    """Return the errors that a class or its methods raise and that no docstring names."""
+    about_class = f"{cls.__doc__} {cls.__init__.__doc__ or ''}"
+    makers = [vars(cls).get(name) for name in ("__init__", "__post_init__", "__new__")]
+    callables = {
+        f"{cls.__name__}.{name}": (method, inspect.getdoc(method) or "")
+        for name, method in public_methods(cls).items()
+    } | {f"{cls.__name__}()": (maker, "") for maker in makers if maker is not None}
+    return [
+        f"{place}: {error}"
+        for place, (function, text) in callables.items()
+        if place not in NOT_FOR_USERS
+        for error in sorted(raised_by(function, cls, set()))
+        if not re.search(rf"\b[Rr]aises?\b.*\b{error}\b", f"{about_class} {text}", re.DOTALL)
+    ]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_says_which_errors_it_raises(name):
+    """The docstring of a call, or of its class, names each of our errors that the call raises."""
+    value = PUBLIC[name]
+
+    assert [] == (unsaid_errors(value) if isinstance(value, type) else [])
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -16,6 +16,8 @@ from spark_kafka_sink.errors import ConfigError
 class ConnectionLimits:
     """The limits of one broker; times are in milliseconds.
 
+    Raises ConfigError for a limit below 1.
+
     >>> limits = ConnectionLimits(max_connections=10, connections_max_idle_ms=60_000)
     >>> with DevBroker(connection_limits=limits) as broker:
     ...     broker.topic_names

@@ -83,7 +83,8 @@ class FutureRecordMetadata:
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds; return the record's metadata, or raise its error.
 
-        Raises TimeoutError when the timeout expires: the record may still be delivered.
+        Raises a KafkaError if the record has failed, and TimeoutError when the timeout expires: the
+        record may still be delivered.
         """
         error = self.exception(timeout)
         if error is not None:
