@@ -56,6 +56,8 @@ check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering
 .PHONY: docs
 docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fail if a link is broken
 	@rm -rf site .cache/mkdocstrings.json .cache/[0-9]*
+	@# The builder ignores a page that is missing from the navigation, or in it alone.
+	@$(PYTHON) -m pytest -q tests/unit/test_docs.py -k navigation
 	@$(DOCS) build --strict
 
 .PHONY: docs-serve
