@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-#: How often `patiently` tries, at 0.1 to 0.2 s each.
-PATIENCE = 300
+#: How long `patiently` tries.
+PATIENCE_SECONDS = 60.0
+#: A pause between two tries, for calls that do not wait themselves.
+_PAUSE_SECONDS = 0.01
 
 
 class Bootstrap(Protocol):
@@ -65,12 +68,14 @@ def patiently(call: Callable[[], T]) -> T:
 
     If no broker could be reached within that time, the error is a NetworkError.
     """
-    for _ in range(PATIENCE):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
             return call()
         except (KafkaTimeoutError, NetworkError):
-            continue
-    return call()
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
@@ -80,11 +85,13 @@ def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exceptio
     another one.
     """
     errors: list[str] = []
-    for _ in range(PATIENCE):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         try:
             call()
         except (KafkaTimeoutError, NetworkError) as error:
             if re.search(pattern, str(error)):
                 return error
             errors.append(str(error))
+        time.sleep(_PAUSE_SECONDS)
     raise AssertionError(f"no error matches {pattern!r}: {errors[-1:]}")

@@ -67,7 +67,7 @@ def test_settings_take_effect(name, value, attribute, expected):
         ("retention.bytes", "x", "Not a number"),
         ("min.cleanable.dirty.ratio", "1.5", "between 0 and 1"),
         ("min.cleanable.dirty.ratio", "half", "Not a number"),
-        ("segment.jitter.ms", "1000", "does not have"),
+        ("segment.jitter.ms", "1000", "does not support"),
         ("segment.bytes", "1048575", "between"),
         ("retention.hours", "1", "Unknown topic config name: retention.hours"),
     ],
