@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import ApiMessage
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +67,18 @@ class AuthenticationFailedError(KafkaError):
 class RequestHandler(Protocol):
     """What the authentication of a connection needs of the broker."""
 
-    def decode_request(self, frame: memoryview) -> tuple[RequestHeader, ApiMessage]:
+    def decode_request(self, frame: memoryview) -> tuple[RequestHeader, AnyRequest]:
         """Decode a request, given without its size."""
 
-    def handle(self, header: RequestHeader, request: ApiMessage, now: float) -> object:
+    def handle(self, header: RequestHeader, request: AnyRequest, now: float) -> object:
         """Handle a request; return the response."""
 
     def error_response(
-        self, header: RequestHeader, request: ApiMessage, error_code: ErrorCode, now: float
-    ) -> ApiMessage:
+        self, header: RequestHeader, request: AnyRequest, error_code: ErrorCode, now: float
+    ) -> ApiResponse:
         """Return a response that fails the whole request, without handling it."""
 
-    def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
+    def encode_response(self, header: RequestHeader, response: ApiResponse) -> list[Buffer]:
         """Encode the response to a request as buffers, starting with its size."""
 
 

@@ -54,7 +54,7 @@ class TransactionParts:
 
 
 def reach(machine: TransactionStateMachine, target: TransactionState) -> None:
-    """Lead the machine to a state by the fewest legal transitions."""
+    """Move the machine to a state by the fewest legal transitions."""
     paths = deque([[machine.current]])
     while paths[0][-1] is not target:
         path = paths.popleft()
