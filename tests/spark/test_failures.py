@@ -231,7 +231,7 @@ def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
     )
     assert f"RecordTooLargeError: row 12345, topic {topic!r}, partition 1: " in message
     assert (
-        "Raise max.request.size (and the topic's max.message.bytes), or write smaller records"
+        "Raise max.request.size (and the topic's max.message.bytes), or write a smaller record"
         in message
     )
 

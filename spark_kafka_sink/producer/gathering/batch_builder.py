@@ -274,8 +274,8 @@ class BatchBuilder:
             topic=columns.topics[int(columns.topic_index[row])],
             partition=None if place is None else place.partition,
             advice=(
-                "Raise max.request.size (and the topic's max.message.bytes), or write smaller "
-                "records"
+                "Raise max.request.size (and the topic's max.message.bytes), or write a smaller "
+                "record"
             ),
         )
 

@@ -120,7 +120,7 @@ class RowPlacement:
                 index = int(columns.topic_index[result.row])
                 count = topics[index].partition_count
                 raise InvalidPartitionError(
-                    f"the topic has no such partition: it has {count}, numbered from 0",
+                    f"the topic has no such partition: it has {count} partitions, numbered from 0",
                     row=first_row + result.row,
                     topic=columns.topics[index],
                     partition=int(columns.partition[result.row]),

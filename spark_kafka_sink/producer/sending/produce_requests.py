@@ -83,7 +83,7 @@ def record_errors(answer: PartitionProduceResponse) -> dict[int, str]:
 
 def refusal(node: Node, answer: PartitionProduceResponse) -> str:
     """Return a message that names the broker that refused a batch, and its reason."""
-    context = f"{node} refused the batch"
+    context = f"{node} rejected the batch"
     if answer.record_errors:
         first = answer.record_errors[0]
         return f"{context} (record {first.batch_index}: {first.batch_index_error_message})"

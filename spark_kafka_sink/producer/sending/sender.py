@@ -450,9 +450,12 @@ class Sender:
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
+        attempts = (
+            "1 failed attempt" if batch.attempts == 1 else f"{batch.attempts} failed attempts"
+        )
         expiry = DeliveryTimeoutError(
             f"not acknowledged within {self._config.delivery_timeout_ms} ms "
-            f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
+            f"(delivery.timeout.ms) after {attempts}; last cause: {cause}"
         )
         expiry.__cause__ = cause if isinstance(cause, Exception) else None
         return expiry

@@ -112,4 +112,4 @@ def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, to
 )
 def test_a_refusal_names_the_broker_and_what_it_said(fields, told):
     """A refusal names the broker and the first of several refused records."""
-    assert f"{NODE} refused the batch{told}" == refusal(NODE, _answer(**fields))
+    assert f"{NODE} rejected the batch{told}" == refusal(NODE, _answer(**fields))

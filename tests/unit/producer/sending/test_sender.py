@@ -298,7 +298,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails(plain):
     plain.step(121)
     cause = added.result.error.__cause__
     assert isinstance(cause, DeliveryTimeoutError)
-    assert "1 failed attempts" in str(cause)
+    assert "after 1 failed attempt; last cause" in str(cause)
     assert "NOT_ENOUGH_REPLICAS" in str(cause)
 
 
