@@ -191,9 +191,10 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
-    """A batch was not acknowledged within delivery.timeout.ms after it was closed.
+    """A batch was not acknowledged within delivery.timeout.ms.
 
-    It is the cause of a `DeliveryError`. The records may have been written nevertheless.
+    The time runs from the opening of the batch, in a Spark write from its closing. The error is the
+    cause of a `DeliveryError`. The records may have been written nevertheless.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
@@ -250,7 +251,7 @@ class AuthenticationError(KafkaError):
 class DecodeError(KafkaError):
     """Bytes from the network do not follow the protocol.
 
-    >>> error = DecodeError("broker 1: the answer ends in the middle of an array")
+    >>> error = DecodeError("broker 1: the response ends in the middle of an array")
     >>> isinstance(error, KafkaError), error.retriable
     (True, False)
     """
@@ -268,7 +269,7 @@ class CorruptRecordError(DecodeError):
 class UnsupportedVersionError(KafkaError):
     """Client and broker support no common version of an API.
 
-    >>> error = UnsupportedVersionError("broker 1 has no version of Produce that this client has")
+    >>> error = UnsupportedVersionError("broker 1: there is no common version of Produce")
     >>> isinstance(error, KafkaError), error.retriable
     (True, False)
     """

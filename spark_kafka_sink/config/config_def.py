@@ -374,7 +374,7 @@ def _integer(value: object, most: int) -> int:
     # A bool is an int in Python, but not a valid number here.
     if isinstance(value, int) and not isinstance(value, bool) and -most - 1 <= value <= most:
         return value
-    raise ValueError(f"must be a whole number of {most.bit_length() + 1} bits, with no unit")
+    raise ValueError(f"must be a {most.bit_length() + 1}-bit integer without a unit")
 
 
 def _double(value: object) -> float:
@@ -382,7 +382,7 @@ def _double(value: object) -> float:
         value = float(_trim(value))
     if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
         return float(value)
-    raise ValueError("must be a number, with no unit")
+    raise ValueError("must be a number without a unit")
 
 
 def _list(value: object) -> tuple[str, ...]:
@@ -390,7 +390,7 @@ def _list(value: object) -> tuple[str, ...]:
         return tuple(_COMMA.split(_trim(value))) if _trim(value) else ()
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return tuple(_trim(item) for item in value)
-    raise ValueError("must be a list separated by commas")
+    raise ValueError("must be a comma-separated list")
 
 
 def _password(value: object) -> Password:

@@ -74,18 +74,20 @@ def exactly_once_options(
         return None
     if not values["transactionalIdPrefix"]:
         raise ConfigError(
-            "deliveryGuarantee=exactly_once needs transactionalIdPrefix: a name for this query or "
-            "job, the same at every start, that no other one has"
+            "deliveryGuarantee=exactly_once requires transactionalIdPrefix: a unique name for this "
+            "query or job, the same at every start"
         )
     if not producer.enable_idempotence:
         raise ConfigError(
-            "deliveryGuarantee=exactly_once needs kafka.enable.idempotence=true, and with it "
+            "deliveryGuarantee=exactly_once requires kafka.enable.idempotence=true, which requires "
             "kafka.acks=all and kafka.retries greater than 0"
         )
     if topic is not None and topic == values["ledgerTopic"]:
-        raise ConfigError("ledgerTopic must be another topic than the one that rows go to")
+        raise ConfigError("ledgerTopic must not be the topic that rows are written to")
     if "writeIdRetentionMs" in given and not values["writeId"]:
-        raise ConfigError("writeIdRetentionMs says how long a writeId is known: set writeId, too")
+        raise ConfigError(
+            "writeIdRetentionMs is for writes with a writeId: set writeId, or remove it"
+        )
     timeout_given = "transaction.timeout.ms" in kafka
     return ExactlyOnceOptions(
         prefix=values["transactionalIdPrefix"],

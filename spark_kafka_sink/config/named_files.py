@@ -32,7 +32,7 @@ def read_named_file(path: Path | str) -> bytes:
     except NotAllowedError as error:
         raise PermissionError(errno.EACCES, str(error)) from None
     except ValueError:
-        raise OSError(errno.EINVAL, "this is not a path") from None
+        raise OSError(errno.EINVAL, "it is not a valid path") from None
     try:
         return _read(descriptor)
     finally:

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     wanted = parser.parse_args(arguments).tables or TABLES
     for name in wanted:
         if name not in TABLES:
-            parser.error(f"there is no table {name!r}: {' or '.join(TABLES)}")
+            parser.error(f"there is no table {name!r}: choose {' or '.join(TABLES)}")
     sys.stdout.write("\n".join(options_table(table) for table in wanted))
     return 0
 

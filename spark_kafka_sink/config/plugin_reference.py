@@ -106,14 +106,12 @@ class PluginKind:
             allow_lists().check_plugin(name)
             return PluginReference(import_path=name)
         if _JAVA_CLASS.fullmatch(name):
-            raise ValueError(
-                f"names a Java class, which cannot be used here: give {self._choice()}"
-            )
+            raise ValueError(f"names a Java class, which is not supported: use {self._choice()}")
         raise ValueError(f"must be {self._choice()}")
 
     def _choice(self) -> str:
-        built_in = f"one of {', '.join(self.names)}; " if self.names else ""
-        return f"{built_in}'package.module:attribute' of {self.noun}; or an object that is one"
+        built_in = f"one of {', '.join(self.names)}, " if self.names else ""
+        return f"{built_in}'package.module:attribute' of {self.noun}, or the object itself"
 
 
 #: `int` is `int64` (8 bytes, big-endian), and `float` is `float64`.
@@ -160,7 +158,7 @@ INTERCEPTORS: Final = PluginKind("an interceptor", (), {})
 REPORTERS: Final = PluginKind("a reporter", ("logging",), {})
 _JAVA_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 TOKEN_SOURCES: Final = PluginKind(
-    "a function that gives tokens",
+    "a function that returns tokens",
     ("token_endpoint", "unsecured", "msk_iam"),
     {
         f"{_JAVA_OAUTH}OAuthBearerLoginCallbackHandler": "token_endpoint",

@@ -238,8 +238,8 @@ class _Given(NamedTuple):
             takes_none = name in PRODUCER_CONFIG_DEF and name not in REFERENCE_SETTINGS
             if takes_none and has_reference(value):
                 raise ConfigError(
-                    f"{prefix}{name} takes no ${{}} reference, which is for secrets and the files "
-                    "that hold them: write its value there"
+                    f"{prefix}{name} does not accept ${{}} references, which are for secrets and "
+                    "for files with secrets: set the value itself"
                 )
         # References in unsupported settings are not resolved: the useful error is the one that
         # says that the setting is not supported.
@@ -312,7 +312,7 @@ def _addresses(entries: tuple[str, ...], given: _Given) -> Iterator[tuple[str, i
             seen.add(address)
             yield address
     if not seen:
-        raise given.error("bootstrap.servers names no broker: give host:port, or several")
+        raise given.error("bootstrap.servers contains no address: set host:port, or several")
 
 
 def _settle_idempotence(values: dict[str, Any], given: _Given) -> None:
@@ -340,8 +340,8 @@ def _settle_idempotence(values: dict[str, Any], given: _Given) -> None:
 def _check_transactional_id(values: dict[str, Any], given: _Given) -> None:
     if values["transactional.id"] is not None and not values["enable.idempotence"]:
         raise given.error(
-            "transactional.id needs enable.idempotence=true, and with it acks=all and retries "
-            "greater than 0"
+            "transactional.id requires enable.idempotence=true, which requires acks=all and "
+            "retries greater than 0"
         )
 
 
@@ -352,7 +352,7 @@ def _settle_delivery_timeout(values: dict[str, Any], given: _Given) -> None:
         return
     if "delivery.timeout.ms" in given:
         raise given.error(
-            f"delivery.timeout.ms is {values['delivery.timeout.ms']}, and must be at least "
+            f"delivery.timeout.ms is {values['delivery.timeout.ms']}, but must be at least "
             f"linger.ms + request.timeout.ms, which is {least}"
         )
     values["delivery.timeout.ms"] = least
@@ -365,6 +365,6 @@ def _settle_batch_size(values: dict[str, Any], given: _Given) -> None:
         )
     elif values["batch.size"] > values["buffer.memory"]:
         raise given.error(
-            f"batch.size is {values['batch.size']}, and must not exceed buffer.memory, which is "
+            f"batch.size is {values['batch.size']}, but must not exceed buffer.memory, which is "
             f"{values['buffer.memory']}"
         )

@@ -62,9 +62,9 @@ PRODUCER_CONFIG_DEF: Final = (
         "all",
         OneOf(("all", "-1", "0", "1")),
         _LOW,
-        "Which replicas must have a batch before it counts as written: all in-sync replicas, "
-        "the leader (1), or none (0: nothing is confirmed, and no offsets are known). 0 and 1"
-        " disable enable.idempotence.",
+        "Which replicas must have a batch before it counts as written: all in-sync replicas "
+        "(all or -1), the leader (1), or none (0: nothing is confirmed, and offsets are "
+        "unknown). 0 and 1 disable enable.idempotence.",
     )
     .define(
         "enable.idempotence",
@@ -131,8 +131,9 @@ PRODUCER_CONFIG_DEF: Final = (
         5,
         Range(0),
         _MEDIUM,
-        "How long a batch waits for more records. In a Spark write it has no effect: batches "
-        "close when they are full, when the task's input ends, or when memory runs short.",
+        "How long a batch waits for more records; it continues to fill if it cannot be sent "
+        "then. Does not apply to a Spark write, where batches close when they are full, when "
+        "the task's input ends, or when memory runs short.",
     )
     .define(
         "max.block.ms",
@@ -166,8 +167,8 @@ PRODUCER_CONFIG_DEF: Final = (
         INT_MAX,
         Range(0, INT_MAX),
         _HIGH,
-        "How often a batch is retried after a transient error; delivery.timeout.ms is the "
-        "limit in any case. 0 disables enable.idempotence.",
+        "How often a batch is retried after a transient error; delivery.timeout.ms limits "
+        "the retries in any case. 0 disables enable.idempotence.",
     )
     .define(
         "delivery.timeout.ms",
@@ -175,8 +176,9 @@ PRODUCER_CONFIG_DEF: Final = (
         120_000,
         Range(0),
         _MEDIUM,
-        "The maximum time from the opening of a batch (in a Spark write: from its closing) to"
-        " its acknowledgement, including retries; at least linger.ms + request.timeout.ms.",
+        "The maximum time from the opening of a batch (in a Spark write: from its closing) to "
+        "its acknowledgement, including retries. Must be at least linger.ms + "
+        "request.timeout.ms. A batch does not expire while its broker throttles this client.",
     )
     .define(
         "request.timeout.ms",

@@ -162,22 +162,21 @@ def _look_up(provider: str, path: str | None, key: str) -> str:
         case "dir":
             return _file_in_directory(path, key)
     raise _UnresolvableError(
-        f"there is no provider {provider!r}, only ${{env:NAME}}, ${{file:/path}}, "
-        "${file:/path:key} and ${dir:/path:file}"
+        f"there is no provider {provider!r}; use ${{env:NAME}}, ${{file:/path}}, "
+        "${file:/path:key} or ${dir:/path:file}"
     )
 
 
 def _environment_variable(path: str | None, name: str) -> str:
     if path is not None:
-        raise _UnresolvableError("write ${env:NAME}, with no path")
+        raise _UnresolvableError("write ${env:NAME}, without a path")
     allow_lists().check_variable(name)
     value = os.environ.get(name)
     if value is None:
         raise _UnresolvableError(
-            "the environment variable is not set. Under Spark it has to be set before Spark "
-            "starts: Python processes on the driver have the environment that its JVM was started "
-            "with, and a later change of os.environ does not reach them; on executors, set "
-            f"spark.executorEnv.{name}"
+            "the environment variable is not set. Under Spark, set it before Spark starts: Python "
+            "processes on the driver inherit the environment of its JVM and do not see later "
+            f"changes to os.environ. For executors, set spark.executorEnv.{name}"
         )
     return value
 
@@ -186,7 +185,7 @@ def _property(path: Path, key: str) -> str:
     try:
         properties = parse_properties(_read(path))
     except ValueError as error:
-        raise _UnresolvableError(f"the file is no .properties file: {error}") from None
+        raise _UnresolvableError(f"the file is not a valid .properties file: {error}") from None
     if key not in properties:
         raise _UnresolvableError("the file has no such key")
     return properties[key]
@@ -197,7 +196,9 @@ def _file_in_directory(directory: str | None, name: str) -> str:
         raise _UnresolvableError("write ${dir:/path:file}")
     # A reference must not lead outside the directory.
     if name != Path(name).name:
-        raise _UnresolvableError("the directory has no file of such a name")
+        raise _UnresolvableError(
+            "the part after the colon must be the name of a file, without a directory"
+        )
     return _whole_file(Path(directory) / name)
 
 

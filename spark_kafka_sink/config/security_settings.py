@@ -121,7 +121,7 @@ def setting_without_effect(protocol: SecurityProtocol, names: Iterable[str]) -> 
         needed = _NEEDED.get(name.partition(".")[0])
         if needed is not None and protocol not in needed and name in SECURITY_CONFIG_DEF:
             return (
-                f"{name} needs security.protocol {' or '.join(needed)}, and it is {protocol}: "
-                "connections would not be secured by it"
+                f"{name} requires security.protocol {' or '.join(needed)}, but it is {protocol}: "
+                "the setting would have no effect"
             )
     return None

@@ -324,7 +324,7 @@ SECURITY_CONFIG_DEF: Final = (
         60,
         Range(0, 900),
         _LOW,
-        "The minimum time for which a token is used.",
+        "The minimum time for which a token is used before it is replaced.",
     )
     .define(
         "sasl.login.refresh.buffer.seconds",
@@ -333,8 +333,8 @@ SECURITY_CONFIG_DEF: Final = (
         Range(0, 3600),
         _LOW,
         "How long before its expiry a token is replaced at the latest. This setting and "
-        "sasl.login.refresh.min.period.seconds are ignored if a token's lifetime is shorter "
-        "than both together.",
+        "sasl.login.refresh.min.period.seconds are ignored if the remaining lifetime of a new "
+        "token is shorter than both together.",
     )
 )
 

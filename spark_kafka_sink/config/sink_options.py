@@ -86,9 +86,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.HIGH,
-        "With exactly_once: the name of the query or job, the same at every start. Two "
-        "writers that use a prefix at the same time stop each other: the one whose batch was "
-        "planned last continues, and streams plan with every micro-batch.",
+        "With exactly_once: the name of the query or job, unique and the same at every start. "
+        "Two writers that use the same prefix at the same time fence each other: the one that "
+        "planned its batch last continues, and a stream plans one with every micro-batch.",
     )
     .define(
         "writeId",
@@ -145,8 +145,8 @@ SINK_OPTIONS_DEF: Final = (
         Importance.LOW,
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
-        "option of the stream, on a file system of the driver, and source and sink on one "
-        "cluster.",
+        "option of the stream, on a file system of the driver, and source and sink on the "
+        "same cluster.",
     )
 )
 
@@ -154,8 +154,8 @@ _BYTES_AS_THEY_ARE: Final = RefusedSetting(
     "keys and values are written as the bytes of their columns: convert the columns instead"
 )
 _TEXT_IS_UTF_8: Final = RefusedSetting(
-    "text is written as UTF-8: for another encoding convert the column to binary, such as with "
-    "encode(value, 'ISO-8859-1')",
+    "text is written as UTF-8: for another encoding, convert the column to binary, for example "
+    "with encode(value, 'ISO-8859-1')",
     ("utf-8", "utf8"),
 )
 
@@ -325,20 +325,21 @@ def _check_plugins(producer: ProducerConfig) -> None:
     if partitioner is not None and partitioner.built_in is None:
         raise ConfigError(
             f"{KAFKA_PREFIX}partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a "
-            f"Spark write, not {partitioner}; a partition column places rows otherwise"
+            f"Spark write, not {partitioner}; to choose partitions yourself, add a partition column"
         )
     tokens = producer.security.sasl_login_callback_handler_class
     if tokens is not None and tokens.target is not None:
         raise ConfigError(
             f"{KAFKA_PREFIX}sasl.login.callback.handler.class must be "
-            f"{', '.join(TOKEN_SOURCES.names)} or 'package.module:attribute' in a Spark write, for "
-            f"tasks to call, not {tokens}"
+            f"{', '.join(TOKEN_SOURCES.names)} or 'package.module:attribute' in a Spark write, so "
+            f"that tasks can import it, not {tokens}"
         )
     for reporter in producer.metric_reporters:
         if reporter.target is not None:
             raise ConfigError(
                 f"{KAFKA_PREFIX}metric.reporters must be {', '.join(REPORTERS.names)} or "
-                f"'package.module:attribute' in a Spark write, for tasks to make, not {reporter}"
+                "'package.module:attribute' in a Spark write, so that tasks can import it, not "
+                f"{reporter}"
             )
 
 
@@ -351,7 +352,7 @@ def _is_kafka_setting(key: str) -> bool:
 def _unknown_option(name: str) -> ConfigError:
     key = name.lower()
     if key == "path":
-        return ConfigError("save() takes no path: name the topic with the option 'topic'")
+        return ConfigError("save() does not accept a path: set the topic with the option 'topic'")
     if _is_kafka_setting(KAFKA_PREFIX + key):
         return unknown_option(name, KAFKA_PREFIX + key)
     nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), _SUPPORTED)
@@ -363,6 +364,6 @@ def _topic(name: str | None) -> str | None:
         return None
     if not is_topic_name(name):
         raise ConfigError(
-            f"{name!r} is not a valid topic name: use at most 249 letters, digits, '.', '_' and '-'"
+            f"{name!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' and '-'"
         )
     return name

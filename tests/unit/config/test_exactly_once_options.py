@@ -78,7 +78,7 @@ def test_another_guarantee_is_refused():
 def test_a_prefix_is_needed():
     """An exactly-once write without a prefix is an error."""
     assert refusal(without=["transactionalIdPrefix"]).startswith(
-        "deliveryGuarantee=exactly_once needs transactionalIdPrefix: a name for this query or job"
+        "deliveryGuarantee=exactly_once requires transactionalIdPrefix: a unique name for this "
     )
 
 
@@ -106,14 +106,14 @@ def test_an_option_of_exactly_once_alone_is_an_error(name, value):
 )
 def test_idempotence_is_needed(setting):
     """Settings that disable idempotence contradict an exactly-once write."""
-    assert "deliveryGuarantee=exactly_once needs kafka.enable.idempotence=true" in refusal(
+    assert "deliveryGuarantee=exactly_once requires kafka.enable.idempotence=true" in refusal(
         **setting
     )
 
 
 def test_the_ledger_is_a_topic_of_its_own():
     """The ledger must not be the topic that rows are written to."""
-    assert "ledgerTopic must be another topic than the one that rows go to" == refusal(
+    assert "ledgerTopic must not be the topic that rows are written to" == refusal(
         topic="events", ledgerTopic="events"
     )
 
@@ -134,6 +134,6 @@ def test_a_number_of_replicas_must_be_one(factor):
 
 def test_a_retention_needs_a_write_id():
     """A retention without a writeId is an error, since it would have no effect."""
-    assert "writeIdRetentionMs says how long a writeId is known: set writeId, too" == refusal(
+    assert "writeIdRetentionMs is for writes with a writeId: set writeId, or remove it" == refusal(
         writeIdRetentionMs="5"
     )

@@ -57,7 +57,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 def test_what_cannot_be_opened_is_told(tmp_path):
     """The error for a file that cannot be opened gives the reason."""
     assert "No such file or directory" == problem(tmp_path / "none")
-    assert "this is not a path" == problem("a\0b")
+    assert "it is not a valid path" == problem("a\0b")
 
 
 @pytest.mark.parametrize("name", ["truststore", "keystore"])

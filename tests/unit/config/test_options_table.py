@@ -22,7 +22,7 @@ def test_an_unknown_table_is_refused(capsys):
     """The error for an unknown table lists the known ones."""
     with pytest.raises(SystemExit):
         main(["spark"])
-    assert "there is no table 'spark': sink or kafka" in capsys.readouterr().err
+    assert "there is no table 'spark': choose sink or kafka" in capsys.readouterr().err
 
 
 def test_every_setting_has_a_row():

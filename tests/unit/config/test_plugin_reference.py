@@ -129,22 +129,22 @@ def test_what_cannot_be_imported_is_an_error(path, reason):
 @pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
 def test_other_java_classes_are_refused(kind, given):
     """A Java class without a counterpart is rejected with an explanation."""
-    assert problem(kind, given).startswith("names a Java class, which cannot be used here: give ")
+    assert problem(kind, given).startswith("names a Java class, which is not supported: use ")
 
 
 @pytest.mark.parametrize("given", ["stringg", "a:b:c", "a b:c", "1a:b", ":x", "x:", "x.:y", "a-b"])
 def test_a_text_that_names_nothing_is_refused(given):
     """The error for an unknown name lists the valid choices."""
     assert (
-        f"must be one of {', '.join(PARTITIONERS.names)}; "
-        "'package.module:attribute' of a partitioner; or an object that is one"
+        f"must be one of {', '.join(PARTITIONERS.names)}, "
+        "'package.module:attribute' of a partitioner, or the object itself"
         == problem(PARTITIONERS, given)
     )
 
 
 def test_an_interceptor_has_no_short_names():
     """The error for an interceptor offers no short names, since none is built in."""
-    assert "must be 'package.module:attribute' of an interceptor; or an object that is one" == (
+    assert "must be 'package.module:attribute' of an interceptor, or the object itself" == (
         problem(INTERCEPTORS, "log")
     )
 

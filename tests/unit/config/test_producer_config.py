@@ -120,7 +120,7 @@ def test_addresses_are_required():
 
 def test_addresses_must_not_be_empty():
     """A bootstrap.servers without any address is an error."""
-    assert "bootstrap.servers names no broker: give host:port, or several" == refusal(
+    assert "bootstrap.servers contains no address: set host:port, or several" == refusal(
         bootstrap_servers=" , "
     )
 
@@ -174,7 +174,7 @@ def test_any_number_in_flight_without_idempotence():
 def test_a_delivery_timeout_too_short_is_refused():
     """A given delivery.timeout.ms below linger.ms + request.timeout.ms is an error."""
     assert (
-        "delivery.timeout.ms is 30004, and must be at least linger.ms + request.timeout.ms, "
+        "delivery.timeout.ms is 30004, but must be at least linger.ms + request.timeout.ms, "
         "which is 30005" == refusal(delivery_timeout_ms="30004")
     )
 
@@ -199,8 +199,8 @@ def test_the_delivery_timeout_stays_an_int():
 def test_transactions_need_idempotence(settings):
     """A transactional id contradicts settings that disable idempotence."""
     assert (
-        "transactional.id needs enable.idempotence=true, and with it acks=all and retries greater "
-        "than 0" == refusal(transactional_id="t", **settings)
+        "transactional.id requires enable.idempotence=true, which requires acks=all and retries "
+        "greater than 0" == refusal(transactional_id="t", **settings)
     )
 
 
@@ -219,7 +219,7 @@ def test_a_transactional_id_is_kept():
     ("value", "problem"),
     [
         ("0", "must be at least 1, not '0'"),
-        ("2147483648", "must be a whole number of 32 bits, with no unit, not '2147483648'"),
+        ("2147483648", "must be a 32-bit integer without a unit, not '2147483648'"),
     ],
 )
 def test_a_transaction_timeout_is_a_positive_int(value, problem):
@@ -310,9 +310,9 @@ def test_what_is_done_anyway_needs_no_plugin(name, value):
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("interceptor.classes", "a:b,,c:d", "interceptor; or an object that is one, not ''"),
-        ("metric.reporters", [5], "reporter; or an object that is one, not 5"),
-        ("key.serializer", None, "serializer; or an object that is one, not None"),
+        ("interceptor.classes", "a:b,,c:d", "interceptor, or the object itself, not ''"),
+        ("metric.reporters", [5], "reporter, or the object itself, not 5"),
+        ("key.serializer", None, "serializer, or the object itself, not None"),
     ],
 )
 def test_what_names_no_plugin_is_refused(name, value, problem):
@@ -352,7 +352,7 @@ def test_the_repr_shows_settings_but_not_what_is_in_objects():
 
 def test_a_batch_must_fit_into_memory():
     """A given batch.size above buffer.memory is an error."""
-    assert "batch.size is 2000, and must not exceed buffer.memory, which is 1000" == refusal(
+    assert "batch.size is 2000, but must not exceed buffer.memory, which is 1000" == refusal(
         batch_size=2000, buffer_memory=1000
     )
 

@@ -86,8 +86,8 @@ def test_a_setting_that_would_secure_nothing_is_refused(name, protocol, needed):
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping(settings, prefix="kafka.")
     assert (
-        f"kafka.{name} needs security.protocol {needed}, and it is {protocol}: connections would "
-        "not be secured by it"
+        f"kafka.{name} requires security.protocol {needed}, but it is {protocol}: the setting "
+        "would have no effect"
     ) == str(caught.value)
 
 
@@ -146,10 +146,10 @@ def test_a_malformed_secret_is_refused_without_being_shown(name):
     [
         ("sasl_login_refresh_window_factor", "0.4", "must be at least 0.5, not '0.4'"),
         ("sasl_login_refresh_window_factor", "1.1", "must be at most 1.0, not '1.1'"),
-        ("sasl_login_refresh_window_jitter", "x", "must be a number, with no unit, not 'x'"),
-        ("sasl_login_refresh_window_jitter", "nan", "must be a number, with no unit, not 'nan'"),
+        ("sasl_login_refresh_window_jitter", "x", "must be a number without a unit, not 'x'"),
+        ("sasl_login_refresh_window_jitter", "nan", "must be a number without a unit, not 'nan'"),
         ("sasl_login_refresh_buffer_seconds", 3601, "must be at most 3600, not 3601"),
-        ("sasl_login_refresh_min_period_seconds", "70000", "must be a whole number of 16 bits"),
+        ("sasl_login_refresh_min_period_seconds", "70000", "must be a 16-bit integer"),
         ("ssl_endpoint_identification_algorithm", "http", "must be one of: https, '', not 'http'"),
         ("ssl_keystore_type", "BKS", "must be one of: JKS, PKCS12, PEM, not 'BKS'"),
         ("sasl_mechanism", "scram-sha-256", "must be one of: PLAIN, SCRAM-SHA-256"),

@@ -127,13 +127,13 @@ def test_other_values_stay(value):
         (
             "${env:NO_SUCH_VARIABLE}",
             (
-                "the environment variable is not set. Under Spark it has to be set before Spark "
-                "starts: Python processes on the driver have the environment that its JVM was "
-                "started with, and a later change of os.environ does not reach them; on "
-                "executors, set spark.executorEnv.NO_SUCH_VARIABLE"
+                "the environment variable is not set. Under Spark, set it before Spark starts: "
+                "Python processes on the driver inherit the environment of its JVM and do not see "
+                "later changes to os.environ. For executors, set "
+                "spark.executorEnv.NO_SUCH_VARIABLE"
             ),
         ),
-        ("${env:a:SECRET}", "write ${env:NAME}, with no path"),
+        ("${env:a:SECRET}", "write ${env:NAME}, without a path"),
         ("${file:DIR/none}", "the file cannot be read: No such file or directory"),
         ("${file:DIR}", "the file cannot be read: it is not a regular file"),
         ("${file:DIR/none:key}", "the file cannot be read: No such file or directory"),
@@ -141,23 +141,29 @@ def test_other_values_stay(value):
         ("${file:DIR/binary}", "the file is not text in UTF-8"),
         (
             "${file:DIR/broken.properties:a}",
-            "the file is no .properties file: a \\u is not followed by four hexadecimal digits",
+            (
+                "the file is not a valid .properties file: "
+                "a \\u is not followed by four hexadecimal digits"
+            ),
         ),
-        ("${file:\0}", "the file cannot be read: this is not a path"),
+        ("${file:\0}", "the file cannot be read: it is not a valid path"),
         ("${file:/dev/zero}", "the file cannot be read: it is not a regular file"),
         ("${file:/dev/zero:key}", "the file cannot be read: it is not a regular file"),
         ("${dir:/dev:zero}", "the file cannot be read: it is not a regular file"),
         ("${file:DIR/pipe}", "the file cannot be read: it is not a regular file"),
         ("${file:DIR/large}", "the file cannot be read: it is larger than 1048576 bytes"),
         ("${dir:DIR}", "write ${dir:/path:file}"),
-        ("${dir:DIR/sub:../password}", "the directory has no file of such a name"),
+        (
+            "${dir:DIR/sub:../password}",
+            "the part after the colon must be the name of a file, without a directory",
+        ),
         ("${dir:DIR:..}", "the file cannot be read: it is not a regular file"),
         ("${dir:DIR:none}", "the file cannot be read: No such file or directory"),
         (
             "${vault:a:b}",
             (
-                "there is no provider 'vault', only ${env:NAME}, ${file:/path}, "
-                "${file:/path:key} and ${dir:/path:file}"
+                "there is no provider 'vault'; use ${env:NAME}, ${file:/path}, "
+                "${file:/path:key} or ${dir:/path:file}"
             ),
         ),
     ],
@@ -225,8 +231,8 @@ def test_other_settings_take_no_references(name, reference):
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: reference}, prefix="kafka.")
     assert (
-        f"kafka.{name} takes no ${{}} reference, which is for secrets and the files that hold "
-        "them: write its value there"
+        f"kafka.{name} does not accept ${{}} references, which are for secrets and for files with "
+        "secrets: set the value itself"
     ) == str(caught.value)
 
 

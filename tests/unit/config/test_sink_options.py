@@ -80,7 +80,7 @@ def test_a_topic_is_trimmed():
 def test_a_topic_that_kafka_cannot_have_is_refused(topic):
     """An invalid topic name is rejected before a broker is contacted."""
     assert (
-        f"{topic.strip()!r} is not a valid topic name: use at most 249 letters, digits, '.', '_' "
+        f"{topic.strip()!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' "
         "and '-'" == refusal({"topic": topic})
     )
 
@@ -127,7 +127,7 @@ def test_an_option_like_no_other_gets_no_suggestion():
 
 def test_a_path_is_refused_with_what_to_do():
     """The error for the path of `save(path)` names the option to use."""
-    assert "save() takes no path: name the topic with the option 'topic'" == refusal(
+    assert "save() does not accept a path: set the topic with the option 'topic'" == refusal(
         {"path": "events"}
     )
 
@@ -177,7 +177,7 @@ def test_other_partitioners_are_refused(given, shown):
     """The error for a user's partitioner names the column to use."""
     assert (
         f"kafka.partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a Spark "
-        f"write, not {shown}; a partition column places rows otherwise"
+        f"write, not {shown}; to choose partitions yourself, add a partition column"
         == refusal({"kafka.partitioner.class": given})
     )
 
@@ -192,7 +192,7 @@ def test_a_reporter_that_cannot_travel_is_refused():
     """A reporter object is rejected, since tasks have to create their own."""
     assert (
         "kafka.metric.reporters must be logging or 'package.module:attribute' in a Spark write, "
-        "for tasks to make, not builtins.len" == refusal({"kafka.metric.reporters": len})
+        "so that tasks can import it, not builtins.len" == refusal({"kafka.metric.reporters": len})
     )
 
 
@@ -201,8 +201,8 @@ def test_another_encoding_of_text_is_refused_with_what_spark_offers(part):
     """The error for another encoding names a conversion in Spark; UTF-8 is accepted."""
     name = f"kafka.{part}serializer.encoding"
     assert refusal({name: "ISO-8859-1"}) == (
-        f"{name} is not supported: text is written as UTF-8: for another encoding convert the "
-        "column to binary, such as with encode(value, 'ISO-8859-1')"
+        f"{name} is not supported: text is written as UTF-8: for another encoding, "
+        "convert the column to binary, for example with encode(value, 'ISO-8859-1')"
     )
     assert options() == options(**{name: "UTF-8"})
 

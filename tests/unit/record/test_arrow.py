@@ -375,7 +375,7 @@ def test_timestamps_before_1970_are_refused(unit, value):
 def test_timestamps_that_do_not_fit_are_refused():
     """Seconds can exceed 64 bits of milliseconds, which is an error."""
     array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
-    with pytest.raises(RecordError, match="row 1, topic 't': .*milliseconds does not fit"):
+    with pytest.raises(RecordError, match="row 1, topic 't': the timestamp in milliseconds does"):
         record_columns(batch_of(timestamp=array), topic="t")
 
 
