@@ -157,8 +157,8 @@ def _array_functions(
     def read(reader: Reader, count: int) -> tuple[Any, ...]:
         if count * element_size > reader.remaining:
             raise DecodeError(
-                f"an array before byte {reader.position} claims {count} elements, "
-                f"{reader.remaining} bytes are left"
+                f"the array before byte {reader.position} claims {count} elements, "
+                f"but only {reader.remaining} bytes are left"
             )
         reader.count_elements(count)
         return tuple([read_element(reader) for _ in range(count)])
@@ -217,7 +217,7 @@ def _field_codec(
             codec.write(writer, value)
         except _NullError:
             raise UnsupportedVersionError(
-                f"{message_name} version {version} cannot have {declared.name} null"
+                f"{declared.name} cannot be null in {message_name} version {version}"
             ) from None
         except (ValueError, struct.error) as error:
             raise ValueError(f"{message_name}.{declared.name}: {error}") from error
@@ -237,7 +237,7 @@ def _compile_write(
     def write(writer: Writer, value: Any) -> None:
         for name, get, default in refused:
             if get(value) != default:
-                raise UnsupportedVersionError(f"{what} has no {name}, which is {get(value)!r}")
+                raise UnsupportedVersionError(f"{what} has no field {name} ({get(value)!r})")
         for get, write_field in writers:
             write_field(writer, get(value))
         if tags is not None:

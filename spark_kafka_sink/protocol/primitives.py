@@ -106,7 +106,7 @@ class Writer:
     def write_unsigned_varint(self, value: int) -> None:
         """Write seven bits per byte, lowest first; the high bit marks that more follow."""
         if not 0 <= value <= _MAX_UINT32:
-            raise ValueError(f"{value} is no unsigned 32-bit number")
+            raise ValueError(f"{value} is not an unsigned 32-bit number")
         tail = self._tail
         while value > _GROUP_BITS:
             tail.append((value & _GROUP_BITS) | _MORE)
@@ -140,7 +140,7 @@ class Reader:
     def expect_end(self, what: str) -> None:
         """Raise DecodeError if bytes are left over after `what`."""
         if self.position != self.end:
-            raise DecodeError(f"{self.remaining} bytes too many after {what}")
+            raise DecodeError(f"{self.remaining} extra bytes after {what}")
 
     def count_elements(self, count: int) -> None:
         """Count elements about to be read; raises DecodeError if there are too many."""
@@ -156,7 +156,7 @@ class Reader:
         start = self.position
         end = start + length
         if end > self.end:
-            raise DecodeError(f"{length} bytes wanted at {start}, {self.end - start} left")
+            raise DecodeError(f"expected {length} bytes at {start}, got {self.end - start}")
         self.position = end
         return self._view[start:end]
 
@@ -166,7 +166,7 @@ class Reader:
             (value,) = layout.unpack_from(self._view, start)
         except struct.error:
             raise DecodeError(
-                f"{layout.size} bytes wanted at {start}, {self.end - start} left"
+                f"expected {layout.size} bytes at {start}, got {self.end - start}"
             ) from None
         self.position = start + layout.size
         return value  # type: ignore[no-any-return] # the layout is one of integers
@@ -207,11 +207,11 @@ class Reader:
         shift = 0
         while True:
             if position >= self.end:
-                raise DecodeError(f"a varint at {self.position} has no end")
+                raise DecodeError(f"the varint at {self.position} has no end")
             byte = view[position]
             position += 1
             if shift == _LAST_VARINT_SHIFT and byte > _LAST_VARINT_MAX:
-                raise DecodeError(f"a varint at {self.position} has more than 32 bits")
+                raise DecodeError(f"the varint at {self.position} has more than 32 bits")
             value |= (byte & _GROUP_BITS) << shift
             if byte < _MORE:
                 self.position = position
@@ -225,7 +225,7 @@ class Reader:
     def read_text(self, length: int) -> str:
         """Read a string of `length` bytes."""
         if length > MAX_STRING_BYTES:
-            raise DecodeError(f"a string at {self.position} claims to have {length} bytes")
+            raise DecodeError(f"the string at {self.position} claims to have {length} bytes")
         start = self.position
         try:
             return str(self.read_view(length), "utf-8")

@@ -154,7 +154,7 @@ def message(cls: type[T]) -> type[T]:
 def _codec(message_class: type[Message], version: int) -> Codec:
     if version not in message_class.versions:
         raise UnsupportedVersionError(
-            f"{message_class.__name__} is known in versions {message_class.versions}, not {version}"
+            f"{message_class.__name__} has versions {message_class.versions}, not {version}"
         )
     return struct_codec(message_class, version, flexible=version >= message_class.flexible_from)
 

@@ -103,7 +103,7 @@ def test_a_message_cut_short_is_refused(message_class, version, values, encoded)
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_a_message_with_more_behind_it_is_refused(message_class, version, values, encoded):
     """Bytes after a message are an error and not ignored."""
-    with pytest.raises(DecodeError, match="1 bytes too many after"):
+    with pytest.raises(DecodeError, match="1 extra bytes after"):
         decode(message_class, encoded + b"\0", version)
 
 

@@ -178,7 +178,7 @@ def test_the_header_of_a_version_that_we_lack_is_read():
     )
     assert expected == header
     assert bytes.fromhex("deadbeef") == body
-    with pytest.raises(UnsupportedVersionError, match="known in versions 0-4, not 999"):
+    with pytest.raises(UnsupportedVersionError, match="has versions 0-4, not 999"):
         decode_request(frame)
 
 
@@ -206,7 +206,7 @@ def test_a_request_with_an_unknown_key_is_refused(number):
 def test_a_request_in_a_version_that_we_lack_is_not_written():
     """A client cannot send a version that the message does not have."""
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=())
-    with pytest.raises(UnsupportedVersionError, match="ProduceRequest is known in versions 3-13"):
+    with pytest.raises(UnsupportedVersionError, match="ProduceRequest has versions 3-13"):
         encode_request(header_of(ApiKey.PRODUCE, 2), request)
 
 

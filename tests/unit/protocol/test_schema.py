@@ -133,10 +133,10 @@ def test_unknown_tagged_fields_are_skipped():
     [
         ("02 03 00 03 00", "tag 3 after tag 3"),
         ("02 03 00 00 01 01", "tag 0 after tag 3"),
-        ("01 00 02 01 01", "1 bytes too many after tagged field flag"),
-        ("01 00 00", "1 bytes wanted at 0, 0 left"),
-        ("01 03 05 aa", "5 bytes wanted"),
-        ("01 03 ffffffff0f aa", "4294967295 bytes wanted"),
+        ("01 00 02 01 01", "1 extra bytes after tagged field flag"),
+        ("01 00 00", "expected 1 bytes at 0, got 0"),
+        ("01 03 05 aa", "expected 5 bytes at 7, got 1"),
+        ("01 03 ffffffff0f aa", "expected 4294967295 bytes"),
         ("05 03 00", "has no end"),
     ],
 )
@@ -154,7 +154,9 @@ def test_a_field_that_the_version_lacks_takes_its_default():
 
 def test_a_value_that_the_version_cannot_say_is_refused():
     """A field that is not ignorable must have its default if the version lacks it."""
-    with pytest.raises(UnsupportedVersionError, match="Sample version 0 has no strict, which is 1"):
+    with pytest.raises(
+        UnsupportedVersionError, match=r"Sample version 0 has no field strict \(1\)"
+    ):
         encode(Sample(name="n", strict=1), 0)
 
 
@@ -166,13 +168,13 @@ def test_an_ignorable_value_that_the_version_cannot_say_is_dropped():
 
 def test_the_fields_of_structs_are_refused_too():
     """An unsupported value of a nested field is refused like one of the message itself."""
-    with pytest.raises(UnsupportedVersionError, match="Point version 0 has no label"):
+    with pytest.raises(UnsupportedVersionError, match="Point version 0 has no field label"):
         encode(Sample(name="n", points=(Point(x=1, label="p"),)), 0)
 
 
 def test_null_is_refused_in_a_version_that_lacks_it():
     """Null is refused if the version does not allow it, and the error names the field."""
-    with pytest.raises(UnsupportedVersionError, match="Sample version 0 cannot have name null"):
+    with pytest.raises(UnsupportedVersionError, match="name cannot be null in Sample version 0"):
         encode(Sample(name=None), 0)
 
 
@@ -200,9 +202,9 @@ def test_a_length_below_null_is_refused_in_a_nullable_field():
 @pytest.mark.parametrize("version", [-1, 4])
 def test_a_version_that_is_not_declared_is_refused(version):
     """Neither direction accepts a version outside the message's range."""
-    with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
+    with pytest.raises(UnsupportedVersionError, match=r"Sample has versions 0-3, not"):
         encode(Sample(name="n"), version)
-    with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
+    with pytest.raises(UnsupportedVersionError, match=r"Sample has versions 0-3, not"):
         decode(Sample, b"", version)
 
 
@@ -226,7 +228,9 @@ def test_a_hostile_count_takes_no_memory():
     """A count above what the bytes can hold is refused before any element is read."""
     encoded = bytes.fromhex("7fffffff") + bytes(100_000)
     tracemalloc.start()
-    with pytest.raises(DecodeError, match="claims 2147483647 elements, 100000 bytes are left"):
+    with pytest.raises(
+        DecodeError, match="claims 2147483647 elements, but only 100000 bytes are left"
+    ):
         decode(MetadataResponse, encoded, 0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -237,7 +241,7 @@ def test_a_count_is_checked_against_the_least_size_of_an_element():
     """Three points of two bytes each need six bytes."""
     encoded = bytes.fromhex("0000 00000003 0001 0002 0003")
     assert 3 == len(decode(Sample, encoded, 0).points)
-    with pytest.raises(DecodeError, match="claims 3 elements, 5 bytes are left"):
+    with pytest.raises(DecodeError, match="claims 3 elements, but only 5 bytes are left"):
         decode(Sample, encoded[:-1], 0)
 
 
