@@ -132,12 +132,12 @@ class MetadataUpdater:
 
     def _receive(self, question: MetadataQuestion, response: MetadataResponse, node: Node) -> None:
         if response.error_code:
-            refusal = broker_error(response.error_code, f"{node} gives no metadata")
+            refusal = broker_error(response.error_code, f"{node} refused Metadata")
             if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.may_rebootstrap:
                 self._client.rebootstrap()
             raise NetworkError(str(refusal)) from refusal
         if not response.brokers:
-            raise NetworkError(f"{node} knows of no brokers: it is still starting, it seems")
+            raise NetworkError(f"{node} returned no brokers: it is probably still starting")
         self._metadata.update(response, self._loop.time(), is_full=question.is_full)
         self._answered_by = node
         self._recovery.answered()
@@ -240,9 +240,9 @@ class MetadataUpdater:
             return timed_out
         if known.partitions and partition is not None:
             return KafkaTimeoutError(
-                f"{TopicPartition(topic, partition)} does not exist: {self._answered_by} said for "
-                f"{waited} that topic {topic!r} has {len(known.partitions)} "
-                "partitions, numbered from 0. Add partitions, or write to those that there are"
+                f"{TopicPartition(topic, partition)} does not exist: for {waited}, "
+                f"{self._answered_by} reported that topic {topic!r} has {len(known.partitions)} "
+                "partitions, numbered from 0. Add partitions, or write to an existing one"
             )
         answer = broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
         timed_out = KafkaTimeoutError(
@@ -254,7 +254,7 @@ class MetadataUpdater:
 
     def _on_creation(self) -> str:
         if self._may_create:
-            return " and that auto.create.topics.enable is what you expect"
+            return " and the brokers' auto.create.topics.enable"
         return "; in a Spark write autoCreateTopics=true lets the brokers create it"
 
     async def close(self) -> None:

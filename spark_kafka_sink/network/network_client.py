@@ -148,7 +148,7 @@ class NetworkClient:
         now = self._loop.time()
         connection = self._connections.get(node.node_id)
         if connection is not None and connection.node != node:
-            connection.close("closed by this client: the broker has another address now")
+            connection.close("closed by this client: the broker's address has changed")
         if self._states.is_sendable(node.node_id, now):
             connection = self._connections[node.node_id]
             limit = self._config.max_in_flight_requests_per_connection
@@ -397,7 +397,7 @@ class NetworkClient:
         All connections are closed, since their peers may belong to another cluster.
         """
         for connection in list(self._connections.values()):
-            connection.close("closed by this client, to begin with bootstrap.servers again")
+            connection.close("closed by this client, to reconnect through bootstrap.servers")
         for task in list(self._connecting.values()):
             task.cancel()
         self._bootstrap.forget()
@@ -408,13 +408,13 @@ class NetworkClient:
     def unreachable(self) -> NetworkError:
         """Return the error for a timeout without a response, with its last cause."""
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
-        cause = str(self._last_error or "no attempt to connect has ended yet")
+        cause = str(self._last_error or "no connection attempt has finished yet")
         if self._security.awaits_token:
-            cause = f"{cause}; logins wait for a token (OAUTHBEARER)"
+            cause = f"{cause}; logins are waiting for a token (OAUTHBEARER)"
         error = NetworkError(
             f"no broker answered through {servers} (bootstrap.servers); "
-            f"last cause: {cause}. Check the addresses, that the brokers run, and that "
-            "this machine may connect to them"
+            f"last cause: {cause}. Check the addresses, that the brokers are running, "
+            "and that this machine can reach them"
         )
         error.__cause__ = self._last_error
         return error

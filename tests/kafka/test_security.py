@@ -157,13 +157,13 @@ def test_a_client_without_a_good_certificate(secured_kafka, certificates, versio
     message = refusal(
         secured_kafka, "MTLS", tls(certificates.authority), store, ssl_enabled_protocols=version
     )
-    assert "ADDRESS (id -1): the broker refuses the TLS connection (" in message
+    assert "ADDRESS (id -1): the broker rejected the TLS connection (" in message
     assert "ssl.keystore.*" in message
 
 
 def test_a_plain_client_at_a_tls_listener(secured_kafka):
     """A client without TLS gets an error that says that the listener uses TLS."""
-    assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener speaks TLS")
+    assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener uses TLS")
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "PLAINTEXT"), ("SASLTLS", "SSL")])
@@ -172,7 +172,7 @@ def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, l
     trust = tls(certificates.authority) if protocol == "SSL" else {}
     message = refusal(secured_kafka, listener, trust)
     assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers ")
-    assert "check security.protocol" in message
+    assert "set security.protocol to SASL_PLAINTEXT" in message
 
 
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "plain"])
@@ -180,7 +180,7 @@ def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener)
     """A client with TLS gets an error that says that the listener does not use it."""
     where = {} if listener != "plain" else {"bootstrap.servers": secured_kafka.bootstrap_servers}
     message = refusal(secured_kafka, "SASLPLAIN", tls(certificates.authority), where)
-    assert "this listener does not speak TLS" in message
+    assert "this listener does not use TLS" in message
 
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)

@@ -151,4 +151,4 @@ def test_a_token_that_has_ended(strict_kafka, key):
     assert "invalid_token" in message
     assert f", end {end}" in message
     known = refusal(strict_kafka, token, sasl_login_callback_handler_class=lambda: token)
-    assert "the token for 'alice' (OAUTHBEARER) ended " in known
+    assert "the token for 'alice' (OAUTHBEARER) expired " in known

@@ -178,7 +178,7 @@ class ConnectionSecurity:
             return self._login.client()
         if isinstance(self._login, KerberosLogin):
             return await begin_gssapi(self._login, node.host)
-        raise IllegalStateError("this connection has nobody who could log in")
+        raise IllegalStateError("this connection has no login")
 
     async def close(self) -> None:
         """Stop refreshing tokens, and cancel a request that is under way."""

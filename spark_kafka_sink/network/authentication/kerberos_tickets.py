@@ -33,17 +33,17 @@ _KRB5_ERRORS: Final = 0x96C73A00
 _PASSING: Final = frozenset({21, 33, 34, 29, 156})
 _TICKET_EXPIRED: Final = 32
 _ADVICE: Final[Mapping[int, str]] = {
-    1: "ask who runs the KDC to renew the principal",
+    1: "ask the administrator of the KDC to renew the principal",
     6: "check principal in sasl.jaas.config, and its realm",
     7: (
-        "check sasl.kerberos.service.name, and that the brokers' advertised.listeners have the "
-        "host names that the KDC knows them by"
+        "check sasl.kerberos.service.name, and that the brokers' advertised.listeners use the "
+        "host names that the KDC knows"
     ),
-    14: "no kind of encryption is known to both sides: make the keytab anew",
-    24: "the keytab's key is not the KDC's any more: make the keytab anew",
-    31: "the keytab's key is not the KDC's any more: make the keytab anew",
+    14: "client and KDC have no encryption type in common: create a new keytab",
+    24: "the keytab's key is out of date: create a new keytab",
+    31: "the keytab's key is out of date: create a new keytab",
     _TICKET_EXPIRED: "get a new ticket with kinit",
-    37: "set this machine's clock right, and the KDC's",
+    37: "synchronize the clocks of this machine and the KDC",
     154: "check the realm, and krb5.conf (KRB5_CONFIG) where this process runs, driver or task",
 }
 
@@ -52,7 +52,7 @@ def check_gssapi() -> None:
     """Raise ConfigError if the package gssapi is not installed."""
     if find_spec("gssapi") is None:
         raise ConfigError(
-            "sasl.mechanism GSSAPI needs the package gssapi: pip install "
+            "sasl.mechanism GSSAPI requires the package gssapi: pip install "
             "'spark-kafka-sink[kerberos]', for the driver and for tasks; it is built against "
             "Kerberos' C library (on Debian: apt-get install gcc libkrb5-dev, at run time "
             "libgssapi-krb5-2)"
@@ -145,13 +145,13 @@ def _check_keytab(path: str, principal: str) -> None:
         reason = getattr(error, "strerror", None) or str(error)
         raise AuthenticationError(
             f"sasl.jaas.config: the keytab {path} of {principal!r} (GSSAPI) cannot be read: "
-            f"{reason}. It has to be there for the driver and for every task"
+            f"{reason}. The driver and every task must be able to read it"
         ) from None
     names = held if "@" in principal else [name.rpartition("@")[0] for name in held]
     if principal not in names:
         raise AuthenticationError(
-            f"sasl.jaas.config: the keytab {path} has no key of {principal!r} (GSSAPI); it has "
-            f"those of: {', '.join(held) or 'nobody'}"
+            f"sasl.jaas.config: the keytab {path} has no key for {principal!r} (GSSAPI); it has "
+            f"keys for: {', '.join(held) or 'no principal'}"
         )
 
 
@@ -170,11 +170,11 @@ def _no_ticket(
     advice = _ADVICE.get(code)
     if advice is None and isinstance(error, (expired, gssapi.exceptions.MissingCredentialsError)):
         advice = (
-            "get a ticket with kinit where this process runs, driver or task, or log in by "
+            "get a ticket with kinit where this process runs (driver or task), or log in with "
             "useKeyTab, keyTab and principal"
         )
     return AuthenticationError(
-        f"{sentence}. It was looked for in {login}" + ("" if advice is None else f"; {advice}")
+        f"{sentence}. Looked in {login}" + ("" if advice is None else f"; {advice}")
     )
 
 
@@ -220,5 +220,5 @@ class _Context:
             return function(*arguments)
         except self._gssapi.exceptions.GSSError as error:
             raise AuthenticationError(
-                f"the broker's message is not one of this context's: {_cause(error)}"
+                f"the broker's message does not belong to this context: {_cause(error)}"
             ) from None

@@ -32,7 +32,7 @@ def msk_iam_source(source: MskIamToken, hosts: Sequence[str]) -> Callable[[], OA
     """Return the function that signs a token; ConfigError if the signer is not installed."""
     if find_spec(_SIGNER) is None:
         raise ConfigError(
-            "sasl.mechanism AWS_MSK_IAM, or msk_iam as sasl.login.callback.handler.class, needs "
+            "sasl.mechanism AWS_MSK_IAM, or msk_iam as sasl.login.callback.handler.class, requires "
             "Amazon's signer: pip install 'spark-kafka-sink[msk-iam]', for the driver and for tasks"
         )
     return lambda: _sign(source, msk_region(source, hosts))
@@ -48,8 +48,8 @@ def msk_region(source: MskIamToken, hosts: Sequence[str]) -> str:
     region = named or next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
     if region is None:
         raise ConfigError(
-            "the AWS region of the cluster is not known: bootstrap.servers are no names of "
-            "Amazon's; set awsRegion in sasl.jaas.config, or the environment variable AWS_REGION"
+            "the AWS region of the cluster is unknown: bootstrap.servers has no host names of "
+            "Amazon MSK; set awsRegion in sasl.jaas.config, or the environment variable AWS_REGION"
         )
     return region
 
@@ -69,13 +69,13 @@ def _sign(source: MskIamToken, region: str) -> OAuthBearerToken:
             signed = MSKAuthTokenProvider.generate_auth_token(region)
     except HTTPClientError as error:
         raise NetworkError(
-            f"{source} (AWS_MSK_IAM) could not be asked for: {type(error).__name__}"
+            f"{source} (AWS_MSK_IAM) could not be requested: {type(error).__name__}"
         ) from error
     except Exception as error:
         # The AWS libraries raise many kinds of errors, none of which is transient.
         raise AuthenticationError(
-            f"{source} (AWS_MSK_IAM) cannot be had: {type(error).__name__}. Check where this "
-            "process, driver or task, finds its AWS credentials"
+            f"{source} (AWS_MSK_IAM) cannot be used: {type(error).__name__}. Check where this "
+            "process (driver or task) finds its AWS credentials"
         ) from error
     value, expires_at_ms = signed
     return OAuthBearerToken(

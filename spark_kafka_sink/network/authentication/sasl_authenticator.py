@@ -111,7 +111,7 @@ class SaslAuthenticator:
         except KafkaError:
             self._move(_S.FAILED)
             raise
-        raise IllegalStateError(f"{self._node}: nothing was asked ({self._state.name})")
+        raise IllegalStateError(f"{self._node}: unexpected response in state {self._state.name}")
 
     def _receive_handshake(self, response: SaslHandshakeResponse) -> SaslAuthenticateRequest:
         match response.error_code:

@@ -60,7 +60,7 @@ class TlsContexts:
             problem = f"{self._prefix}{hide(str(error), self._hidden)}"
             if self._context is None:
                 raise ConfigError(problem) from None
-            logger.warning("%s; what it held before stays in use", problem)
+            logger.warning("%s; its previous content remains in use", problem)
         return self._context
 
     def _read(self, setting: str, location: str | None) -> bytes | None:

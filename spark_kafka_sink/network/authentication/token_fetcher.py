@@ -116,9 +116,9 @@ def fetch_token(
         status, body = response.status, response.read(_MOST_BYTES)
     except ssl.SSLCertVerificationError as error:
         raise AuthenticationError(
-            f"the token endpoint {credentials.endpoint} has a certificate that is not trusted "
-            f"here, or is for another host ({error.verify_message}): the options "
-            "ssl.truststore.* of the login module in sasl.jaas.config say whom to trust"
+            f"the certificate of the token endpoint {credentials.endpoint} is not trusted, or is "
+            f"for another host ({error.verify_message}): check the ssl.truststore.* options of "
+            "the login module in sasl.jaas.config"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -126,7 +126,7 @@ def fetch_token(
             reason = awaited
         # The library's message quotes a response that is not HTTP, and that may contain secrets.
         raise NetworkError(
-            f"the token endpoint {credentials.endpoint} cannot be asked: "
+            f"the request to the token endpoint {credentials.endpoint} failed: "
             f"{credentials.quoted(reason)}"
         ) from None
     finally:

@@ -96,12 +96,13 @@ class TokenProvider:
         subject = hide(repr(token.subject), self._hidden)
         if ended_at > asked_at:
             return NetworkError(
-                f"the token for {subject} (OAUTHBEARER) ended while it was being got, which took "
-                f"{now - asked_at:.0f} seconds: this process was paused, or its source is slow"
+                f"the token for {subject} (OAUTHBEARER) expired while it was being fetched, which "
+                f"took {now - asked_at:.0f} seconds: this process was paused, or the token source "
+                "is slow"
             )
         return AuthenticationError(
-            f"the token for {subject} (OAUTHBEARER) ended {now - ended_at:.0f} "
-            "seconds ago: check who issues it, and this machine's clock"
+            f"the token for {subject} (OAUTHBEARER) expired {now - ended_at:.0f} "
+            "seconds ago: check its issuer, and this machine's clock"
         )
 
     def _schedule(self, seconds: float) -> None:
@@ -119,7 +120,9 @@ class TokenProvider:
         if error is None or self._token is None or self._has_ended(self._token):
             return
         what = error if isinstance(error, KafkaError) else type(error).__name__
-        logger.warning("the token is used on, since no other could be got: %s", what)
+        logger.warning(
+            "the current token remains in use, since no new one could be fetched: %s", what
+        )
         self._schedule(RETRY_INTERVAL)
 
     async def close(self) -> None:

@@ -92,7 +92,7 @@ def _source(
 def endpoint_tls(options: Mapping[str, str]) -> TlsSettings:
     """Read the `ssl.*` options of a login module, as in Java; ValueError if unsupported."""
     if "ssl.truststore.certificates" in options or "ssl.keystore.key" in options:
-        raise ValueError("sasl.jaas.config: for the token endpoint name files, ssl.*.location")
+        raise ValueError("sasl.jaas.config: use files (ssl.*.location) for the token endpoint")
     return TlsSettings(
         truststore_type=options.get("ssl.truststore.type", "JKS"),
         truststore_location=options.get("ssl.truststore.location"),
@@ -139,9 +139,9 @@ def _on_a_thread(
         outcome = await call.outcome_within(timeout)
         if outcome is None:
             raise NetworkError(
-                f"{source} gave no token within {timeout:g} s (sasl.login.read.timeout.ms). The "
-                f"call goes on in the daemon thread {_THREAD!r}, and the next login waits for it: "
-                "find out what it waits for, and give that a timeout of its own"
+                f"{source} returned no token within {timeout:g} s (sasl.login.read.timeout.ms). "
+                f"The call continues in the daemon thread {_THREAD!r}, and the next login waits "
+                "for it: find out what blocks it, and give that a timeout of its own"
             )
         return outcome.get()
 
@@ -199,8 +199,8 @@ async def _fetched(
     if await done_by(fetching, clock() + total):
         return fetching.result()
     problem = (
-        f"the token endpoint {credentials.endpoint} cannot be asked: nothing within {total:g} "
-        "s (sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms together)"
+        f"the request to the token endpoint {credentials.endpoint} failed: no response within "
+        f"{total:g} s (sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms together)"
     )
     return Outcome(None, NetworkError(problem))
 
@@ -226,7 +226,7 @@ def _from_function(
         except Exception as error:
             # Its error may contain anything, so it is the cause and not quoted.
             raise NetworkError(
-                f"{source} raised {type(error).__name__} instead of giving a token"
+                f"{source} raised {type(error).__name__} instead of returning a token"
             ) from error
         return _given(given, source, subject_claim)
 
@@ -242,8 +242,8 @@ async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: flo
     finally:
         task.cancel()
     raise NetworkError(
-        f"{source} gave no token within {seconds:g} s (sasl.login.read.timeout.ms), and was "
-        "cancelled: find out what it waits for, and give that a timeout of its own"
+        f"{source} returned no token within {seconds:g} s (sasl.login.read.timeout.ms), and was "
+        "cancelled: find out what blocks it, and give that a timeout of its own"
     )
 
 
@@ -258,8 +258,8 @@ def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:
             token = _read(value, subject_claim, source)
             return replace(token, expires_at=float(expires_at))
     raise AuthenticationError(
-        f"{source} gave {type(given).__name__}, and must give a token as str, or a tuple "
-        "of it and its end in seconds since 1970"
+        f"{source} returned {type(given).__name__}; it must return a token as str, or a tuple "
+        "of the token and its expiry time in seconds since 1970"
     )
 
 

@@ -57,7 +57,7 @@ MAX_CORRELATION_ID = 2**31 - 1
 #: The size of the length prefix of a frame, in bytes.
 FRAME_OVERHEAD = 4
 #: The reason for closing a connection with unsent records that were given up.
-CLOSED_UNSENT = "closed by this client: records were given up that the broker had not yet read"
+CLOSED_UNSENT = "closed by this client: it gave up records that the broker had not yet read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,7 +435,7 @@ class BrokerConnection:
         request = self._in_flight.complete(peek_correlation_id(frame))
         if self._outgoing.holds(request.response):
             raise DecodeError(
-                f"an answer to request {request.correlation_id}, which has not been sent in full"
+                f"a response to request {request.correlation_id}, which has not been sent in full"
             )
         self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
         try:
@@ -447,7 +447,7 @@ class BrokerConnection:
             if not request.response.done():
                 problem = str(error) or type(error).__name__
                 request.response.set_exception(
-                    NetworkError(f"{self.node}: {request.api_key.name} answer: {problem}")
+                    NetworkError(f"{self.node}: {request.api_key.name} response: {problem}")
                 )
             raise
         # Its waiters only resume once the rest of this method is done.
@@ -476,7 +476,7 @@ class BrokerConnection:
             "the broker has stopped reading: the socket took no bytes": self._outgoing.stalls_at(
                 self._transport.taken_at, timeout
             ),
-            "no session was renewed": None if session is None else session.held_until(timeout),
+            "the session was not renewed": None if session is None else session.held_until(timeout),
             "no answer": self._in_flight.next_deadline(),
         }
 

@@ -99,8 +99,8 @@ class Dialer:
         if outcome is None:
             raise NetworkError(
                 f"{node}: the files of ssl.truststore.location and ssl.keystore.location were not "
-                f"read within {seconds:g} s: the daemon thread {_THREAD!r} still waits for them. "
-                "Check the file systems that they are on"
+                f"read within {seconds:g} s: the daemon thread {_THREAD!r} is still waiting for "
+                "them. Check their file systems"
             )
         context: ssl.SSLContext = outcome.get()
         return context
@@ -122,5 +122,5 @@ class Dialer:
             raise
         except ValueError as error:
             raise NetworkError(
-                f"{node}: {node.host!r} cannot be the name of a host in TLS: {error}"
+                f"{node}: {node.host!r} is not a valid host name for TLS: {error}"
             ) from None

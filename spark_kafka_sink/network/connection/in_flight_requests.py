@@ -47,10 +47,10 @@ class InFlightRequests:
     def complete(self, correlation_id: int) -> InFlightRequest:
         """Remove and return the oldest request; DecodeError if the response is not for it."""
         if not self._requests:
-            raise DecodeError(f"an answer (correlation id {correlation_id}) to no request")
+            raise DecodeError(f"a response (correlation id {correlation_id}) without a request")
         expected = self._requests[0].correlation_id
         if expected != correlation_id:
-            raise DecodeError(f"an answer to request {correlation_id} instead of {expected}")
+            raise DecodeError(f"a response to request {correlation_id} instead of {expected}")
         return self._requests.popleft()
 
     def fail_all(self, error: Exception) -> None:

@@ -89,7 +89,7 @@ async def refuse_if_sasl_is_required(connection: BrokerConnection, timeout: floa
     except BaseException as error:
         connection.close()
         if isinstance(error, TimeoutError):
-            raise NetworkError(f"{connection.node}: no answer to a SASL handshake") from None
+            raise NetworkError(f"{connection.node}: no response to a SASL handshake") from None
         raise
     if answer.error_code in {ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM}:
         connection.close()
@@ -99,8 +99,8 @@ async def refuse_if_sasl_is_required(connection: BrokerConnection, timeout: floa
 def _requires_sasl(node: Node, mechanisms: Sequence[str]) -> AuthenticationError:
     offered = ", ".join(map(repr, mechanisms[:_MOST_MECHANISMS]))
     return AuthenticationError(
-        f"{node}: this listener requires SASL (it offers {offered}), and security.protocol has "
-        "none: check security.protocol; set it to SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism, "
+        f"{node}: this listener requires SASL (it offers {offered}), but security.protocol "
+        "does not use it: set security.protocol to SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism, "
         "or use the port of a listener without SASL"
     )
 

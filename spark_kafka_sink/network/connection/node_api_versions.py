@@ -75,14 +75,14 @@ class NodeApiVersions:
             ours = VersionRange(ours.min, min(ours.max, max_version))
         if api_key not in self.versions:
             raise UnsupportedVersionError(
-                f"the broker does not know the {api_key.name} API, which Apache Kafka has since "
-                f"{_SINCE.get(api_key, _OLDEST)}: it is older than that"
+                f"the broker does not support the {api_key.name} API, which requires Apache Kafka "
+                f"{_SINCE.get(api_key, _OLDEST)} or later"
             )
         lowest, highest = self.versions[api_key]
         chosen = min(ours.max, highest)
         if chosen < max(ours.min, lowest):
             raise UnsupportedVersionError(
-                f"{api_key.name}: the broker has versions {lowest} to {highest}, "
+                f"{api_key.name}: the broker supports versions {lowest} to {highest}, "
                 f"this client {ours.min} to {ours.max}"
             )
         return chosen

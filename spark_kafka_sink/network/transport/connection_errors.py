@@ -58,5 +58,5 @@ def loss_of(node: Node, error: Exception, doing: str, kind: type[NetworkError]) 
         case OSError():
             return kind(f"{node}: connection lost while {doing}: {reason(error)}")
         case DecodeError():
-            return NetworkError(f"{node}: answer cannot be read: {error}")
-    return NetworkError(f"{node}: connection given up while {doing}: {type(error).__name__}")
+            return NetworkError(f"{node}: cannot read the response: {error}")
+    return NetworkError(f"{node}: connection closed while {doing}: {type(error).__name__}")

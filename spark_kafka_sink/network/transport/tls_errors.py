@@ -25,27 +25,27 @@ _REVOKED: Final = 23
 
 _OWN_CERTIFICATE: Final = "check the certificate in ssl.keystore.*"
 _NEEDS_CERTIFICATE: Final = (
-    "it wants a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
+    "it requires a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
 )
 #: The alert in OpenSSL's reason -> what the broker means by it.
 _ALERTS: Final[Mapping[str, str]] = {
     "CERTIFICATE_REQUIRED": _NEEDS_CERTIFICATE,
     "BAD_CERTIFICATE": _NEEDS_CERTIFICATE,
-    "UNKNOWN_CA": f"it does not know who signed this client's certificate; {_OWN_CERTIFICATE}",
-    "CERTIFICATE_UNKNOWN": f"it does not take this client's certificate; {_OWN_CERTIFICATE}",
+    "UNKNOWN_CA": f"it does not trust the issuer of this client's certificate; {_OWN_CERTIFICATE}",
+    "CERTIFICATE_UNKNOWN": f"it rejects this client's certificate; {_OWN_CERTIFICATE}",
     "CERTIFICATE_EXPIRED": f"this client's certificate has expired; {_OWN_CERTIFICATE}",
     "CERTIFICATE_REVOKED": f"this client's certificate was revoked; {_OWN_CERTIFICATE}",
     "UNSUPPORTED_CERTIFICATE": f"it cannot use this client's certificate; {_OWN_CERTIFICATE}",
-    "ACCESS_DENIED": f"it does not let this client's certificate in; {_OWN_CERTIFICATE}",
+    "ACCESS_DENIED": f"it denies access to this client's certificate; {_OWN_CERTIFICATE}",
     "DECRYPT_ERROR": f"it cannot verify this client's certificate; {_OWN_CERTIFICATE}",
     "PROTOCOL_VERSION": (
-        "it speaks none of the versions of TLS in ssl.enabled.protocols and ssl.protocol"
+        "it supports none of the TLS versions in ssl.enabled.protocols and ssl.protocol"
     ),
     "HANDSHAKE_FAILURE": (
         "it has no cipher suite or version in common with ssl.cipher.suites and "
-        "ssl.enabled.protocols, or wants a client certificate (ssl.keystore.*)"
+        "ssl.enabled.protocols, or requires a client certificate (ssl.keystore.*)"
     ),
-    "INSUFFICIENT_SECURITY": "it wants stronger cipher suites than ssl.cipher.suites has",
+    "INSUFFICIENT_SECURITY": "it requires stronger cipher suites than ssl.cipher.suites has",
     "UNRECOGNIZED_NAME": "it has no certificate for this host name",
 }
 #: OpenSSL's reasons if the received bytes are not TLS at all.
@@ -69,15 +69,15 @@ def looks_like_tls(data: bytes) -> bool:
 def peer_speaks_tls(node: Node) -> AuthenticationError:
     """Return the error for a plain connection to a TLS listener."""
     return AuthenticationError(
-        f"{node}: this listener speaks TLS, and security.protocol has none: check "
-        "security.protocol; set it to SSL or SASL_SSL, or use a listener without TLS"
+        f"{node}: this listener uses TLS, but security.protocol does not: set it to "
+        "SSL or SASL_SSL, or use the port of a listener without TLS"
     )
 
 
 def peer_speaks_no_tls(node: Node) -> AuthenticationError:
     """Return the error for a TLS connection to a plain listener."""
     return AuthenticationError(
-        f"{node}: this listener does not speak TLS: use the port of a TLS listener, or set "
+        f"{node}: this listener does not use TLS: use the port of a TLS listener, or set "
         "security.protocol to PLAINTEXT or SASL_PLAINTEXT"
     )
 
@@ -93,7 +93,7 @@ def tls_failure(error: ssl.SSLError, node: Node) -> KafkaError:
         return peer_speaks_no_tls(node)
     if reason in _NOTHING_IN_COMMON:
         return AuthenticationError(
-            f"{node}: TLS handshake failed ({reason}): there is no version or cipher suite in "
+            f"{node}: TLS handshake failed ({reason}): no TLS version or cipher suite in "
             "common; check ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites"
         )
     if "_ALERT_" in reason:
@@ -108,7 +108,7 @@ def alert_failure(reason: str, node: Node) -> KafkaError:
     if meaning is None:
         return NetworkError(f"{node}: the broker ended the TLS connection ({alert or reason})")
     return AuthenticationError(
-        f"{node}: the broker refuses the TLS connection ({alert}): {meaning}"
+        f"{node}: the broker rejected the TLS connection ({alert}): {meaning}"
     )
 
 
@@ -117,14 +117,14 @@ def _certificate_problem(error: ssl.SSLCertVerificationError, node: Node) -> str
     if code in _WRONG_HOST:
         return (
             f"the broker's certificate is not for the host {node.host!r} ({message}): check the "
-            "address, or have the certificate name it; "
-            "ssl.endpoint.identification.algorithm= (empty) trusts whoever has a certificate of "
-            "the authority"
+            "address, or use a certificate that names it; "
+            "ssl.endpoint.identification.algorithm= (empty) accepts any certificate of a trusted "
+            "authority"
         )
     if code in _UNKNOWN_ISSUERS:
         return (
-            f"the broker's certificate is not trusted ({message}): put the certificate of its "
-            "authority into ssl.truststore.location or ssl.truststore.certificates"
+            f"the broker's certificate is not trusted ({message}): add the certificate of its "
+            "authority to ssl.truststore.location or ssl.truststore.certificates"
         )
     if code == _EXPIRED:
         return (
@@ -135,4 +135,4 @@ def _certificate_problem(error: ssl.SSLCertVerificationError, node: Node) -> str
         return f"the broker's certificate is not valid yet ({message}): check this machine's clock"
     if code == _REVOKED:
         return f"the broker's certificate was revoked ({message})"
-    return f"the broker's certificate is refused ({message})"
+    return f"the broker's certificate was rejected ({message})"

@@ -119,7 +119,7 @@ def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy
         updater = updater_of(network, **{"metadata.recovery.strategy": strategy})
         asking = asyncio.create_task(updater.update(60))
         (await asked(network, 1)).answer(replace(described(NODE, {}), error_code=code))
-        with pytest.raises(NetworkError, match="gives no metadata"):
+        with pytest.raises(NetworkError, match="refused Metadata"):
             await asking
         return len(begun)
 

@@ -199,10 +199,10 @@ def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone
 @pytest.mark.parametrize(
     ("highest", "idempotent", "cause"),
     [
-        ({ApiKey.PRODUCE: None}, False, "does not know the PRODUCE API"),
-        ({ApiKey.PRODUCE: 2}, False, "PRODUCE: the broker has versions 0 to 2"),
-        ({ApiKey.INIT_PRODUCER_ID: None}, True, "does not know the INIT_PRODUCER_ID API"),
-        ({ApiKey.METADATA: None}, True, "does not know the METADATA API"),
+        ({ApiKey.PRODUCE: None}, False, "does not support the PRODUCE API"),
+        ({ApiKey.PRODUCE: 2}, False, "PRODUCE: the broker supports versions 0 to 2"),
+        ({ApiKey.INIT_PRODUCER_ID: None}, True, "does not support the INIT_PRODUCER_ID API"),
+        ({ApiKey.METADATA: None}, True, "does not support the METADATA API"),
     ],
     ids=["no Produce", "old Produce", "no InitProducerId", "no Metadata"],
 )

@@ -40,7 +40,7 @@ class Context:
     def unwrap(self, message):
         """Remove the mark."""
         if not message.startswith(b"wrapped:"):
-            raise AuthenticationError("the broker's message is not one of this context's: no")
+            raise AuthenticationError("the broker's message does not belong to this context: no")
         return message.removeprefix(b"wrapped:")
 
     def wrap(self, message):
@@ -113,7 +113,7 @@ def test_an_offer_that_nobody_wrapped_is_refused():
     """The offer has to come from the broker that has authenticated."""
     made = client(None)
     made.evaluate_challenge(b"reply")
-    with pytest.raises(AuthenticationError, match="not one of this context's"):
+    with pytest.raises(AuthenticationError, match="does not belong to this context"):
         made.evaluate_challenge(NO_LAYER)
     assert S.FAILED is made.state
 

@@ -85,9 +85,9 @@ def test_a_function_that_hangs_ends_the_login(hanging):
     first, second = asyncio.run(refusals(settings, count=2))
     reference = settings.security.sasl_login_callback_handler_class
     assert (
-        f"{HANDLER} {reference} gave no token within 0.001 s ({READ_TIMEOUT}). The call goes on in "
-        "the daemon thread 'kafka-token', and the next login waits for it: find out what it waits "
-        "for, and give that a timeout of its own"
+        f"{HANDLER} {reference} returned no token within 0.001 s ({READ_TIMEOUT}). The call "
+        "continues in the daemon thread 'kafka-token', and the next login waits for it: "
+        "find out what blocks it, and give that a timeout of its own"
     ) == first
     assert first == second
     assert [("kafka-token", True)] == [(each.name, each.daemon) for each in hanging.threads]
@@ -108,8 +108,8 @@ def test_a_coroutine_function_that_hangs_is_cancelled():
     first, second = asyncio.run(refusals(settings, count=2))
     reference = settings.security.sasl_login_callback_handler_class
     assert (
-        f"{HANDLER} {reference} gave no token within 0.001 s ({READ_TIMEOUT}), and was cancelled: "
-        "find out what it waits for, and give that a timeout of its own"
+        f"{HANDLER} {reference} returned no token within 0.001 s ({READ_TIMEOUT}), and was "
+        "cancelled: find out what blocks it, and give that a timeout of its own"
     ) == first
     assert first == second
     assert [threading.main_thread()] * 2 == ends
@@ -121,7 +121,7 @@ def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):
     async def run() -> list[str]:
         return await refusals(configured(**{HANDLER: hanging.give}))
 
-    assert "gave no token within 10 s" in run_without_waiting(run)[0]
+    assert "returned no token within 10 s" in run_without_waiting(run)[0]
 
 
 def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
@@ -129,13 +129,13 @@ def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
     monkeypatch.setattr(token_sources, "read_named_file", lambda _: hanging.give())
     url = {"sasl.oauthbearer.token.endpoint.url": "file:///token"}
     [error] = asyncio.run(refusals(configured(**url, **{READ_TIMEOUT: 1})))
-    assert "token.endpoint.url: /token gave no token within 0.001 s" in error
+    assert "token.endpoint.url: /token returned no token within 0.001 s" in error
 
 
 def test_a_function_that_exits_ends_its_thread_only():
     """The login fails as if the function had raised an error."""
     [error] = asyncio.run(refusals(configured(**{HANDLER: lambda: sys.exit(3)})))
-    assert error.endswith("raised RuntimeError instead of giving a token")
+    assert error.endswith("raised RuntimeError instead of returning a token")
 
 
 def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
@@ -149,8 +149,8 @@ def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
         return str(caught.value)
 
     assert (
-        "no broker answered through localhost:9 (bootstrap.servers); last cause: no attempt to "
-        "connect has ended yet; logins wait for a token (OAUTHBEARER). Check the addresses"
+        "no broker answered through localhost:9 (bootstrap.servers); last cause: "
+        "no connection attempt has finished yet; logins are waiting for a token (OAUTHBEARER)."
     ) in run_without_waiting(run)
 
 
@@ -173,8 +173,8 @@ def test_a_trust_store_that_hangs_ends_the_attempt(hanging, monkeypatch):
     assert [
         (
             "localhost:9 (id 1): the files of ssl.truststore.location and ssl.keystore.location "
-            "were not read within 0.001 s: the daemon thread 'kafka-tls-files' still waits for "
-            "them. Check the file systems that they are on"
+            "were not read within 0.001 s: the daemon thread 'kafka-tls-files' is still "
+            "waiting for them. Check their file systems"
         )
     ] * 2 == asyncio.run(run())
     assert [("kafka-tls-files", True)] == [(each.name, each.daemon) for each in hanging.threads]

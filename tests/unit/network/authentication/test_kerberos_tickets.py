@@ -162,7 +162,7 @@ def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
     client = begin(monkeypatch, Library())
     client.initial_response()
     monkeypatch.setattr(Context, "raises", GSSError(9 << 16, 0))
-    with pytest.raises(AuthenticationError, match="not one of this context's: major"):
+    with pytest.raises(AuthenticationError, match="does not belong to this context: major"):
         client.evaluate_challenge(b"garbage")
 
 
@@ -190,17 +190,17 @@ def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp
 
 #: The advice for an error, by its code: RFC 4120's, and libkrb5's own from 128 on.
 ADVICE = {
-    1: "; ask who runs the KDC to renew the principal",
+    1: "; ask the administrator of the KDC to renew the principal",
     6: "; check principal in sasl.jaas.config, and its realm",
     7: (
-        "; check sasl.kerberos.service.name, and that the brokers' advertised.listeners have the "
-        "host names that the KDC knows them by"
+        "; check sasl.kerberos.service.name, and that the brokers' advertised.listeners use the "
+        "host names that the KDC knows"
     ),
-    14: "; no kind of encryption is known to both sides: make the keytab anew",
-    24: "; the keytab's key is not the KDC's any more: make the keytab anew",
-    31: "; the keytab's key is not the KDC's any more: make the keytab anew",
+    14: "; client and KDC have no encryption type in common: create a new keytab",
+    24: "; the keytab's key is out of date: create a new keytab",
+    31: "; the keytab's key is out of date: create a new keytab",
     32: "; get a new ticket with kinit",
-    37: "; set this machine's clock right, and the KDC's",
+    37: "; synchronize the clocks of this machine and the KDC",
     154: "; check the realm, and krb5.conf (KRB5_CONFIG) where this process runs, driver or task",
 }
 
@@ -214,7 +214,7 @@ def test_every_kerberos_error_has_the_advice_of_the_table(monkeypatch):
         said[code] = str(caught.value)
     sentence = (
         "no Kerberos ticket of the ticket cache's owner for the service kafka/host (GSSAPI): what "
-        "the library says. It was looked for in the ticket cache (the default one)"
+        "the library says. Looked in the ticket cache (the default one)"
     )
     assert {code: sentence + ADVICE.get(code, "") for code in said} == said
 
@@ -229,12 +229,12 @@ def test_every_kerberos_error_has_the_advice_of_the_table(monkeypatch):
 def test_a_missing_ticket_comes_with_advice_to_get_one(monkeypatch, error, said):
     """An error without advice of its own says how to get a missing ticket."""
     advice = (
-        "; get a ticket with kinit where this process runs, driver or task, or log in by "
+        "; get a ticket with kinit where this process runs (driver or task), or log in with "
         "useKeyTab, keyTab and principal"
     )
     with pytest.raises(AuthenticationError) as caught:
         begin(monkeypatch, failing(error))
-    sentence = f"for the service kafka/host (GSSAPI): {said}. It was looked for in the ticket cache"
+    sentence = f"for the service kafka/host (GSSAPI): {said}. Looked in the ticket cache"
     assert sentence in str(caught.value)
     assert str(caught.value).endswith(advice)
 
@@ -279,18 +279,22 @@ def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
         assert re.fullmatch("MEMORY:spark-kafka-sink-[0-9a-f]{16}", second["ccache"])
     first, said = stores_asked(monkeypatch, login, {"cache": GSSError(13 << 16, KRB5 + 37)})
     assert cache == first
-    assert "set this machine's clock right" in said
+    assert "synchronize the clocks of this machine" in said
     assert [None] == stores_asked(monkeypatch, CACHE, {})
 
 
 @pytest.mark.parametrize(
     ("content", "principal", "said"),
     [
-        (None, "alice@R", "of 'alice@R' (GSSAPI) cannot be read: No such file or directory. It"),
+        (
+            None,
+            "alice@R",
+            "of 'alice@R' (GSSAPI) cannot be read: No such file or directory. The driver",
+        ),
         (b"not a keytab", "alice", "of 'alice' (GSSAPI) cannot be read: it is not a keytab"),
-        (b"\x05\x02", "alice", "has no key of 'alice' (GSSAPI); it has those of: nobody"),
-        (ALICES_KEYTAB, "bob", "has no key of 'bob' (GSSAPI); it has those of: alice@R"),
-        (ALICES_KEYTAB, "alice@S", "has no key of 'alice@S' (GSSAPI); it has those of: alice@R"),
+        (b"\x05\x02", "alice", "has no key for 'alice' (GSSAPI); it has keys for: no principal"),
+        (ALICES_KEYTAB, "bob", "has no key for 'bob' (GSSAPI); it has keys for: alice@R"),
+        (ALICES_KEYTAB, "alice@S", "has no key for 'alice@S' (GSSAPI); it has keys for: alice@R"),
         (ALICES_KEYTAB, "alice@R", None),
         (ALICES_KEYTAB, "alice", None),
     ],

@@ -262,13 +262,13 @@ def test_an_endpoint_that_speaks_no_http(searched, front, monkeypatch, form):
                 "sasl.oauthbearer.client.credentials.client.id": "me",
             },
         )
-    assert any("cannot be asked: you said [hidden]" in text for text in searched.texts)
+    assert any("failed: you said [hidden]" in text for text in searched.texts)
 
 
 #: URLs that contain a secret, and what is shown of them.
 URLS = [
-    ("http://localhost:9/?key=PLANTED", "http://localhost:9 cannot be asked"),
-    ("http://PLANTED@localhost:9/PLANTED", "http://localhost:9 cannot be asked"),
+    ("http://localhost:9/?key=PLANTED", "http://localhost:9 failed"),
+    ("http://PLANTED@localhost:9/PLANTED", "http://localhost:9 failed"),
     ("http://localhost:PLANTED/", "has a malformed host or port"),
     ("http://localhost:9/PLANTED\x7f", "must hold no spaces, control"),
     ("ftp://PLANTED/", "must be an https"),

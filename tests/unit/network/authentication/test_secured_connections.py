@@ -164,7 +164,7 @@ def test_a_stranger_is_not_trusted(front, certificates):
     front.tls = server_context(certificates.server)
     message = refusal(front, tls(certificates.stranger))
     assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
-    assert message.endswith("into ssl.truststore.location or ssl.truststore.certificates")
+    assert message.endswith("to ssl.truststore.location or ssl.truststore.certificates")
 
 
 def test_the_system_trusts_no_test(front, certificates):
@@ -220,7 +220,7 @@ def test_a_listener_that_wants_a_certificate_says_so(front, certificates, versio
     """The client's error says so at whichever point of the handshake the listener refuses."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     message = refusal(front, tls(certificates.authority), ssl_protocol=version)
-    assert "ADDRESS (id -1): the broker refuses the TLS connection (" in message
+    assert "ADDRESS (id -1): the broker rejected the TLS connection (" in message
     assert "ssl.keystore.*" in message
 
 
@@ -230,7 +230,7 @@ def test_a_certificate_that_the_listener_does_not_trust_is_refused(front, certif
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     shown = key_store(certificates.strange_client)
     message = refusal(front, tls(certificates.authority), shown, ssl_protocol=version)
-    assert "(UNKNOWN_CA): it does not know who signed this client's certificate" in message
+    assert "(UNKNOWN_CA): it does not trust the issuer of this client's certificate" in message
 
 
 def test_no_version_in_common_is_said(front, certificates):
@@ -238,21 +238,21 @@ def test_no_version_in_common_is_said(front, certificates):
     front.tls = server_context(certificates.server)
     front.tls.maximum_version = ssl.TLSVersion.TLSv1_2
     message = refusal(front, tls(certificates.authority), ssl_enabled_protocols="TLSv1.3")
-    assert "(PROTOCOL_VERSION): it speaks none of the versions of TLS in ssl.enabled" in message
+    assert "(PROTOCOL_VERSION): it supports none of the TLS versions in ssl.enabled" in message
 
 
 def test_a_plain_client_is_told_to_speak_tls(front, certificates):
     """The error is immediate if a client without TLS connects to a TLS listener."""
     front.tls = server_context(certificates.server)
     assert (
-        "ADDRESS (id -1): this listener speaks TLS, and security.protocol has none: check "
-        "security.protocol; set it to SSL or SASL_SSL, or use a listener without TLS"
+        "ADDRESS (id -1): this listener uses TLS, but security.protocol does not: set it to "
+        "SSL or SASL_SSL, or use the port of a listener without TLS"
     ) == refusal(front)
 
 
 def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
     """The error is immediate if a TLS client connects to a plain listener of Kafka."""
-    assert "ADDRESS (id -1): this listener does not speak TLS: use the port" in refusal(
+    assert "ADDRESS (id -1): this listener does not use TLS: use the port" in refusal(
         front, tls(certificates.authority)
     )
 
@@ -333,7 +333,7 @@ def test_a_store_that_cannot_be_renewed_is_warned_of(certificates, tmp_path, cap
         front.hang_up()
         producer.send("events", b"2").result(60)
     assert f"ssl.truststore.location {store} cannot be read: No such file" in caplog.text
-    assert "what it held before stays in use" in caplog.text
+    assert "its previous content remains in use" in caplog.text
 
 
 # --- SASL
@@ -400,7 +400,7 @@ def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, cert
         trust = tls(certificates.authority)
     message = refusal(front, trust)
     assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers 'PLAIN', ")
-    assert "check security.protocol" in message
+    assert "set security.protocol to SASL_PLAINTEXT" in message
 
 
 def test_a_broker_that_hangs_up_need_not_require_sasl():

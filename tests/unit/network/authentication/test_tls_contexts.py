@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_used_any_more_changes_nothing(truststore, caplog,
         assert first is contexts.current()
     assert 2 == len(caplog.messages)
     assert caplog.messages[0].startswith("kafka.ssl.truststore.location ")
-    assert caplog.messages[0].endswith("; what it held before stays in use")
+    assert caplog.messages[0].endswith("; its previous content remains in use")
     assert "planted" not in caplog.text
     truststore.write_bytes(good)
     assert first is contexts.current()

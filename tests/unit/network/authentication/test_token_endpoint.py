@@ -66,7 +66,7 @@ def test_a_false_endpoint_gets_no_secret(certificates):
             AuthenticationError, CREDENTIALS, trusting(certificates.stranger), {URL: endpoint.url}
         )
         assert message.startswith(
-            f"the token endpoint {shown_url(endpoint)} has a certificate that is no"
+            f"the certificate of the token endpoint {shown_url(endpoint)} is not trusted, or is"
         )
         assert [] == endpoint.asked
 
@@ -121,7 +121,7 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
         sasl_login_read_timeout_ms=50,
     )
     waited = "no answer within 0.05 s (sasl.login.read.timeout.ms)"
-    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+    assert f"the request to the token endpoint {shown_url(endpoint)} failed: {waited}" == message
 
 
 @pytest.mark.parametrize("with_tls", [False, True])
@@ -139,7 +139,7 @@ def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
             sasl_login_read_timeout_ms=200,
         )
     waited = "no answer within 0.2 s (sasl.login.read.timeout.ms)"
-    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+    assert f"the request to the token endpoint {shown_url(endpoint)} failed: {waited}" == message
 
 
 def test_a_fetch_whose_time_is_up_does_not_wait_without_end():
@@ -229,7 +229,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
         sasl_login_read_timeout_ms=15,
     )
     released.set()
-    assert "cannot be asked: nothing within 0.025 s (sasl.login.connect.timeout.ms and" in message
+    assert "failed: no response within 0.025 s (sasl.login.connect.timeout.ms and" in message
 
 
 def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
@@ -248,7 +248,7 @@ def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
         IMPATIENT,
         sasl_login_connect_timeout_ms=1_500,
     )
-    assert "cannot be asked: no connection within 1.5 s (sasl.login.connect.timeout" in message
+    assert "failed: no connection within 1.5 s (sasl.login.connect.timeout" in message
     assert [1.5] == waited
 
 
@@ -263,7 +263,7 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
     ("options", "problem"),
     [
         ({"ssl.truststore.type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
-        ({"ssl.truststore.certificates": "x"}, "sasl.jaas.config: for the token endpoint name fil"),
+        ({"ssl.truststore.certificates": "x"}, "sasl.jaas.config: use files (ssl.*.location)"),
         ({"ssl.truststore.location": ""}, "ssl.truststore.location must not be empty"),
     ],
 )

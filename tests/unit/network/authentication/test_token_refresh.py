@@ -103,7 +103,9 @@ def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
         if error is None:
             assert "t1" == (await provider.token()).value
             return
-        with pytest.raises(error, match=rf"ended while it was being got, which took {pause} sec"):
+        with pytest.raises(
+            error, match=rf"expired while it was being fetched, which took {pause} sec"
+        ):
             await provider.token()
         assert "t2" == (await provider.token()).value
 
@@ -170,7 +172,10 @@ def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch)
 
     with caplog.at_level(logging.WARNING):
         provided(0.005, use, SOON)
-    assert "the token is used on, since no other could be got: nobody there" in caplog.text
+    assert (
+        "the current token remains in use, since no new one could be fetched: nobody there"
+        in caplog.text
+    )
 
 
 def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkeypatch):
@@ -198,8 +203,8 @@ def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkey
         asyncio.run(run())
     [warning] = caplog.messages
     assert (
-        "the token is used on, since no other could be got: the token for '[hidden]' "
-        "(OAUTHBEARER) ended 5 seconds ago: check who issues it, and this machine's clock"
+        "the current token remains in use, since no new one could be fetched: the token for "
+        "'[hidden]' (OAUTHBEARER) expired 5 seconds ago: check its issuer, and this machine's clock"
     ) == warning
 
 

@@ -109,7 +109,9 @@ def test_a_function_that_raises_is_not_quoted():
     def give() -> str:
         raise RuntimeError("planted-secret")
 
-    with pytest.raises(NetworkError, match="raised RuntimeError instead of giving a token") as it:
+    with pytest.raises(
+        NetworkError, match="raised RuntimeError instead of returning a token"
+    ) as it:
         shown({HANDLER: give})
     assert "planted" not in str(it.value)
     assert isinstance(it.value.__cause__, RuntimeError)
@@ -119,13 +121,13 @@ def test_a_function_that_raises_is_not_quoted():
 def test_what_a_function_gives_is_checked(given):
     """Only a string, or a string and a time, is a token."""
     message = refusal(AuthenticationError, {HANDLER: lambda: given})
-    assert "must give a token as str, or a tuple of it and its end" in message
+    assert "must return a token as str, or a tuple of the token and its expiry" in message
 
 
 def test_a_token_that_has_ended_is_not_shown():
     """A token that arrives expired is refused with its subject, before a broker gets it."""
     message = refusal(AuthenticationError, {HANDLER: lambda: jwt("alice", lifetime=-100)})
-    assert message.startswith("the token for 'alice' (OAUTHBEARER) ended 10")
+    assert message.startswith("the token for 'alice' (OAUTHBEARER) expired 10")
 
 
 def test_another_claim_names_the_subject():

@@ -147,7 +147,7 @@ def test_what_the_broker_understands_is_kept():
         connection = await _open(broker.node)
         assert {"transaction.version": 2} == connection.api_versions.finalized_features
         assert 9 == connection.api_versions.version_for(ApiKey.METADATA)
-        with pytest.raises(UnsupportedVersionError, match="does not know the PRODUCE API"):
+        with pytest.raises(UnsupportedVersionError, match="does not support the PRODUCE API"):
             connection.api_versions.version_for(ApiKey.PRODUCE)
         connection.close()
         await connection.wait_closed()
@@ -268,11 +268,11 @@ def test_a_connection_that_ends_fails_all_that_is_unanswered():
 @pytest.mark.parametrize(
     ("answer", "cause"),
     [
-        (lambda cid, version: _metadata(cid + 1, version), "an answer to request 2 instead of 1"),
+        (lambda cid, version: _metadata(cid + 1, version), "a response to request 2 instead of 1"),
         (lambda *_: struct.pack(">i", -5), "a frame of -5 bytes"),
         (lambda *_: struct.pack(">i", 2**31 - 1), "a frame of 2147483647 bytes"),
-        (lambda *_: struct.pack(">ih", 2, 0), "answer cannot be read"),
-        (lambda cid, _: struct.pack(">iii", 8, cid, -1), "METADATA answer"),
+        (lambda *_: struct.pack(">ih", 2, 0), "cannot read the response"),
+        (lambda cid, _: struct.pack(">iii", 8, cid, -1), "METADATA response"),
     ],
     ids=["other request", "negative size", "huge size", "short frame", "broken body"],
 )

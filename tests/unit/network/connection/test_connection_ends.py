@@ -59,7 +59,7 @@ def failures(**errors):
     return run_without_waiting(run)
 
 
-REFUSED = AuthenticationError("the broker refuses the TLS connection")
+REFUSED = AuthenticationError("the broker rejected the TLS connection")
 CUT = NetworkError("the broker ended the TLS connection")
 
 
@@ -82,7 +82,7 @@ CUT = NetworkError("the broker ended the TLS connection")
         (
             {"read_error": DecodeError("too long")},
             NetworkError,
-            f"{NODE}: answer cannot be read: too long",
+            f"{NODE}: cannot read the response: too long",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_listener_that_requires_sasl_is_named_with_ten_of_its_mechanisms(error
     with pytest.raises(AuthenticationError) as caught:
         refuse(connection)
     offered = "'M0', 'M1', 'M2', 'M3', 'M4', 'M5', 'M6', 'M7', 'M8', 'M9'"
-    assert f"this listener requires SASL (it offers {offered}), and" in str(caught.value)
+    assert f"this listener requires SASL (it offers {offered}), but" in str(caught.value)
     assert connection.closed
 
 
@@ -158,7 +158,7 @@ def test_a_listener_without_sasl_keeps_its_connection(answer):
 @pytest.mark.parametrize(
     ("answer", "error", "sentence"),
     [
-        (TimeoutError(), NetworkError, "no answer to a SASL handshake"),
+        (TimeoutError(), NetworkError, "no response to a SASL handshake"),
         (NetworkError("gone"), NetworkError, "gone"),
     ],
 )

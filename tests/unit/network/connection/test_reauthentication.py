@@ -247,7 +247,7 @@ def test_what_is_held_for_a_renewal_is_held_for_the_request_timeout():
             connection.send_without_response(MetadataRequest(topics=())),
         ]
         errors = await asyncio.gather(*futures, return_exceptions=True)
-        assert ["no session was renewed within 30 s (request.timeout.ms)"] * 2 == [
+        assert ["the session was not renewed within 30 s (request.timeout.ms)"] * 2 == [
             str(error).partition(": ")[2] for error in errors
         ]
         assert began_at + 30.0 == loop.time()

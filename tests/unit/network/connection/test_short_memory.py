@@ -83,7 +83,7 @@ def test_a_connection_without_memory_ends_with_that_reason(transport, doing):
         connection._transport.deliver(b"x")
         return await _errors_of(connection, outcomes)
 
-    reason = f"localhost:9092 (id 7): connection given up while {doing}: MemoryError"
+    reason = f"localhost:9092 (id 7): connection closed while {doing}: MemoryError"
     assert ([(NetworkError, reason)] * 2, 0.0) == run_without_waiting(run)
 
 
@@ -94,9 +94,9 @@ def test_a_request_that_went_out_in_part_ends_the_connection():
         transport = _NoMemoryForTheRest()
         transport.take(5)
         connection = _connection(transport)
-        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+        with pytest.raises(NetworkError, match="closed while sending: MemoryError"):
             connection.send(REQUEST)
-        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+        with pytest.raises(NetworkError, match="closed while sending: MemoryError"):
             connection.send(REQUEST)
         assert transport.is_closed
         assert 5 == len(transport.taken)
@@ -129,12 +129,12 @@ def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_res
         earlier = connection.send(REQUEST)
         monkeypatch.setattr(broker_connection, part, _no_memory)
         send = connection.send if has_response else connection.send_without_response
-        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+        with pytest.raises(NetworkError, match="closed while sending: MemoryError"):
             send(REQUEST)
         assert (0, False) == (connection.in_flight_count, connection.has_unsent)
         return await _errors_of(connection, [earlier])
 
-    reason = "localhost:9092 (id 7): connection given up while sending: MemoryError"
+    reason = "localhost:9092 (id 7): connection closed while sending: MemoryError"
     assert ([(NetworkError, reason)], 0.0) == run_without_waiting(run)
     # Until here the connection's error has kept the frames, and their futures, alive.
     gc.collect()
@@ -176,8 +176,8 @@ def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
     errors, seconds = run_without_waiting(run)
     assert 0 == seconds
     assert [
-        (NetworkError, "localhost:9092 (id 7): METADATA answer: MemoryError"),
-        (NetworkError, "localhost:9092 (id 7): connection given up while reading: MemoryError"),
+        (NetworkError, "localhost:9092 (id 7): METADATA response: MemoryError"),
+        (NetworkError, "localhost:9092 (id 7): connection closed while reading: MemoryError"),
     ] == errors
 
 

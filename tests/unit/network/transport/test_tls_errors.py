@@ -17,12 +17,12 @@ from spark_kafka_sink.network.transport.tls_errors import (
 
 NODE = Node(7, "broker.example", 9093)
 UNTRUSTED = (
-    "is not trusted (why): put the certificate of its authority into ssl.truststore.location or "
+    "is not trusted (why): add the certificate of its authority to ssl.truststore.location or "
     "ssl.truststore.certificates"
 )
 WRONG_HOST = (
-    "is not for the host 'broker.example' (why): check the address, or have the certificate name "
-    "it; ssl.endpoint.identification.algorithm= (empty) trusts whoever has a certificate of the "
+    "is not for the host 'broker.example' (why): check the address, or use a certificate that "
+    "names it; ssl.endpoint.identification.algorithm= (empty) accepts any certificate of a trusted "
     "authority"
 )
 #: OpenSSL's X509_V_ERR_* with a sentence of their own; all others share one.
@@ -40,33 +40,33 @@ CERTIFICATES = {
     64: WRONG_HOST,
 }
 OWN = "check the certificate in ssl.keystore.*"
-WANTED = "it wants a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
+WANTED = "it requires a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
 ALERTS = {
-    "ACCESS_DENIED": f"it does not let this client's certificate in; {OWN}",
+    "ACCESS_DENIED": f"it denies access to this client's certificate; {OWN}",
     "BAD_CERTIFICATE": WANTED,
     "CERTIFICATE_EXPIRED": f"this client's certificate has expired; {OWN}",
     "CERTIFICATE_REQUIRED": WANTED,
     "CERTIFICATE_REVOKED": f"this client's certificate was revoked; {OWN}",
-    "CERTIFICATE_UNKNOWN": f"it does not take this client's certificate; {OWN}",
+    "CERTIFICATE_UNKNOWN": f"it rejects this client's certificate; {OWN}",
     "DECRYPT_ERROR": f"it cannot verify this client's certificate; {OWN}",
     "HANDSHAKE_FAILURE": (
         "it has no cipher suite or version in common with ssl.cipher.suites and "
-        "ssl.enabled.protocols, or wants a client certificate (ssl.keystore.*)"
+        "ssl.enabled.protocols, or requires a client certificate (ssl.keystore.*)"
     ),
-    "INSUFFICIENT_SECURITY": "it wants stronger cipher suites than ssl.cipher.suites has",
+    "INSUFFICIENT_SECURITY": "it requires stronger cipher suites than ssl.cipher.suites has",
     "PROTOCOL_VERSION": (
-        "it speaks none of the versions of TLS in ssl.enabled.protocols and ssl.protocol"
+        "it supports none of the TLS versions in ssl.enabled.protocols and ssl.protocol"
     ),
-    "UNKNOWN_CA": f"it does not know who signed this client's certificate; {OWN}",
+    "UNKNOWN_CA": f"it does not trust the issuer of this client's certificate; {OWN}",
     "UNRECOGNIZED_NAME": "it has no certificate for this host name",
     "UNSUPPORTED_CERTIFICATE": f"it cannot use this client's certificate; {OWN}",
 }
 NO_TLS = (
-    "this listener does not speak TLS: use the port of a TLS listener, or set security.protocol "
+    "this listener does not use TLS: use the port of a TLS listener, or set security.protocol "
     "to PLAINTEXT or SASL_PLAINTEXT"
 )
 NOTHING_IN_COMMON = (
-    "TLS handshake failed ({}): there is no version or cipher suite in common; check "
+    "TLS handshake failed ({}): no TLS version or cipher suite in common; check "
     "ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites"
 )
 
@@ -99,14 +99,14 @@ def test_every_fault_of_a_certificate_has_its_sentence():
         for code, text in CERTIFICATES.items()
     }
     assert {
-        code: expected.get(code, f"{start} is refused (why)") for code in sentences
+        code: expected.get(code, f"{start} was rejected (why)") for code in sentences
     } == sentences
 
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_of_the_broker_is_told_with_its_meaning(alert):
     """What the broker objects to is permanent, during the handshake and after it."""
-    sentence = f"the broker refuses the TLS connection ({alert}): {ALERTS[alert]}"
+    sentence = f"the broker rejected the TLS connection ({alert}): {ALERTS[alert]}"
     for reason in (f"TLSV1_ALERT_{alert}", f"SSLV3_ALERT_{alert}"):
         assert sentence == said(handshake(reason), AuthenticationError)
         assert sentence == said(alert_failure(reason, NODE), AuthenticationError)
@@ -154,6 +154,6 @@ def test_a_plain_connection_to_a_tls_listener_is_recognized_by_its_alert():
     assert not looks_like_tls(b"\x16\x03\x01")
     assert not looks_like_tls(b"\x15")
     assert (
-        "this listener speaks TLS, and security.protocol has none: check security.protocol; set it "
-        "to SSL or SASL_SSL, or use a listener without TLS"
+        "this listener uses TLS, but security.protocol does not: set it "
+        "to SSL or SASL_SSL, or use the port of a listener without TLS"
     ) == said(peer_speaks_tls(NODE), AuthenticationError)
