@@ -77,15 +77,15 @@ def cache_directory() -> str | None:
             tempfile.TemporaryFile(dir=directory).close()
         except UnsafeDirectoryError as error:
             _LOG.warning(
-                "%s: compiled kernels are not kept in %s, since other users could replace them",
+                "%s: compiled kernels are not cached in %s, since other users could replace them",
                 error,
                 place,
             )
         except OSError as error:
-            _LOG.debug("no kernels can be kept in %s: %s", place, error)
+            _LOG.debug("kernels cannot be cached in %s: %s", place, error)
         else:
             return str(directory)
-    _LOG.debug("no place to keep compiled kernels: each process compiles its own")
+    _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
     return None
 
 
@@ -167,4 +167,4 @@ class _KernelCache(caching.FunctionCache):
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
-            _LOG.warning("a kernel cannot be kept in %s: %s", self.cache_path, error)
+            _LOG.warning("a kernel cannot be cached in %s: %s", self.cache_path, error)
