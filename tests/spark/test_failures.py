@@ -260,7 +260,7 @@ def test_a_null_header_names_the_row(failed, topics, element, what):
     topic = topics.create()
     message = failed(column, topic=topic)
     assert (
-        f"RecordError: row 12345, topic {topic!r}: {what}. Remove the header, or give it a key"
+        f"RecordError: row 12345, topic {topic!r}: {what}. Remove the header or set its key"
         in message
     )
 
