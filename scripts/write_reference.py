@@ -359,7 +359,7 @@ def layers_map() -> str:
             )
         )
     return _table(("layer", "what it owns", "its rooms, the lowest first", "imports"), rows) + (
-        "\n`errors` and `model` are open to all.\n\n"
+        "\nEvery layer may import `errors` and `model`.\n\n"
         + "\n".join(map(_rooms_of, _layers_with_rooms()))
     )
 

@@ -130,6 +130,8 @@ def test_a_command_is_understood(place, command):
         _check_module(words[2], words[3:])
     elif words[0] == "python":
         assert (ROOT / words[1]).is_file()
+    elif words[0] == "cd":
+        assert words == ["cd", REPOSITORY.split("/")[4]]
     else:
         assert words[:2] in (["pip", "install"], ["git", "clone"]), f"{place}: {command}"
 
