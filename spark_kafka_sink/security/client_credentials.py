@@ -73,8 +73,8 @@ def check_url(url: str) -> None:
         return
     if parts.scheme == "http":
         raise ValueError(
-            "must be an https:// address: the client's secret and the token would be readable on "
-            "the way"
+            "must be an https:// address: otherwise the client's secret and the token could be "
+            "read in transit"
         )
     raise ValueError("must be an https:// or file:// address")
 
@@ -82,7 +82,7 @@ def check_url(url: str) -> None:
 def split_url(url: str) -> SplitResult:
     """Split a URL; ValueError, which does not show it, if it is malformed."""
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("must hold no spaces, control characters or letters outside ASCII")
+        raise ValueError("must not contain spaces, control characters or non-ASCII characters")
     try:
         parts = urlsplit(url)
         _ = parts.port

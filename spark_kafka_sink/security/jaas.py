@@ -73,7 +73,7 @@ def parse_jaas(text: str) -> LoginModule:
             )
         options[key.text] = value.text
     if next(tokens, None) is not None:
-        raise ValueError("must name one login module, and nothing behind its semicolon")
+        raise ValueError("must name one login module, with nothing after its semicolon")
     return LoginModule(name.text, options)
 
 

@@ -33,7 +33,10 @@ _WITHOUT_EFFECT: Final = frozenset(
 )
 #: Unsupported options -> the one value that is accepted, and why others are not.
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "renewtgt": ("false", "a ticket cache is renewed by who fills it (kinit -R, k5start)"),
+    "renewtgt": (
+        "false",
+        "the ticket cache must be renewed outside of this process (kinit -R, k5start)",
+    ),
     "isinitiator": ("true", "this client only initiates"),
     "usefirstpass": ("false", "there are no passwords here, only keys and tickets"),
     "tryfirstpass": ("false", "there are no passwords here, only keys and tickets"),
@@ -111,13 +114,13 @@ def read_kerberos(options: Mapping[str, str], service_name: str | None) -> Kerbe
     )
     if not use_keytab and not use_cache:
         raise ValueError(
-            "sasl.jaas.config: Krb5LoginModule would ask for a password, which nobody is there to "
-            'give: use useTicketCache=true, or useKeyTab=true keyTab="/path" principal="..."'
+            "sasl.jaas.config: Krb5LoginModule would ask for a password, which is not possible "
+            'here: use useTicketCache=true, or useKeyTab=true keyTab="/path" principal="..."'
         )
     if use_keytab and not (given.get("keytab") and given.get("principal")):
         raise ValueError(
-            "sasl.jaas.config: useKeyTab=true needs keyTab, a file that the driver and every task "
-            "can read, and principal"
+            "sasl.jaas.config: useKeyTab=true requires keyTab, a file that the driver and every "
+            "task can read, and principal"
         )
     return KerberosLogin(
         service_name=_service_name(given.get(_SERVICE_NAME), service_name),
@@ -132,18 +135,18 @@ def _service_name(jaas: str | None, setting: str | None) -> str:
     if jaas and setting and jaas != setting:
         raise ValueError(
             f"sasl.kerberos.service.name is {setting!r}, and serviceName in sasl.jaas.config is "
-            f"{jaas!r}: name one"
+            f"{jaas!r}: set only one of them"
         )
     name = setting or jaas
     if not name:
         raise ValueError(
             "sasl.kerberos.service.name is required with sasl.mechanism=GSSAPI: the first part of "
-            "the brokers' principal, mostly 'kafka'"
+            "the brokers' principal, usually 'kafka'"
         )
     if not set("/@").isdisjoint(name):
         raise ValueError(
-            f"sasl.kerberos.service.name {name!r} must be the first part of the brokers' principal "
-            "alone: neither host nor realm"
+            f"sasl.kerberos.service.name {name!r} must be only the first part of the brokers' "
+            "principal, without host and realm"
         )
     return name
 
@@ -190,7 +193,7 @@ class GssapiClient:
         self._first_token = first_token
         self.user = principal
         self.advice = (
-            f"Check that the broker's keytab holds the current key of {service}, that its "
+            f"Check that the broker's keytab has the current key of {service}, that its "
             f"sasl.kerberos.principal.to.local.rules know {principal}, and the clocks"
         )
         self._service = service
@@ -223,7 +226,7 @@ class GssapiClient:
         steps = {_S.ESTABLISHING: self._establish, _S.CHOOSING: self._choose}
         step = steps.get(self._state)
         if step is None:
-            raise AuthenticationError("the broker sent more than the exchange has")
+            raise AuthenticationError("the broker sent an unexpected extra message")
         try:
             return step(challenge)
         except AuthenticationError:
@@ -234,11 +237,11 @@ class GssapiClient:
         answer = self._context.step(challenge)
         if not self._context.is_established:
             if not answer:
-                raise AuthenticationError("the context came to no end")
+                raise AuthenticationError("the security context was not completed")
             self._move(_S.ESTABLISHING)
             return answer
         if not self._context.is_mutual:
-            raise AuthenticationError(f"the broker has not proved that it is {self._service}")
+            raise AuthenticationError(f"the broker did not prove that it is {self._service}")
         self._move(_S.CHOOSING)
         # The broker speaks next, and it waits for an answer even if there is nothing to send.
         return answer or b""
@@ -247,14 +250,14 @@ class GssapiClient:
         offer = self._context.unwrap(challenge)
         if len(offer) != _LAYER_OFFER_BYTES:
             raise AuthenticationError(
-                f"the broker's offer of security layers has {len(offer)} bytes, and must have "
+                f"the broker's offer of security layers has {len(offer)} bytes instead of "
                 f"{_LAYER_OFFER_BYTES}"
             )
         if not offer[0] & _NO_LAYER:
             offered = [name for bit, name in _LAYERS.items() if offer[0] & bit]
             raise AuthenticationError(
-                f"the broker wants a security layer of SASL's ({' or '.join(offered) or 'none'}), "
-                "which Kafka has no use for: encrypt by TLS (security.protocol SASL_SSL)"
+                f"the broker requires a security layer of SASL ({' or '.join(offered) or 'none'}), "
+                "which Kafka does not use: encrypt with TLS (security.protocol SASL_SSL)"
             )
         choice = self._context.wrap(_CHOICE)
         self._move(_S.COMPLETE)

@@ -46,7 +46,7 @@ def pem_certificates(text: str) -> str:
     """Return the certificates in a text; KeyStoreError if there are none."""
     blocks = [block for label, block in _blocks(text) if label in _CERTIFICATES]
     if not blocks:
-        raise KeyStoreError("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+        raise KeyStoreError("contains no certificate in PEM (-----BEGIN CERTIFICATE-----)")
     return "".join(blocks)
 
 
@@ -55,8 +55,8 @@ def pem_key(text: str) -> str:
     keys = [block for label, block in _blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
         raise KeyStoreError(
-            f"holds {len(keys) or 'no'} private key{'s' * bool(keys)} in PEM "
-            "(-----BEGIN PRIVATE KEY-----), and must hold one"
+            f"contains {len(keys) or 'no'} private key{'s' * bool(keys)} in PEM "
+            "(-----BEGIN PRIVATE KEY-----), but must contain one"
         )
     return keys[0]
 
@@ -85,7 +85,7 @@ def pkcs12_certificates(data: bytes, password: str | None) -> str:
         if entry is not None
     )
     if not pem:
-        raise KeyStoreError("holds no certificate")
+        raise KeyStoreError("contains no certificate")
     return pem
 
 
@@ -96,7 +96,7 @@ def pkcs12_key_pair(data: bytes, password: str | None) -> KeyPair:
     """
     serialization, store = _load(data, password)
     if store.key is None or store.cert is None:
-        raise KeyStoreError("holds no private key with its certificate")
+        raise KeyStoreError("contains no private key with its certificate")
     once = secrets.token_urlsafe(32)
     key = store.key.private_bytes(
         serialization.Encoding.PEM,
@@ -115,7 +115,7 @@ def _load(data: bytes, password: str | None) -> tuple[Any, Any]:
     # PKCS12.
     if data.startswith(_JKS_MAGICS):
         raise KeyStoreError(
-            "is in Java's own format (JKS or JCEKS), which cannot be read here. Convert it: "
+            "is in Java's own format (JKS or JCEKS), which is not supported. Convert it: "
             "keytool -importkeystore -srckeystore OLD.jks -destkeystore NEW.p12 "
             "-deststoretype PKCS12, and set the type to PKCS12"
         )
@@ -127,7 +127,7 @@ def _load(data: bytes, password: str | None) -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415
     except ImportError:
         raise KeyStoreError(
-            "needs the library 'cryptography' to be read (pip install 'spark-kafka-sink[pkcs12]'); "
+            "requires the library 'cryptography' (pip install 'spark-kafka-sink[pkcs12]'); "
             "or convert it to PEM: openssl pkcs12 -in STORE.p12 -out STORE.pem, and set the type "
             "to PEM"
         ) from None
@@ -135,5 +135,5 @@ def _load(data: bytes, password: str | None) -> tuple[Any, Any]:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, UnsupportedAlgorithm):
         # Its message does not help, and may contain parts of the store.
-        raise KeyStoreError("is no PKCS12 store, or its password is wrong") from None
+        raise KeyStoreError("is not a PKCS12 store, or its password is wrong") from None
     return serialization, store

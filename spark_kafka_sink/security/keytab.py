@@ -30,7 +30,7 @@ def keytab_principals(data: bytes) -> list[str]:
     try:
         return list(dict.fromkeys(_principals(memoryview(data))))
     except (struct.error, UnicodeDecodeError):
-        raise ValueError("it is a keytab that is not whole") from None
+        raise ValueError("it is a truncated keytab") from None
 
 
 def _principals(data: memoryview) -> Iterator[str]:

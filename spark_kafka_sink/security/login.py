@@ -184,7 +184,7 @@ def read_login(
     if mechanism not in _MODULES:
         raise ValueError(
             f"sasl.mechanism {mechanism} is not supported: set it to {', '.join(_MODULES)} or "
-            f"{_AWS_MSK_IAM}, whichever the cluster has"
+            f"{_AWS_MSK_IAM}, whichever the cluster uses"
         )
     known = SaslMechanism(mechanism)
     module = _module(known, jaas)
@@ -194,7 +194,7 @@ def read_login(
         if module is None:
             raise ValueError(
                 "sasl.jaas.config is required with sasl.mechanism=GSSAPI (the default, as in "
-                f"Java; name another one if it is not Kerberos): {KRB5_LOGIN_MODULE} required "
+                f"Java; set another one if it is not Kerberos): {KRB5_LOGIN_MODULE} required "
                 'useTicketCache=true; or ... useKeyTab=true keyTab="..." principal="...";'
             )
         return read_kerberos(module.options, service_name)
@@ -224,7 +224,7 @@ def _module(mechanism: SaslMechanism, jaas: str | None) -> LoginModule | None:
         theirs = sorted(other for other, name in _MODULES.items() if module.is_class(name))
         advice = f"set sasl.mechanism={' or '.join(theirs)}, or " if theirs else ""
         raise ValueError(
-            f"sasl.jaas.config names {module.name!r}, and sasl.mechanism is {mechanism}: {advice}"
+            f"sasl.jaas.config names {module.name!r}, but sasl.mechanism is {mechanism}: {advice}"
             f"name {_MODULES[mechanism]}"
         )
     return module
@@ -287,7 +287,7 @@ def _token_source(options: Mapping[str, str], tokens: TokenSettings) -> TokenSou
 
 def _token_file(parts: SplitResult) -> TokenFile:
     if not parts.path or parts.netloc not in {"", "localhost"}:
-        raise ValueError("names no file: write file:///path/of/token")
+        raise ValueError("names no file: use file:///path/to/token")
     return TokenFile(unquote(parts.path))
 
 
@@ -296,8 +296,8 @@ def _token_endpoint(
 ) -> TokenFile | ClientCredentials:
     if tokens.url is None:
         raise ValueError(
-            "sasl.oauthbearer.token.endpoint.url is required: where tokens are asked for "
-            "(https://), or the file that holds one (file:///path)"
+            "sasl.oauthbearer.token.endpoint.url is required: the endpoint that issues "
+            "tokens (https://), or the file with a token (file:///path)"
         )
     try:
         parts = split_url(tokens.url)
@@ -337,8 +337,8 @@ def _unsecured(options: Mapping[str, str]) -> UnsecuredToken:
     if not claims.get(subject_claim):
         raise ValueError(
             "sasl.oauthbearer.token.endpoint.url and sasl.login.callback.handler.class are not "
-            "set, which say where a token comes from; for a token that nobody signs "
-            f"sasl.jaas.config needs {_UNSECURED}StringClaim_{subject_claim}"
+            "set: set the one that provides tokens; for unsigned tokens, "
+            f"sasl.jaas.config requires {_UNSECURED}StringClaim_{subject_claim}"
         )
     lifetime = options.get(f"{_UNSECURED}LifetimeSeconds", _LIFETIME)
     if not lifetime.isdecimal():
@@ -352,7 +352,7 @@ def _claims(options: Mapping[str, str]) -> Iterator[tuple[str, object]]:
         if not found or not claim or not option.startswith(_UNSECURED):
             continue
         if claim in _RESERVED_CLAIMS:
-            raise ValueError(f"sasl.jaas.config: the claim {claim!r} of a token is not to be set")
+            raise ValueError(f"sasl.jaas.config: the claim {claim!r} of a token cannot be set")
         if kind == "String":
             yield claim, value
         elif kind == "List":

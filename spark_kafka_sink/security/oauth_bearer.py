@@ -65,7 +65,7 @@ class OAuthBearerToken:
     def __post_init__(self) -> None:
         """Raise ValueError if the value cannot be sent; the message does not show it."""
         if _TOKEN.fullmatch(self.value) is None:
-            raise ValueError("the token is empty, or holds characters that no token has")
+            raise ValueError("the token is empty, or contains invalid characters")
 
 
 class TokenFunction(Protocol):
@@ -204,7 +204,7 @@ class OAuthBearerClient:
         self.secret = token.value
         self._extensions = extensions
         self.user = token.subject
-        check = "Check that the token is meant for this cluster and has not ended, and the clocks"
+        check = "Check that the token is meant for this cluster and has not expired, and the clocks"
         self.advice = f"{check}. The token says: {token.says}" if token.says else check
         self.is_complete = False
         self.failure: str | None = None
@@ -221,7 +221,7 @@ class OAuthBearerClient:
             self.is_complete = True
             return None
         if self.failure is not None:
-            raise AuthenticationError(f"the broker refuses the token: {self.failure}")
+            raise AuthenticationError(f"the broker rejected the token: {self.failure}")
         self.failure = quoted(
             challenge.decode("utf-8", "replace"), (self.secret, *self.hidden), _LONGEST_FAILURE
         )

@@ -86,9 +86,9 @@ def no_common_mechanism(wanted: str, offered: Sequence[str]) -> AuthenticationEr
     advice = (
         f"set sasl.mechanism to {' or '.join(common)}"
         if common
-        else "no mechanism is known to both sides: enable one of ours in the listener"
+        else "there is no common mechanism: enable one of this client's on the listener"
     )
     return AuthenticationError(
         f"the broker has not enabled {wanted} (sasl.mechanism) on this listener. The broker "
-        f"offers: {theirs}; this client knows: {ours}; {advice}"
+        f"offers: {theirs}; this client supports: {ours}; {advice}"
     )

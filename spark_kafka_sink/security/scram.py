@@ -110,12 +110,12 @@ class ScramClient:
         nonce, iterations = found["nonce"], int(found["iterations"])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationError(
-                "the broker's SCRAM message answers another exchange: it does not continue our "
-                "nonce"
+                "the broker's SCRAM message belongs to another exchange: it does not continue this "
+                "client's nonce"
             )
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationError(
-                f"the broker asks for {iterations} SCRAM iterations, and this client does "
+                f"the broker requires {iterations} SCRAM iterations, but this client accepts "
                 f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         salted = hashlib.pbkdf2_hmac(
@@ -134,7 +134,7 @@ class ScramClient:
         if found is None:
             raise AuthenticationError("the broker's last SCRAM message is malformed")
         if found["error"] is not None:
-            raise AuthenticationError(f"the broker refuses: {found['error']}")
+            raise AuthenticationError(f"the broker rejected the authentication: {found['error']}")
         if not hmac.compare_digest(expected, _decoded(found["signature"])):
             raise AuthenticationError(
                 "the broker's SCRAM signature is wrong: it does not know this user's password, "

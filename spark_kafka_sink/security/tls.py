@@ -132,15 +132,19 @@ class TlsSettings:
         if self.truststore_password is None:
             return
         if self.truststore_type == PEM:
-            raise ValueError("ssl.truststore.password is not for PEM: certificates are no secret")
+            raise ValueError(
+                "ssl.truststore.password does not apply to PEM: certificates are not secret"
+            )
         if self.truststore_location is None:
-            raise ValueError("ssl.truststore.password needs ssl.truststore.location")
+            raise ValueError("ssl.truststore.password requires ssl.truststore.location")
 
     def _check_keystore(self) -> None:
         _check_type("ssl.keystore.type", self.keystore_type)
         given = self.keystore_key is not None, self.keystore_certificate_chain is not None
         if any(given) and not all(given):
-            raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+            raise ValueError(
+                "ssl.keystore.key and ssl.keystore.certificate.chain must be set together"
+            )
         if all(given):
             _check_inline(
                 "ssl.keystore.key", "ssl.keystore", self.keystore_type, self.keystore_location
@@ -148,16 +152,16 @@ class TlsSettings:
         if self.keystore_type == PEM:
             if self.keystore_password is not None:
                 raise ValueError(
-                    "ssl.keystore.password is not for PEM: a key's own password is ssl.key.password"
+                    "ssl.keystore.password does not apply to PEM: use ssl.key.password for the key"
                 )
         elif (self.keystore_location is None) != (self.keystore_password is None):
-            raise ValueError("ssl.keystore.location and ssl.keystore.password go together")
+            raise ValueError("ssl.keystore.location and ssl.keystore.password must be set together")
         elif self.keystore_password not in {None, self.key_password or self.keystore_password}:
             raise ValueError(
                 "ssl.key.password must be the same as ssl.keystore.password: a PKCS12 store has one"
             )
         if self.key_password is not None and not (self.keystore_location or any(given)):
-            raise ValueError("ssl.key.password needs ssl.keystore.location or ssl.keystore.key")
+            raise ValueError("ssl.key.password requires ssl.keystore.location or ssl.keystore.key")
 
 
 def _check_type(setting: str, store_type: str) -> None:
@@ -167,9 +171,9 @@ def _check_type(setting: str, store_type: str) -> None:
 
 def _check_inline(setting: str, store: str, store_type: str, location: str | None) -> None:
     if store_type != PEM:
-        raise ValueError(f"{setting} needs {store}.type=PEM")
+        raise ValueError(f"{setting} requires {store}.type=PEM")
     if location is not None:
-        raise ValueError(f"{setting} and {store}.location exclude each other")
+        raise ValueError(f"{setting} and {store}.location cannot both be set")
 
 
 def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
@@ -195,7 +199,7 @@ def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersi
     elif suites and suites <= _TLS_1_3_SUITES:
         allowed.discard(ssl.TLSVersion.TLSv1_2)
     if not allowed:
-        raise ValueError("ssl.cipher.suites has none for the versions that are enabled")
+        raise ValueError("ssl.cipher.suites has no suite for the enabled TLS versions")
     return min(allowed), max(allowed)
 
 
@@ -206,7 +210,7 @@ def _openssl_ciphers(settings: TlsSettings) -> str | None:
         return None
     for suite in suites:
         if suite not in _TLS_1_2_SUITES and suite not in _TLS_1_3_SUITES:
-            raise ValueError(f"ssl.cipher.suites: {suite!r} is not known, or not secure")
+            raise ValueError(f"ssl.cipher.suites: {suite!r} is unknown or insecure")
     chosen = _TLS_1_3_SUITES.intersection(suites)
     if chosen and chosen != _TLS_1_3_SUITES:
         raise ValueError(
@@ -280,7 +284,9 @@ def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
         try:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
-            raise ValueError("ssl.cipher.suites names none that this OpenSSL has") from None
+            raise ValueError(
+                "ssl.cipher.suites names no suite that this OpenSSL supports"
+            ) from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # Java does not enforce all that RFC 5280 demands of certificates; nor did Python before 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -305,7 +311,7 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings, content: bytes
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError:
-        raise ValueError(f"{setting} holds a certificate that cannot be read") from None
+        raise ValueError(f"{setting} contains a certificate that cannot be read") from None
 
 
 def _load_own(context: ssl.SSLContext, settings: TlsSettings, content: bytes | None) -> None:
@@ -333,8 +339,8 @@ def _load_own(context: ssl.SSLContext, settings: TlsSettings, content: bytes | N
             context.load_cert_chain(path, password=pair.password or "")
         except (ssl.SSLError, ValueError):
             raise ValueError(
-                f"{setting} has a key that cannot be read (is ssl.key.password right?), or that "
-                "does not belong to the certificate before all others"
+                f"{setting} has a key that cannot be read (check ssl.key.password), or that "
+                "does not belong to the first certificate"
             ) from None
 
 

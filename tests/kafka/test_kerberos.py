@@ -214,7 +214,7 @@ def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
     login = keytab_module("alice", keytabs["alice"])
     message = refusal(kerberos_kafka, login, STALE, "stale")
     assert f"GSSAPI authentication of user 'alice@{REALM}' failed: " in message
-    assert "Check that the broker's keytab holds the current key of stale/localhost" in message
+    assert "Check that the broker's keytab has the current key of stale/localhost" in message
 
 
 def test_a_kdc_that_does_not_answer_may_answer_later(kdc, keytabs):

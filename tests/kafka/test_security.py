@@ -207,7 +207,7 @@ def test_a_token_that_has_ended(secured_kafka):
 def test_no_mechanism_in_common(secured_kafka):
     """The error lists the mechanisms of both sides."""
     message = refusal(secured_kafka, "SCRAMONLY", sasl("PLAIN", USER, PASSWORD))
-    assert "The broker offers: SCRAM-SHA-512; this client knows: PLAIN, SCRAM-SHA-256" in message
+    assert "The broker offers: SCRAM-SHA-512; this client supports: PLAIN, SCRAM-SHA-256" in message
     assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
 
 

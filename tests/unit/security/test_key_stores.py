@@ -34,7 +34,7 @@ def test_a_block_on_one_line_is_written_in_lines():
 )
 def test_another_number_of_keys_than_one_is_refused(text, keys):
     """The error says how many there are."""
-    with pytest.raises(KeyStoreError, match=f"^holds {keys} PEM .*, and must hold one$"):
+    with pytest.raises(KeyStoreError, match=f"^contains {keys} PEM .*, but must contain one$"):
         pem_key(text)
 
 
@@ -54,7 +54,7 @@ def test_a_store_without_a_key_or_its_certificate_is_refused(certificates):
     alone = pkcs12.serialize_key_and_certificates(b"key", key, None, None, NoEncryption())
     truststore = certificates.authority.pkcs12_file.read_bytes()
     for data, password in ((truststore, STORE_PASSWORD), (alone, None)):
-        with pytest.raises(KeyStoreError, match="holds no private key with its certificate"):
+        with pytest.raises(KeyStoreError, match="contains no private key with its certificate"):
             pkcs12_key_pair(data, password)
 
 
@@ -62,5 +62,5 @@ def test_without_the_library_a_pkcs12_store_is_refused(monkeypatch):
     """The error says what to install, and how to do without it."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    with pytest.raises(KeyStoreError, match=r"needs the library 'cryptography' .* openssl pkcs12"):
+    with pytest.raises(KeyStoreError, match=r"the library 'cryptography' .* openssl pkcs12"):
         pkcs12_key_pair(b"\x30", STORE_PASSWORD)

@@ -35,9 +35,9 @@ def test_principals_are_named_once_in_their_order():
         (b"", "it is not a keytab"),
         (b"\x05\x01" + entry(ALICE), "it is not a keytab"),
         (b"-----BEGIN", "it is not a keytab"),
-        (b"\x05\x02\x00", "it is a keytab that is not whole"),
-        (b"\x05\x02" + entry(SERVICE)[:12], "it is a keytab that is not whole"),
-        (b"\x05\x02" + entry(b"\x00\x01\x00\x01\xff\x00\x00"), "it is a keytab that is not whole"),
+        (b"\x05\x02\x00", "it is a truncated keytab"),
+        (b"\x05\x02" + entry(SERVICE)[:12], "it is a truncated keytab"),
+        (b"\x05\x02" + entry(b"\x00\x01\x00\x01\xff\x00\x00"), "it is a truncated keytab"),
     ],
 )
 def test_what_is_no_keytab_is_told(data, reason):

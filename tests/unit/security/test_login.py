@@ -77,7 +77,7 @@ def test_a_delegation_token_is_announced():
         ("PLAIN", f"{PLAIN} {USER}", "sasl.jaas.config must end with a semicolon"),
         ("SCRAM-SHA-256", f"{PLAIN} {USER};", "set sasl.mechanism=PLAIN, or name org.apache."),
         ("PLAIN", f"{SCRAM} {USER};", "set sasl.mechanism=SCRAM-SHA-256 or SCRAM-SHA-512, or"),
-        ("PLAIN", f"com.example.Module required {USER};", "names 'com.example.Module', and sasl."),
+        ("PLAIN", f"com.example.Module required {USER};", "names 'com.example.Module', but sasl."),
         ("OAUTHBEARER", f"{PLAIN} {USER};", "set sasl.mechanism=PLAIN"),
         ("OAUTHBEARER", None, "sasl.oauthbearer.token.endpoint.url and sasl.login.callback"),
         ("OAUTHBEARER", f'{BEARER} unsecuredLoginStringClaim_exp="1";', "claim 'exp' of a token"),
@@ -190,7 +190,7 @@ def test_a_mechanism_that_is_not_there_is_refused():
     """The error says what is not supported, and what is."""
     assert (
         "sasl.mechanism CRAM-MD5 is not supported: set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
-        "OAUTHBEARER, GSSAPI or AWS_MSK_IAM, whichever the cluster has"
+        "OAUTHBEARER, GSSAPI or AWS_MSK_IAM, whichever the cluster uses"
     ) == refusal("CRAM-MD5", None)
 
 

@@ -58,7 +58,7 @@ def test_a_token_that_is_no_jwt_has_no_end(value):
 @pytest.mark.parametrize("value", ["", " ", "a b", "a\x01b", "planted-secret\n.x", "é", "=a"])
 def test_what_is_no_token_is_refused_without_being_shown(value):
     """A value that would end the message early is not a token."""
-    with pytest.raises(ValueError, match="the token is empty, or holds characters") as caught:
+    with pytest.raises(ValueError, match="the token is empty, or contains invalid") as caught:
         read_token(value)
     assert "planted" not in str(caught.value)
 
@@ -140,7 +140,7 @@ def test_a_second_refusal_ends_the_exchange():
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"\x1b[31mno\n" + b"x" * 10_000)
     with pytest.raises(
-        AuthenticationError, match=r"refuses the token: \?\[31mno\?x+\.\.\.$"
+        AuthenticationError, match=r"rejected the token: \?\[31mno\?x+\.\.\.$"
     ) as caught:
         client.evaluate_challenge(b"again")
     assert len(str(caught.value)) < 600

@@ -113,7 +113,8 @@ def test_a_signature_of_another_length_is_refused():
 
 def test_the_brokers_error_is_told():
     """The error contains the broker's objection to the proof."""
-    assert "the broker refuses: invalid-proof" == refusal(SERVER_FIRST, b"e=invalid-proof")
+    expected = "the broker rejected the authentication: invalid-proof"
+    assert expected == refusal(SERVER_FIRST, b"e=invalid-proof")
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 4095, 1_000_001, 999_999_999])
@@ -121,14 +122,15 @@ def test_iterations_out_of_bounds_are_refused(iterations):
     """Too few iterations help a fake broker, too many keep the client busy."""
     first = SERVER_FIRST.replace(b"4096", str(iterations).encode())
     assert (
-        f"the broker asks for {iterations} SCRAM iterations, and this client does 4096 to 1000000"
+        f"the broker requires {iterations} SCRAM iterations, "
+        "but this client accepts 4096 to 1000000"
     ) == refusal(first)
 
 
 @pytest.mark.parametrize("nonce", [NONCE, f"x{NONCE}", "other", NONCE[:-1]])
 def test_a_nonce_that_does_not_continue_ours_is_refused(nonce):
     """A response to another exchange, or without a nonce of the broker's own, is refused."""
-    assert "answers another exchange" in refusal(f"r={nonce},s=QSXCR+Q6sek8bf92,i=4096".encode())
+    assert "belongs to another exchange" in refusal(f"r={nonce},s=QSXCR+Q6sek8bf92,i=4096".encode())
 
 
 @pytest.mark.parametrize(

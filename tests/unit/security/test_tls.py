@@ -37,7 +37,7 @@ def refusal(**settings):
         ),
         (
             {"truststore_certificates": "planted"},
-            "ssl.truststore.certificates needs ssl.truststore.type=PEM",
+            "ssl.truststore.certificates requires ssl.truststore.type=PEM",
         ),
         (
             {
@@ -45,7 +45,7 @@ def refusal(**settings):
                 "truststore_certificates": "planted",
                 "truststore_location": "/x",
             },
-            "ssl.truststore.certificates and ssl.truststore.location exclude each other",
+            "ssl.truststore.certificates and ssl.truststore.location cannot both be set",
         ),
         (
             {
@@ -53,40 +53,40 @@ def refusal(**settings):
                 "truststore_location": "/x",
                 "truststore_password": "planted",
             },
-            "ssl.truststore.password is not for PEM",
+            "ssl.truststore.password does not apply to PEM",
         ),
-        ({"truststore_password": "planted"}, "ssl.truststore.password needs ssl.truststore.loc"),
+        ({"truststore_password": "planted"}, "ssl.truststore.password requires ssl.truststore.loc"),
         ({"keystore_type": "x"}, "ssl.keystore.type must be one of"),
-        ({"keystore_key": "planted"}, "ssl.keystore.key and ssl.keystore.certificate.chain go"),
+        ({"keystore_key": "planted"}, "ssl.keystore.key and ssl.keystore.certificate.chain must"),
         (
             {"keystore_key": "planted", "keystore_certificate_chain": "planted"},
-            "ssl.keystore.key needs ssl.keystore.type=PEM",
+            "ssl.keystore.key requires ssl.keystore.type=PEM",
         ),
         (
             {"keystore_type": "PEM", "keystore_password": "planted"},
-            "ssl.keystore.password is not for PEM",
+            "ssl.keystore.password does not apply to PEM",
         ),
-        ({"keystore_location": "/x"}, "ssl.keystore.location and ssl.keystore.password go"),
+        ({"keystore_location": "/x"}, "ssl.keystore.location and ssl.keystore.password must"),
         (
             {"keystore_location": "/x", "keystore_password": "planted", "key_password": "planted2"},
             "ssl.key.password must be the same as ssl.keystore.password",
         ),
-        ({"key_password": "planted"}, "ssl.key.password needs ssl.keystore.location or"),
+        ({"key_password": "planted"}, "ssl.key.password requires ssl.keystore.location or"),
         ({"protocol": "SSLv3"}, "ssl.protocol must be one of: TLS, TLSv1.3, TLSv1.2"),
         ({"enabled_protocols": ("TLSv1.1",)}, "ssl.enabled.protocols must be some of"),
         (
             {"protocol": "TLSv1.2", "enabled_protocols": ("TLSv1.3",)},
             "ssl.protocol=TLSv1.2 allows none of ssl.enabled.protocols",
         ),
-        ({"cipher_suites": ("TLS_NULL",)}, "ssl.cipher.suites: 'TLS_NULL' is not known"),
+        ({"cipher_suites": ("TLS_NULL",)}, "ssl.cipher.suites: 'TLS_NULL' is unknown"),
         (
             {"cipher_suites": ("TLS_RSA_WITH_CHACHA20_POLY1305_SHA256",)},
-            "ssl.cipher.suites: 'TLS_RSA_WITH_CHACHA20_POLY1305_SHA256' is not known",
+            "ssl.cipher.suites: 'TLS_RSA_WITH_CHACHA20_POLY1305_SHA256' is unknown",
         ),
         ({"cipher_suites": TLS_1_3[:1]}, "ssl.cipher.suites cannot choose among the suites of"),
         (
             {"cipher_suites": TLS_1_3, "enabled_protocols": ("TLSv1.2",)},
-            "ssl.cipher.suites has none for the versions that are enabled",
+            "ssl.cipher.suites has no suite for the enabled TLS versions",
         ),
     ],
 )
@@ -183,7 +183,9 @@ def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
         raise ssl.SSLError("No cipher can be selected")
 
     monkeypatch.setattr(ssl.SSLContext, "set_ciphers", refuse)
-    with pytest.raises(ValueError, match=r"^ssl\.cipher\.suites names none that this OpenSSL has$"):
+    with pytest.raises(
+        ValueError, match=r"^ssl\.cipher\.suites names no suite that this OpenSSL supports$"
+    ):
         tls_context(TlsSettings(cipher_suites=(ECDHE,)))
 
 
@@ -192,7 +194,7 @@ def test_a_certificate_that_cannot_be_read_is_refused():
     pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     settings = TlsSettings(truststore_type="PEM", truststore_certificates=pem)
     with pytest.raises(
-        ValueError, match=r"^ssl\.truststore\.certificates holds a certificate that cannot be read$"
+        ValueError, match=r"^ssl\.truststore\.certificates contains a certificate that cannot be"
     ):
         tls_context(settings)
 
@@ -200,10 +202,10 @@ def test_a_certificate_that_cannot_be_read_is_refused():
 @pytest.mark.parametrize(
     ("content", "password", "problem"),
     [
-        (b"\xfe\xed\xfe\xed...", "planted", "is in Java's own format (JKS or JCEKS), which cannot"),
+        (b"\xfe\xed\xfe\xed...", "planted", "is in Java's own format (JKS or JCEKS), which is not"),
         (b"-----BEGIN CERTIFICATE-----", "planted", "is in PEM: set the type to PEM"),
-        (b"garbage", "planted", "is no PKCS12 store, or its password is wrong"),
-        (b"", "planted", "is no PKCS12 store, or its password is wrong"),
+        (b"garbage", "planted", "is not a PKCS12 store, or its password is wrong"),
+        (b"", "planted", "is not a PKCS12 store, or its password is wrong"),
     ],
 )
 def test_a_truststore_that_cannot_be_read_says_what_to_do(content, password, problem):
@@ -229,7 +231,7 @@ def test_a_block_that_has_no_end_is_passed_over(certificates):
     settings = TlsSettings(truststore_type="PEM", truststore_location="/x")
     good = f"{begun}{certificates.authority.pem}"
     assert 1 == len(tls_context(settings, truststore=good.encode()).get_ca_certs())
-    with pytest.raises(ValueError, match="holds no certificate in PEM"):
+    with pytest.raises(ValueError, match="contains no certificate in PEM"):
         tls_context(settings, truststore=(begun * 30_000).encode())
 
 
@@ -238,7 +240,7 @@ def test_a_key_needs_its_password(certificates):
     content = certificates.client.encrypted_pem_file.read_bytes()
     for password in (None, "planted"):
         settings = TlsSettings(keystore_type="PEM", keystore_location="/x", key_password=password)
-        with pytest.raises(ValueError, match=r"is ssl\.key\.password right\?") as caught:
+        with pytest.raises(ValueError, match=r"check ssl\.key\.password") as caught:
             tls_context(settings, keystore=content)
         assert "planted" not in str(caught.value)
     good = TlsSettings(keystore_type="PEM", keystore_location="/x", key_password=STORE_PASSWORD)
@@ -252,5 +254,5 @@ def test_a_key_belongs_to_its_certificate(certificates):
         keystore_key=certificates.client.key,
         keystore_certificate_chain=certificates.server.chain,
     )
-    with pytest.raises(ValueError, match="does not belong to the certificate before all others"):
+    with pytest.raises(ValueError, match="does not belong to the first certificate"):
         tls_context(settings)

@@ -140,7 +140,7 @@ def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypa
     context = type("OneSided", (Context,), {"actual_flags": 32})
     client = begin(monkeypatch, Library(context=context))
     client.initial_response()
-    with pytest.raises(AuthenticationError, match="has not proved that it is kafka/host"):
+    with pytest.raises(AuthenticationError, match="did not prove that it is kafka/host"):
         client.evaluate_challenge(b"reply")
 
 

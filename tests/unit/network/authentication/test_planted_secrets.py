@@ -270,7 +270,7 @@ URLS = [
     ("http://localhost:9/?key=PLANTED", "http://localhost:9 failed"),
     ("http://PLANTED@localhost:9/PLANTED", "http://localhost:9 failed"),
     ("http://localhost:PLANTED/", "has a malformed host or port"),
-    ("http://localhost:9/PLANTED\x7f", "must hold no spaces, control"),
+    ("http://localhost:9/PLANTED\x7f", "must not contain spaces, control"),
     ("ftp://PLANTED/", "must be an https"),
 ]
 

@@ -266,7 +266,7 @@ def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
         ),
         (
             {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "planted-secret"},
-            "ssl.truststore.certificates holds no certificate in PEM",
+            "ssl.truststore.certificates contains no certificate in PEM",
         ),
     ],
 )
@@ -279,9 +279,9 @@ def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
     ("given", "problem"),
     [
         ({"ssl.keystore.key": "planted-secret"}, "ssl.keystore.key and ssl.keystore.certificate"),
-        ({"ssl.truststore.password": "planted-secret"}, "ssl.truststore.password needs ssl.trust"),
+        ({"ssl.truststore.password": "planted-secret"}, "ssl.truststore.password requires ssl.tru"),
         ({"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols must be some of: TLSv1.2"),
-        ({"ssl.cipher.suites": "RC4"}, "ssl.cipher.suites: 'RC4' is not known, or not secure"),
+        ({"ssl.cipher.suites": "RC4"}, "ssl.cipher.suites: 'RC4' is unknown or insecure"),
         ({"sasl.jaas.config": "planted-secret"}, "sasl.jaas.config must begin with a login module"),
     ],
 )
@@ -379,7 +379,7 @@ def test_mechanisms_of_both_sides_are_named(front):
     """If the listener has other mechanisms, the error lists both sides' and what to do."""
     front.sasl = SaslRules(mechanisms=("SCRAM-SHA-512", "NTLM"))
     message = refusal(front, sasl("PLAIN", "alice", "planted-secret"))
-    assert "The broker offers: NTLM, SCRAM-SHA-512; this client knows: PLAIN, SCRAM" in message
+    assert "The broker offers: NTLM, SCRAM-SHA-512; this client supports: PLAIN, SCRAM" in message
     assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
 
 

@@ -256,7 +256,7 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
     """A value that could not be sent to a broker is not a token."""
     endpoint.token = "planted token"  # noqa: S105
     message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
-    assert f"the endpoint {shown_url(endpoint)}: the token is empty, or holds char" in message
+    assert f"the endpoint {shown_url(endpoint)}: the token is empty, or contains inval" in message
 
 
 @pytest.mark.parametrize(

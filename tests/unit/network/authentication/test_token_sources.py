@@ -32,7 +32,7 @@ def test_a_token_is_read_from_a_file_each_time(tmp_path):
     file.write_text("opaque-1\n")
     assert ["n,,\x01auth=Bearer opaque-1\x01\x01"] == shown({URL: file.as_uri()})
     file.write_text("planted token")
-    assert f"{file}: the token is empty, or holds" in refusal(
+    assert f"{file}: the token is empty, or contains" in refusal(
         AuthenticationError, {URL: file.as_uri()}
     )
     file.unlink()
@@ -163,7 +163,7 @@ def test_a_refused_token_ends_the_producer():
     assert (
         f"{front.bootstrap_servers} (id -1): OAUTHBEARER authentication of user 'alice' failed: "
         '{invalid_token} ({"status":"invalid_token"}). Check that the token is meant for this '
-        "cluster and has not ended, and the clocks"
+        "cluster and has not expired, and the clocks"
     ) == str(caught.value).partition(". The token says: end 2")[0]
 
 
