@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 #: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4
 #: The limit that sets the deadlines, for errors.
-_TIMEOUT = "the time-out of this call"
+_TIMEOUT = "the timeout of this call"
 #: Seconds between two checks of a connection that is being opened.
 _LOOK_AGAIN = 0.1
 #: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
@@ -168,7 +168,7 @@ class ClusterCalls:
             lacking = [key.name for key in api_keys if key not in connection.api_versions.versions]
             if lacking:
                 raise UnsupportedVersionError(
-                    f"{node} does not have the API {' and '.join(lacking)}: {needed_by}"
+                    f"{node} does not support the API {' and '.join(lacking)}: {needed_by}"
                 )
 
     async def _patient_connection(self, node: Node, deadline: float) -> BrokerConnection:
@@ -260,7 +260,7 @@ class ClusterCalls:
     ) -> None:
         if self._loop.time() + delay >= deadline:
             raise KafkaTimeoutError(
-                f"{what} was not answered for good in time; last cause: {cause}"
+                f"{what} got no final response in time; last cause: {cause}"
             ) from cause
         await asyncio.sleep(delay)
 
@@ -269,7 +269,7 @@ class ClusterCalls:
         try:
             connection = await self._client.least_loaded_connection(deadline)
         except NetworkError as error:
-            raise KafkaTimeoutError(f"no broker told its features in time: {error}") from error
+            raise KafkaTimeoutError(f"no broker reported its features in time: {error}") from error
         return connection.api_versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
 
     def _delay(self, destination: Destination, code: int, attempts: int) -> float:
@@ -300,7 +300,7 @@ class ClusterCalls:
             async with asyncio.timeout_at(deadline):
                 return await connection.send(request, max_version=max_version)
         except TimeoutError as error:
-            raise NetworkError(f"{connection.node} has not answered {call.what} yet") from error
+            raise NetworkError(f"{connection.node} has not responded to {call.what} yet") from error
 
     async def _connection_to(self, node: Node, deadline: float) -> BrokerConnection:
         began = False

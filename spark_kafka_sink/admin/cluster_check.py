@@ -155,7 +155,7 @@ async def _all_topics(client: NetworkClient) -> list[str]:
     except TimeoutError:
         raise NetworkError(f"no answer within {LIST_TIMEOUT:g} s") from None
     if response.error_code:
-        raise broker_error(response.error_code, f"{connection.node} lists no topics")
+        raise broker_error(response.error_code, f"{connection.node} refused to list topics")
     return [
         topic.name for topic in response.topics if topic.name is not None and not topic.is_internal
     ]

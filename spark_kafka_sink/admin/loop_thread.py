@@ -33,7 +33,7 @@ class LoopThread:
         Raises IllegalStateError after `close`.
         """
         if self._closed:
-            raise IllegalStateError("the admin client is closed: make another")
+            raise IllegalStateError("the admin client is closed: create another one")
 
         async def run() -> T:
             return await function()

@@ -108,7 +108,9 @@ def listed(response: ListTransactionsResponse, what: str) -> list[ListedTransact
     if response.error_code:
         raise broker_error(response.error_code, what)
     if response.unknown_state_filters:
-        raise KafkaError(f"{what}: the broker knows no state {response.unknown_state_filters}")
+        raise KafkaError(
+            f"{what}: the broker does not know the states {response.unknown_state_filters}"
+        )
     return [
         ListedTransaction(state.transactional_id, state.producer_id, state.transaction_state)
         for state in response.transaction_states

@@ -279,7 +279,7 @@ def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
     ("given", "problem"),
     [
         ({"ssl.keystore.key": "planted-secret"}, "ssl.keystore.key and ssl.keystore.certificate"),
-        ({"ssl.truststore.password": "planted-secret"}, "ssl.truststore.password requires ssl.tru"),
+        ({"ssl.truststore.password": "planted-secret"}, "ssl.truststore.password requires ssl."),
         ({"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols must be some of: TLSv1.2"),
         ({"ssl.cipher.suites": "RC4"}, "ssl.cipher.suites: 'RC4' is unknown or insecure"),
         ({"sasl.jaas.config": "planted-secret"}, "sasl.jaas.config must begin with a login module"),

@@ -519,7 +519,7 @@ def test_brokers_that_are_too_old_are_refused_before_anything_is_written(
     with pytest.raises(RefusedWriteError) as caught:
         query.plan()
     message = str(caught.value)
-    assert f"does not have the API {' and '.join(key.name for key in hidden)}: " in message
+    assert f"does not support the API {' and '.join(key.name for key in hidden)}: " in message
     assert "exactly_once requires Apache Kafka 3.0 or later: upgrade the brokers" in message
     assert broker.bootstrap_servers in message
     assert {"API_VERSIONS", "METADATA"} == set(requests)
@@ -529,5 +529,5 @@ def test_each_broker_must_be_new_enough(query_of_three):
     """One old broker among new ones could coordinate any of the transactions."""
     broker, query = query_of_three
     hide_apis(broker, ApiKey.LIST_TRANSACTIONS, node_id=2)
-    with pytest.raises(RefusedWriteError, match=r"\(id 2\) does not have the API LIST_TRANSACT"):
+    with pytest.raises(RefusedWriteError, match=r"\(id 2\) does not support the API LIST_TRANSACT"):
         query.plan()

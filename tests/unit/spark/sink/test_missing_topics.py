@@ -128,7 +128,7 @@ def test_looking_at_a_topic_does_not_create_it(broker):
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert config.allow_auto_create_topics
     with AdminClient(config) as admin:
-        with pytest.raises(KafkaTimeoutError, match="the time-out of this call"):
+        with pytest.raises(KafkaTimeoutError, match="the timeout of this call"):
             admin.partition_count("orders", timeout=0.3)
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             admin.topic_configs("orders", timeout=10)
