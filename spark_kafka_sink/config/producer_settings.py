@@ -448,9 +448,9 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
     "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
     **REFUSED_SECURITY,
     "transaction.two.phase.commit.enable": RefusedSetting(
-        "its transactions would never time out (KIP-939), which takes version 6 of InitProducerId, "
-        "and that is not stable in Kafka 4.3; prepare_transaction() and exactly-once writes leave "
-        "transactions open without it, for transaction.timeout.ms at most",
+        "transactions that never time out (KIP-939) require version 6 of InitProducerId, which is "
+        "not stable in Kafka 4.3; prepare_transaction() and exactly-once writes leave transactions "
+        "open without it, for at most transaction.timeout.ms",
         ("false",),
     ),
 }

@@ -353,7 +353,8 @@ REFERENCE_SETTINGS: Final = frozenset(
 _JAVA_CLASSES: Final = "Java classes cannot be used here"
 _BROKERS_CHECK: Final = "only brokers check tokens"
 _KERBEROS: Final = (
-    "with a keytab libgssapi renews tickets in time; whatever fills a ticket cache must renew it"
+    "with a keytab, libgssapi renews tickets in time; a ticket cache must be renewed by the "
+    "program that fills it"
 )
 _NO_ASSERTIONS: Final = (
     "tokens are requested by client credentials only, not by an assertion (KIP-1139)"

@@ -333,6 +333,6 @@ def test_settings_of_javas_ticket_thread_are_refused():
     default = {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}
     assert "GSSAPI" == ProducerConfig.from_mapping({**SETTINGS, **default}).security.sasl_mechanism
     with pytest.raises(
-        ConfigError, match=r"kinit\.cmd.*whatever fills a ticket cache must renew it"
+        ConfigError, match=r"kinit\.cmd.*a ticket cache must be renewed by the program"
     ):
         ProducerConfig.from_mapping({**SETTINGS, "sasl.kerberos.kinit.cmd": "/opt/kinit"})
