@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -280,7 +281,9 @@ class RecordColumns:
             self.topics
         ):
             raise ValueError("topic_index has an index outside of topics")
-        object.__setattr__(self, "table", np.array([tuple(numbers)], COLUMNS_DTYPE))
+        # Faster than np.array; a bytearray, since the compiled kernels take writable arrays.
+        table = np.frombuffer(bytearray(_TABLE.pack(*numbers)), COLUMNS_DTYPE)
+        object.__setattr__(self, "table", table)
 
 
 _COLUMNS: Final[tuple[tuple[str, _Kind], ...]] = tuple(
@@ -297,6 +300,9 @@ COLUMNS_DTYPE: Final = np.dtype(
         *((number, np.int64) for name, kind in _COLUMNS for number in kind.table_fields(name)),
     ]
 )
+
+
+_TABLE: Final = Struct(f"={COLUMNS_DTYPE.itemsize // 8}q")
 
 
 def _place(name: str) -> slice:
