@@ -7,7 +7,7 @@ client chooses the node to send it to, `Metadata` decides what to request and wh
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.errors import (
     AuthenticationError,
@@ -29,13 +29,34 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.cluster.metadata import MetadataQuestion
+    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataQuestion
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
-    from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 
 #: The first Metadata version that returns the authorized operations of a topic (KIP-430).
 TOPIC_RIGHTS_VERSION = 8
+
+
+class MetadataClient(Protocol):
+    """What the updater needs of the network client that it is part of."""
+
+    metadata: Metadata
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last error of any connection or metadata request."""
+
+    async def least_loaded_connection(self, deadline: float) -> BrokerConnection:
+        """Return a connection to any node; raise NetworkError if none is open by the deadline."""
+
+    def note_error(self, error: Exception) -> None:
+        """Record an error, to be named as the cause when time runs out."""
+
+    def rebootstrap(self) -> None:
+        """Start again from bootstrap.servers."""
+
+    def unreachable(self) -> NetworkError:
+        """Return the error for a timeout without a response."""
 
 
 class MetadataUpdater:
@@ -44,7 +65,7 @@ class MetadataUpdater:
     def __init__(
         self,
         config: ProducerConfig,
-        client: NetworkClient,
+        client: MetadataClient,
         *,
         on_change: Callable[[], None],
         include_topic_authorized_operations: bool,

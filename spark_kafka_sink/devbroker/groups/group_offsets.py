@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
-from spark_kafka_sink.devbroker.groups.group_log import encode_deleted_group, encode_offsets
+from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group, encode_offsets
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID,

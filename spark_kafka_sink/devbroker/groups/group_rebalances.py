@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_answers import join_error, sync_error, synced
-from spark_kafka_sink.devbroker.groups.group_log import encode_group
+from spark_kafka_sink.devbroker.groups.group_records import encode_group
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse

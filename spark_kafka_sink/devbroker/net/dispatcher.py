@@ -9,16 +9,22 @@ its event loop.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable, Iterable
 
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-    from spark_kafka_sink.devbroker.net.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """A connection with a response that waits for a change."""
+
+    def wake(self) -> None:
+        """Check whether the response can be sent now."""
 
 
 class Dispatcher:
@@ -31,8 +37,8 @@ class Dispatcher:
         self.loop = loop
         self.clock = clock
         self._cluster = cluster
-        self._watching: dict[Hashable, set[Connection]] = {}
-        self._to_wake: set[Connection] = set()
+        self._watching: dict[Hashable, set[Watcher]] = {}
+        self._to_wake: set[Watcher] = set()
         self._tick: asyncio.TimerHandle | None = None
         self._tick_deadline = 0.0
         self._schedule_tick()
@@ -42,12 +48,12 @@ class Dispatcher:
         """The keys that connections wait for."""
         return frozenset(self._watching)
 
-    def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
+    def watch(self, connection: Watcher, watched: Iterable[Hashable]) -> None:
         """Wake a connection when one of these keys changes."""
         for key in watched:
             self._watching.setdefault(key, set()).add(connection)
 
-    def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
+    def unwatch(self, connection: Watcher, watched: Iterable[Hashable]) -> None:
         """Undo `watch`, including a wake-up that is already scheduled."""
         self._to_wake.discard(connection)
         for key in watched:
