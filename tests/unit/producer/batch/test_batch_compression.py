@@ -26,24 +26,22 @@ class _Codec:
 @pytest.fixture
 def part_counts(monkeypatch) -> list[int]:
     """Replace the splitting with dummy parts, and return the list of requested part counts."""
-    asked: list[int] = []
+    counts: list[int] = []
 
     def split(records: object, *, part_count: int, **_: object) -> list[BatchPart]:
         del records
-        asked.append(part_count)
+        counts.append(part_count)
         return [BatchPart(memoryview(bytes(20)), 20, 1, 0, 0)] * part_count
 
     monkeypatch.setattr(batch_compression, "split_records", split)
-    return asked
+    return counts
 
 
 @pytest.mark.parametrize(
     ("compressed", "parts"),
     [(1, []), (939, []), (987, []), (988, [2]), (1_939, [2]), (1_940, [3]), (9_939, [10])],
 )
-def test_a_batch_that_is_too_large_is_divided_into_as_few_parts_as_it_takes(
-    part_counts, compressed, parts
-):
+def test_an_oversized_batch_is_split_into_as_few_parts_as_possible(part_counts, compressed, parts):
     """A batch with its header may exceed batch.size, here 1,000 bytes, by at most 4.8 %."""
     compression = BatchCompression(_Codec(compressed), lambda _: 1_000)
     found = compression.compressed(batch(records=20))
@@ -53,14 +51,14 @@ def test_a_batch_that_is_too_large_is_divided_into_as_few_parts_as_it_takes(
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 1_000])
-def test_a_single_record_is_not_divided(part_counts, batch_size):
+def test_a_single_record_is_not_split(part_counts, batch_size):
     """A single record is never split, however large it is."""
     compression = BatchCompression(_Codec(5_000), lambda _: batch_size)
     [whole] = compression.compressed(batch(records=1))
     assert (5_000, []) == (len(whole.payload), part_counts)
 
 
-def test_a_batch_that_a_broker_refuses_is_halved(part_counts):
+def test_a_batch_rejected_by_the_broker_is_halved(part_counts):
     """A batch that the broker refuses is halved, and a half that is refused is halved again."""
     refused = batch(records=20)
     refused.compression = CompressionType.NONE
@@ -69,13 +67,13 @@ def test_a_batch_that_a_broker_refuses_is_halved(part_counts):
     assert [2] == part_counts
 
 
-def test_a_batch_without_compression_is_expected_to_take_what_it_takes():
+def test_the_estimated_ratio_without_compression_is_1():
     """Without compression the estimated ratio is 1."""
     assert 1.0 == BatchCompression(Compressor(CompressionType.NONE), len).estimated_ratio("t")
 
 
 @pytest.mark.usefixtures("part_counts")
-def test_what_a_batch_shrank_to_is_expected_of_the_next_one():
+def test_a_split_sets_the_estimated_ratio_of_its_topic():
     """A split sets the estimate of the batch's topic, and no other, to the observed ratio."""
     compression = BatchCompression(_Codec(2_000), lambda _: 1_000)
     large = batch(records=20, size=4_000)

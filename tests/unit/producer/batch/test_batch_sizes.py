@@ -8,7 +8,7 @@ from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 
 
 @pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
-def test_a_refused_batch_halves_the_batch_size_of_its_topic(refused):
+def test_a_rejected_batch_halves_the_batch_size_of_its_topic(refused):
     """Refusals only lower the batch size of a topic, and other topics keep batch.size."""
     sizes = BatchSizes(9_000)
     for size in refused:

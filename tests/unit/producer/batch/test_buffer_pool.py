@@ -10,7 +10,7 @@ from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferP
 
 
 @given(st.integers(1, 2**31))
-def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(wanted):
+def test_a_block_size_is_rounded_up_by_at_most_a_quarter(wanted):
     """Rounding wastes at most a quarter above the smallest size."""
     size = block_bytes(wanted)
     assert wanted <= size
@@ -18,7 +18,7 @@ def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(
     assert size == block_bytes(size)
 
 
-def test_there_are_four_block_sizes_to_each_doubling():
+def test_each_doubling_has_four_block_sizes():
     """With few block sizes, a returned block fits the next batch."""
     sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
     assert {5120, 6144, 7168, 8192} == sizes
@@ -41,12 +41,12 @@ def test_there_are_four_block_sizes_to_each_doubling():
         (2**31 + 1, 2**31 + 2**29),
     ],
 )
-def test_a_block_has_the_next_size_that_there_is(wanted, size):
+def test_a_block_has_the_smallest_size_that_fits(wanted, size):
     """A block has the smallest size that fits, and at least 512 bytes."""
     assert size == block_bytes(wanted)
 
 
-def test_a_new_pool_is_free():
+def test_all_of_a_new_pool_can_be_allocated():
     """The whole of a new pool can be allocated, to the last byte."""
     pool = BufferPool(4_096)
     assert (4_096, 4_096, 0) == (pool.total_bytes, pool.available_bytes, pool.waiting_threads)
@@ -56,7 +56,7 @@ def test_a_new_pool_is_free():
 
 
 @pytest.mark.parametrize(("total", "is_kept"), [(9_216, True), (9_215, False)])
-def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
+def test_a_cached_block_is_dropped_if_an_allocation_would_exceed_the_total(total, is_kept):
     """A cached block is dropped only if an allocation of another size would exceed the total."""
     pool = BufferPool(total)
     block = pool.try_allocate(4_096)
@@ -68,7 +68,7 @@ def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
     assert is_kept == (kept() is not None)
 
 
-def test_no_more_than_the_total_is_handed_out():
+def test_an_allocation_beyond_the_total_returns_none():
     """An allocation that would exceed the total returns None."""
     pool = BufferPool(10_000)
     assert pool.try_allocate(8_000) is not None
@@ -76,7 +76,7 @@ def test_no_more_than_the_total_is_handed_out():
     assert 2_000 == pool.available_bytes
 
 
-def test_a_block_that_comes_back_is_used_again():
+def test_a_returned_block_is_reused():
     """The next allocation of a returned block's size reuses its memory."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
@@ -86,7 +86,7 @@ def test_a_block_that_comes_back_is_used_again():
     assert address == pool.try_allocate(4_096).ctypes.data
 
 
-def test_a_pool_that_was_closed_keeps_no_block():
+def test_a_closed_pool_caches_no_blocks():
     """A block that a connection returns after the producer has closed is not cached."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
@@ -95,14 +95,14 @@ def test_a_pool_that_was_closed_keeps_no_block():
     assert (10_000, {}) == (pool.available_bytes, pool._kept)
 
 
-def test_kept_blocks_are_given_up_for_another_size():
+def test_cached_blocks_are_evicted_for_another_size():
     """Blocks cached for reuse never prevent an allocation of another size."""
     pool = BufferPool(10_000)
     pool.deallocate(pool.try_allocate(8_192))
     assert pool.try_allocate(7_168) is not None
 
 
-def test_a_reservation_never_waits_and_counts_against_the_total():
+def test_a_reservation_never_blocks_and_counts_against_the_total():
     """Bytes that exist already are counted even beyond the total, and delay allocations."""
     pool = BufferPool(4_096)
     pool.reserve(5_000)
@@ -112,7 +112,7 @@ def test_a_reservation_never_waits_and_counts_against_the_total():
     assert pool.try_allocate(4_096) is not None
 
 
-def test_waiting_ends_when_memory_comes_free():
+def test_a_wait_ends_when_memory_is_freed():
     """A thread that waits for memory continues as soon as there is enough."""
     pool = BufferPool(4_096)
     block = pool.try_allocate(4_096)
@@ -122,14 +122,14 @@ def test_waiting_ends_when_memory_comes_free():
     releaser.join()
 
 
-def test_waiting_ends_with_the_time_allowed():
+def test_a_wait_ends_at_its_timeout():
     """Waiting for memory returns False once the timeout has passed."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     assert not pool.wait_for(1, timeout=0.001)
 
 
-def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
+def test_closing_the_pool_raises_its_error_in_waiting_threads():
     """A thread that waits for memory raises the error that closed the pool."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
@@ -142,7 +142,7 @@ def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
     closer.join()
 
 
-def test_the_threads_that_wait_are_counted():
+def test_waiting_threads_are_counted():
     """The count is the metric waiting-threads, and what Kafka's ready() checks as `exhausted`."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
@@ -158,7 +158,7 @@ def test_the_threads_that_wait_are_counted():
     assert 0 == pool.waiting_threads
 
 
-def test_a_wait_in_vain_is_counted_no_longer():
+def test_a_failed_wait_is_no_longer_counted():
     """A wait that timed out or raised an error is no longer counted."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)

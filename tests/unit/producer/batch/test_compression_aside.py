@@ -55,7 +55,7 @@ def busy():
         yield harness
 
 
-def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records():
+def test_without_batching_an_oversized_batch_is_split_into_single_records():
     """With batch.size=0 each batch has one record."""
     records = plain_batch(3)[RECORD_BATCH_OVERHEAD:]
     whole = SimpleNamespace(
@@ -73,7 +73,7 @@ def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records(
 # --- the place in the queue
 
 
-def test_a_batch_that_is_not_compressed_yet_holds_up_those_behind_it(busy):
+def test_a_batch_being_compressed_delays_the_batches_behind_it(busy):
     """Batches behind it wait until it is compressed, while other partitions continue."""
     first = _close_on_network_thread(busy)
     second, other = busy.add(0), busy.add(1)
@@ -160,24 +160,24 @@ def test_records_keep_their_order(closed, rng):
     assert 10_000_000 == partition.pool.available_bytes
 
 
-def test_the_parts_of_a_batch_fail_in_their_place(busy, monkeypatch):
+def test_the_parts_of_a_split_batch_fail_in_record_order(busy, monkeypatch):
     """When the producer ends, callbacks are called in the order of the records."""
     monkeypatch.setattr(BatchCompression, "compressed", halves_of(1, 1))
-    heard = []
+    calls = []
     whole = _close_on_network_thread(busy, records=2)
     behind = busy.add(0)
     for index in range(2):
-        whole.result.call_when_done(index, lambda index=index: heard.append(index))
-    behind.result.call_when_done(0, lambda: heard.append(2))
+        whole.result.call_when_done(index, lambda index=index: calls.append(index))
+    behind.result.call_when_done(0, lambda: calls.append(2))
     busy.do_jobs()
     busy.sender.fail(KafkaError("ended"))
-    assert [0, 1, 2] == heard
+    assert [0, 1, 2] == calls
 
 
 # --- memory
 
 
-def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
+def test_compression_replaces_the_block_with_the_compressed_bytes(busy):
     """A batch counts with its block during compression, and then with the bytes to be sent."""
     closed = _close_on_network_thread(busy)
     assert BLOCK_BYTES == _used_bytes(busy)
@@ -189,7 +189,7 @@ def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
 
 
 @pytest.mark.parametrize("end", ["expired", "the producer ended"])
-def test_a_batch_that_fails_while_it_is_compressed_keeps_its_block(busy, end):
+def test_a_batch_that_fails_during_compression_keeps_its_block(busy, end):
     """A batch that fails during compression keeps its block until the worker has read it."""
     closed = _close_on_network_thread(busy)
     if end == "expired":
@@ -217,7 +217,7 @@ def test_a_batch_that_cannot_be_compressed_fails(busy, monkeypatch):
     assert behind.is_in_flight
 
 
-def test_a_transaction_cannot_be_committed_without_a_batch_that_was_lost(monkeypatch):
+def test_a_batch_that_cannot_be_compressed_makes_its_transaction_abortable(monkeypatch):
     """If a batch cannot be compressed, its transaction can only be aborted."""
     monkeypatch.setattr(BatchCompression, "compressed", lambda *_: 1 // 0)
     with SenderHarness(**TRANSACTIONAL) as harness:
@@ -226,7 +226,7 @@ def test_a_transaction_cannot_be_committed_without_a_batch_that_was_lost(monkeyp
         assert harness.manager.has_abortable_error
 
 
-def test_a_commit_waits_for_what_is_compressed():
+def test_a_commit_waits_for_batches_being_compressed():
     """A commit sends EndTxn after batches still being compressed have been acknowledged."""
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.is_busy = True
@@ -245,7 +245,7 @@ def test_a_commit_waits_for_what_is_compressed():
 # --- batches refused as too large
 
 
-def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
+def test_a_rejected_batch_is_halved_on_the_worker_thread(idempotent, monkeypatch):
     """A refused batch's partition pauses until its halves are sent in its place."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     idempotent.is_busy = True
@@ -265,7 +265,7 @@ def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
     assert refused not in sent
 
 
-def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypatch):
+def test_the_halves_of_a_rejected_batch_that_has_expired_are_dropped(plain, monkeypatch):
     """The halves of an expired batch are dropped, and its partition continues."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     plain.is_busy = True
@@ -281,7 +281,7 @@ def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypa
     assert [behind] == plain.accumulator._in_order()
 
 
-def test_a_batch_that_cannot_be_divided_leaves_a_gap_for_certain(idempotent, monkeypatch):
+def test_batches_behind_one_that_cannot_be_split_are_renumbered(idempotent, monkeypatch):
     """The batch was refused, so its followers were not appended and get new sequence numbers."""
     monkeypatch.setattr(BatchCompression, "halves", lambda *_: 1 / 0)
     refused, follower = idempotent.add(records=2), idempotent.add()
@@ -334,7 +334,7 @@ def test_the_network_thread_compresses_nothing(one_partition, monkeypatch):
     assert {"kafka-producer-worker-thread"} == {name.partition(" | ")[0] for name in names}
 
 
-def test_a_writing_thread_compresses_what_it_closes(one_partition, monkeypatch):
+def test_a_writing_thread_compresses_the_batches_it_closes(one_partition, monkeypatch):
     """A flush closes batches on its own thread, so that a slow codec slows down the writer."""
     with _producer(one_partition, **{"linger.ms": 60_000, "delivery.timeout.ms": 200_000}) as it:
         names = _watch(it, monkeypatch)
@@ -343,18 +343,18 @@ def test_a_writing_thread_compresses_what_it_closes(one_partition, monkeypatch):
     assert [threading.current_thread().name] == names
 
 
-def test_a_close_waits_for_what_is_being_compressed(one_partition, monkeypatch):
+def test_close_waits_for_batches_being_compressed(one_partition, monkeypatch):
     """Closing at once waits for the worker, so no thread and no memory remain in use."""
-    began, goes_on = threading.Event(), threading.Event()
+    started, may_continue = threading.Event(), threading.Event()
     producer = _producer(one_partition, **{"linger.ms": 0})
-    _watch(producer, monkeypatch, lambda: (began.set(), goes_on.wait(TIMEOUT)))
+    _watch(producer, monkeypatch, lambda: (started.set(), may_continue.wait(TIMEOUT)))
     future = producer.send("t", b"v")
-    assert began.wait(TIMEOUT)
+    assert started.wait(TIMEOUT)
     closing = threading.Thread(target=producer.close, args=(0,))
     closing.start()
     with pytest.raises(KafkaError):
         future.result(TIMEOUT)
-    goes_on.set()
+    may_continue.set()
     closing.join(TIMEOUT)
     assert not producer._core._worker._thread.is_alive()
     pool = producer._core.gatherer._builder._pool

@@ -61,20 +61,20 @@ def _produce_rows(*actions: ProduceAction) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
-def test_what_kafka_calls_retriable_is_retried_and_nothing_else(code):
+def test_exactly_the_errors_kafka_calls_retriable_are_retried(code):
     """The table refines Kafka's classification and never contradicts it."""
     action = produce_action(code)
     assert is_retriable(code) == (action in {P.RETRY, P.REFRESH_METADATA})
     assert is_invalid_metadata(code) == (action is P.REFRESH_METADATA)
 
 
-def test_a_code_that_nobody_knows_fails_the_batch():
+def test_an_unknown_error_code_fails_the_batch():
     """An unknown error code, as from a newer broker, counts as final."""
     assert P.FAIL_BATCH is produce_action(9_999)
 
 
 @pytest.mark.parametrize("code", _produce_rows(P.COMPLETE), ids=lambda code: code.name)
-def test_codes_that_say_that_the_broker_has_the_batch(code):
+def test_codes_for_a_duplicate_complete_the_batch(code):
     """A batch that the broker already has completes once and is not sent again."""
     with SenderHarness(enable_idempotence=False) as harness:
         batch = harness.add()
@@ -89,15 +89,15 @@ def test_codes_that_say_that_the_broker_has_the_batch(code):
     "code", _produce_rows(P.RETRY, P.REFRESH_METADATA), ids=lambda code: code.name
 )
 @pytest.mark.parametrize("retries", [1, 0])
-def test_codes_after_which_a_batch_goes_again_if_it_may(code, retries):
+def test_retriable_codes_are_retried_while_retries_remain(code, retries):
     """A batch is retried while `retries` allow, with new metadata if the code calls for them."""
     with SenderHarness(enable_idempotence=False, retries=retries) as harness:
-        asked = []
-        harness.network.metadata.request_update = lambda: asked.append(code)
+        updates = []
+        harness.network.metadata.request_update = lambda: updates.append(code)
         batch = harness.add()
         harness.step()
         harness.produce(code)
-        assert bool(asked) == is_invalid_metadata(code)
+        assert bool(updates) == is_invalid_metadata(code)
         harness.step(LATER)
         if retries:
             harness.produce()
@@ -107,7 +107,7 @@ def test_codes_after_which_a_batch_goes_again_if_it_may(code, retries):
 
 @pytest.mark.parametrize("code", _produce_rows(P.BUMP_EPOCH), ids=lambda code: code.name)
 @pytest.mark.parametrize("settings", [{}, {"enable_idempotence": False}], ids=["with", "without"])
-def test_codes_after_which_an_idempotent_producer_takes_a_new_epoch(code, settings):
+def test_codes_that_bump_the_epoch_of_an_idempotent_producer(code, settings):
     """A producer without idempotence has no epoch to raise, so its batch fails."""
     with SenderHarness(**settings) as harness:
         batch = harness.add()
@@ -122,7 +122,7 @@ def test_codes_after_which_an_idempotent_producer_takes_a_new_epoch(code, settin
 
 
 @pytest.mark.parametrize("code", _produce_rows(P.FAIL_BATCH, P.SPLIT), ids=lambda code: code.name)
-def test_codes_that_fail_the_batch_and_nothing_else(code):
+def test_codes_that_fail_only_the_batch(code):
     """Other batches complete normally; a batch of one record cannot be split and fails."""
     with SenderHarness() as harness:
         batch, other = harness.add(0), harness.add(1)
@@ -137,7 +137,7 @@ def test_codes_that_fail_the_batch_and_nothing_else(code):
 
 @pytest.mark.parametrize("code", _produce_rows(P.FATAL), ids=lambda code: code.name)
 @pytest.mark.parametrize("settings", [{}, {"enable_idempotence": False}], ids=["with", "without"])
-def test_codes_that_end_a_producer_with_an_id(code, settings):
+def test_codes_that_are_fatal_for_a_producer_with_an_id(code, settings):
     """Without a producer id only the batch fails."""
     with SenderHarness(**settings) as harness:
         batch, other = harness.add(0), harness.add(1)
@@ -214,7 +214,7 @@ STATES = {
 }
 
 
-def _ask(
+def _handle(
     api_key: ApiKey, code: int, *, committed: bool = True, init_producer_id_version: int = 5
 ) -> tuple[TransactionParts, TxnRequestHandler]:
     """Return the parts of the producer, and the handler, after the response."""
@@ -241,7 +241,7 @@ def _is_retried(parts: TransactionParts, handler: TxnRequestHandler) -> None:
     assert (1, False) == (handler.attempts, handler.result.is_completed)
 
 
-def _is_looked_for(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+def _looks_up_coordinator(parts: TransactionParts, handler: TxnRequestHandler) -> None:
     assert [ApiKey.FIND_COORDINATOR, handler.api_key] == parts.waiting()
     assert not handler.result.is_completed
 
@@ -275,7 +275,7 @@ HOLDS: dict[TxnAction, Callable[[TransactionParts, TxnRequestHandler], None]] = 
     T.NOT_ATTEMPTED: _is_aborted,
     T.RETRY: _is_retried,
     T.RETRY_SOON: _is_retried,
-    T.FIND_COORDINATOR: _is_looked_for,
+    T.FIND_COORDINATOR: _looks_up_coordinator,
     T.ABORTABLE: _is_aborted,
     T.ABORTABLE_WITH_BUMP: _is_aborted,
     T.UNAUTHORIZED: _is_unauthorized,
@@ -295,19 +295,19 @@ ABORT_ROWS = [
 
 
 @pytest.mark.parametrize(("api_key", "code", "action"), TXN_ROWS)
-def test_an_answer_about_a_transaction_has_the_effect_that_its_row_says(api_key, code, action):
+def test_a_transactional_response_has_the_effect_in_its_row(api_key, code, action):
     """A response has the effect of its row, such as a retry, a coordinator lookup or an abort."""
-    HOLDS[action](*_ask(api_key, code))
+    HOLDS[action](*_handle(api_key, code))
 
 
 @pytest.mark.parametrize(("code", "action"), ABORT_ROWS)
-def test_an_answer_to_an_abort_has_the_effect_that_its_row_says(code, action):
+def test_a_response_to_an_abort_has_the_effect_in_its_row(code, action):
     """An abort never results in another abort."""
-    HOLDS[action](*_ask(ApiKey.END_TXN, code, committed=False))
+    HOLDS[action](*_handle(ApiKey.END_TXN, code, committed=False))
 
 
 @pytest.mark.parametrize(("api_key", "code", "action"), TXN_ROWS)
-def test_no_row_holds_for_a_producer_that_has_ended(api_key, code, action):
+def test_no_row_applies_after_a_fatal_error(api_key, code, action):
     """After a fatal error a response changes nothing."""
     del action
     parts = TransactionParts(PRODUCER, STATES[api_key])
@@ -321,21 +321,21 @@ def test_no_row_holds_for_a_producer_that_has_ended(api_key, code, action):
     ("api_key", "code"),
     [(row.values[0], row.values[1]) for row in TXN_ROWS if row.values[2] is T.ABORTABLE_WITH_BUMP],
 )
-def test_without_new_epochs_what_needs_one_is_fatal(api_key, code):
+def test_without_epoch_bumps_codes_that_need_one_are_fatal(api_key, code):
     """Brokers before 2.5 cannot raise a producer's epoch (KIP-360)."""
-    _is_ended(*_ask(api_key, code, init_producer_id_version=2))
+    _is_ended(*_handle(api_key, code, init_producer_id_version=2))
 
 
 @pytest.mark.parametrize(
     "code", [code for code, action in ABORT_RULES.items() if action is T.REINITIALIZE]
 )
-def test_without_new_epochs_an_abort_that_is_refused_is_fencing(code):
+def test_without_epoch_bumps_a_rejected_abort_means_fencing(code):
     """Without epoch bumps fencing cannot be told apart from an abort by the coordinator."""
-    _is_ended(*_ask(ApiKey.END_TXN, code, committed=False, init_producer_id_version=2))
+    _is_ended(*_handle(ApiKey.END_TXN, code, committed=False, init_producer_id_version=2))
 
 
 @pytest.mark.parametrize("api_key", list(TXN_RULES), ids=lambda api_key: api_key.name)
-def test_codes_that_no_row_names(api_key):
+def test_codes_without_a_row_follow_kafka(api_key):
     """Codes without a row follow Kafka: retried or fatal, but abortable for AddPartitionsToTxn."""
     unnamed = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert T.RETRY is txn_action(api_key, unnamed)
@@ -344,7 +344,7 @@ def test_codes_that_no_row_names(api_key):
     assert final is txn_action(api_key, 9_999)
 
 
-def test_a_partition_that_the_coordinator_left_out_is_refused():
+def test_a_partition_missing_from_the_response_is_rejected():
     """A response that omits the partition is an error, not an approval."""
     parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -352,7 +352,7 @@ def test_a_partition_that_the_coordinator_left_out_is_refused():
     _is_aborted(parts, handler)
 
 
-def test_a_coordinator_is_found_by_exactly_one_answer():
+def test_a_coordinator_response_must_have_exactly_one_coordinator():
     """A response with two coordinators for one key is fatal."""
     parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.FIND_COORDINATOR)
@@ -364,7 +364,7 @@ def test_a_coordinator_is_found_by_exactly_one_answer():
 # --- the order of requests
 
 
-def test_requests_go_by_priority_and_then_in_their_order():
+def test_requests_are_sent_by_priority_and_then_in_order():
     """EndTxn comes after all requests of its transaction, and an epoch bump comes last."""
     queue = TransactionRequestQueue()
     bump = _handler(ApiKey.INIT_PRODUCER_ID)
@@ -384,7 +384,7 @@ def test_requests_go_by_priority_and_then_in_their_order():
     assert None is queue.peek()
 
 
-def test_a_coordinator_is_asked_for_once_however_many_need_it():
+def test_a_coordinator_is_looked_up_once_for_all_requests():
     """At most one lookup is pending for each key of each type."""
     queue = TransactionRequestQueue()
     queue.lookup(_handler(ApiKey.END_TXN))

@@ -139,23 +139,23 @@ def _named(rules: Mapping[int, Enum]) -> dict[str, str]:
     return {ErrorCode(code).name: action.name for code, action in rules.items()}
 
 
-def test_what_each_answer_to_produce_means():
+def test_the_meaning_of_each_produce_response():
     """A batch completes, is retried, is split, or fails, alone or together with its producer."""
     assert _by_code(PRODUCE) == _named(PRODUCE_RULES)
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda api_key: api_key.name)
-def test_what_each_answer_about_a_transaction_means(api_key):
+def test_the_meaning_of_each_transactional_response(api_key):
     """APIs that are not transactional have no table."""
     expected = _by_code(TRANSACTIONS.get(api_key.name, {}))
     assert expected == _named(TXN_RULES.get(api_key, {}))
 
 
-def test_what_each_answer_to_an_abort_means():
+def test_the_meaning_of_each_response_to_an_abort():
     """An apparent fencing may be an abort by the coordinator, which was faster (KIP-588)."""
     assert _by_code(ABORT) == _named(ABORT_RULES)
 
 
-def test_after_which_answers_a_batch_may_be_in():
+def test_codes_after_which_a_batch_may_have_been_appended():
     """A batch that may have been appended never gets a new sequence number."""
     assert set(APPENDED.split()) == {ErrorCode(code).name for code in MAY_BE_APPENDED}

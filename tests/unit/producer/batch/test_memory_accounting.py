@@ -31,7 +31,7 @@ SHORT = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     ],
     ids=["acknowledged", "split", "refused", "expired"],
 )
-def test_all_memory_comes_back(codec, fault, settings, max_message_bytes):
+def test_all_memory_is_released(codec, fault, settings, max_message_bytes):
     """Every block and reservation is released once, whatever the outcome of its batch."""
     with DevBroker(topics={"t": 2}, max_message_bytes=max_message_bytes) as broker:
         if fault is not None:
@@ -45,7 +45,7 @@ def test_all_memory_comes_back(codec, fault, settings, max_message_bytes):
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_close_that_gives_up_gives_the_memory_back(codec):
+def test_a_close_that_times_out_releases_the_memory(codec):
     """Batches that are queued or in flight when the producer is closed release their memory."""
     with DevBroker(topics={"t": 2}) as broker:
         broker.on(ApiKey.PRODUCE, NeverAnswer())

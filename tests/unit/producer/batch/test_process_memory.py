@@ -53,14 +53,14 @@ WIDE_ALLOWANCE = 60 * MEGA
         (failing_sends.CLOSED, None, 5),
     ],
 )
-def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, fault, share):
+def test_ten_million_failed_sends_leak_no_memory(how, fault, share):
     """Sends that fail, whether refused, timed out, or after close, leave nothing in memory."""
     with DevBroker(topics={failing_sends.TOPIC: 2}) as broker:
         if fault is not None:
             broker.on(ApiKey.PRODUCE, fault)
-        told = _run(failing_sends, how, broker.bootstrap_servers, FAILING_SENDS // share)
-    assert told["failed"] == told["asked"] > 0
-    assert told["after"] - told["before"] < FAILING_ALLOWANCE // share
+        report = _run(failing_sends, how, broker.bootstrap_servers, FAILING_SENDS // share)
+    assert report["failed"] == report["asked"] > 0
+    assert report["after"] - report["before"] < FAILING_ALLOWANCE // share
 
 
 @pytest.mark.parametrize("how", [wide_topic_writer.SEND, wide_topic_writer.APPEND])
@@ -69,13 +69,13 @@ def test_buffer_memory_holds_with_ten_thousand_partitions(how):
     row_bytes = len(wide_topic_writer.VALUE)
     assert WIDE_ROWS * row_bytes > WIDE_BUFFER_MEMORY + WIDE_ALLOWANCE
     with DevBroker(topics={"wide": WIDE_PARTITIONS}) as broker:
-        told = _run(
+        report = _run(
             wide_topic_writer, how, broker.bootstrap_servers, "wide", WIDE_ROWS, WIDE_BUFFER_MEMORY
         )
         arrived = broker.call(_end_offsets)
-    assert WIDE_ROWS == sum(arrived) == told["acknowledged"]
+    assert WIDE_ROWS == sum(arrived) == report["acknowledged"]
     assert min(arrived) > 0
-    assert told["peak"] - told["before"] < WIDE_BUFFER_MEMORY + WIDE_ALLOWANCE
+    assert report["peak"] - report["before"] < WIDE_BUFFER_MEMORY + WIDE_ALLOWANCE
 
 
 def _end_offsets(broker: Broker) -> list[int]:

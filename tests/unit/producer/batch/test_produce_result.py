@@ -44,7 +44,7 @@ def _joined(thread: threading.Thread) -> bool:
 # --- the end
 
 
-def test_an_acknowledged_batch_tells_the_offset_of_each_record(result):
+def test_an_acknowledged_batch_has_the_offset_of_each_record(result):
     """Offsets count from the base offset of the batch."""
     assert not result.is_done(0)
     result.complete(100, 7)
@@ -54,14 +54,14 @@ def test_an_acknowledged_batch_tells_the_offset_of_each_record(result):
     assert result.error_of(0) is None
 
 
-def test_no_offset_is_made_up_where_the_broker_told_none(result):
+def test_offsets_are_unknown_if_the_broker_returns_none(result):
     """With acks=0 the offset of every record is unknown, not only the first one's."""
     result.complete(UNKNOWN_OFFSET)
     assert [UNKNOWN_OFFSET] * 2 == [result.offset(0), result.offset(9)]
     assert NO_LOG_APPEND_TIME == result.log_append_time_ms
 
 
-def test_a_failed_batch_tells_its_error_for_every_record(result):
+def test_every_record_of_a_failed_batch_has_its_error(result):
     """If no record is blamed, all have the batch's error."""
     result.fail(REFUSED)
     assert result.is_done(5)
@@ -69,19 +69,21 @@ def test_a_failed_batch_tells_its_error_for_every_record(result):
     assert REFUSED is result.error_of(5)
 
 
-def test_a_blamed_record_hears_the_brokers_word_on_it(result):
+def test_a_rejected_record_has_the_brokers_message(result):
     """The record at fault gets the broker's message, and the others learn of it (KIP-467)."""
     result.fail(REFUSED, {1: RefusedRecord("has no key")})
-    told = [str(result.error_of(index)) for index in range(2)]
-    assert told[1].startswith("t-1: the broker rejected this record: has no key. Correct it")
-    assert told[0].startswith("t-1: this record was not written because the broker rejected other")
+    messages = [str(result.error_of(index)) for index in range(2)]
+    assert messages[1].startswith("t-1: the broker rejected this record: has no key. Correct it")
+    assert messages[0].startswith(
+        "t-1: this record was not written because the broker rejected other"
+    )
     assert [REFUSED, REFUSED] == [result.error_of(index).__cause__ for index in range(2)]
 
 
 # --- waiting
 
 
-def test_who_waits_is_woken_by_the_end(result):
+def test_an_acknowledgement_wakes_waiting_threads(result):
     """A wait ends with the acknowledgement, and later waits return at once."""
     waits = _waiting(result)
     result.complete(0)
@@ -89,20 +91,20 @@ def test_who_waits_is_woken_by_the_end(result):
     assert result.wait(0, timeout=0)
 
 
-def test_who_waits_is_woken_by_a_failure(result):
+def test_a_failure_wakes_waiting_threads(result):
     """A wait ends with an error as well."""
     waits = _waiting(result)
     result.fail(REFUSED)
     assert _joined(waits)
 
 
-def test_a_wait_says_when_the_time_was_too_short(result):
+def test_a_wait_that_times_out_returns_false(result):
     """Waiting returns False if the batch has not ended in time."""
     assert not result.wait(0, timeout=0)
     assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
 
 
-def test_who_waits_for_a_batch_that_is_divided_asks_again(result):
+def test_a_split_wakes_waiting_threads(result):
     """A split wakes waiting threads, although no record has ended."""
     waits = _waiting(result)
     result.divide([1, 1])
@@ -110,7 +112,7 @@ def test_who_waits_for_a_batch_that_is_divided_asks_again(result):
     assert not result.is_done(0)
 
 
-def test_waiting_for_all_goes_on_to_the_parts(result):
+def test_waiting_for_all_includes_the_parts_of_a_split_batch(result):
     """A split batch has ended when each of its parts has."""
     first, second = result.divide([2, 3])
     first.complete(10)
@@ -119,7 +121,7 @@ def test_waiting_for_all_goes_on_to_the_parts(result):
     assert result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
 
 
-def test_waiting_for_all_outlasts_a_division(result):
+def test_waiting_for_all_continues_after_a_split(result):
     """A thread that waits during a split continues with the parts."""
     waits = threading.Thread(target=result.wait_for_all, args=(None, lambda: 0.0), daemon=True)
     waits.start()
@@ -133,26 +135,26 @@ def test_waiting_for_all_outlasts_a_division(result):
 
 
 @pytest.mark.parametrize("moment", ["before", "after the division", "after the end"])
-def test_a_callback_is_called_once_whenever_it_was_registered(result, moment):
+def test_a_callback_runs_once_whenever_it_is_added(result, moment):
     """A callback runs once if it is added before the end, after a split, or after the end."""
-    told = []
-    callback = partial(told.append, "done")
+    calls = []
+    callback = partial(calls.append, "done")
     if moment == "before":
         result.call_when_done(1, callback)
     first, second = result.divide([1, 1])
     if moment == "after the division":
         result.call_when_done(1, callback)
     first.complete(0)
-    assert [] == told
+    assert [] == calls
     second.complete(1)
     if moment == "after the end":
         result.call_when_done(1, callback)
-    assert ["done"] == told
+    assert ["done"] == calls
 
 
-def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monkeypatch):
+def test_a_callback_can_be_added_during_a_split(result, monkeypatch):
     """A callback added while its batch is split is passed on to the record's part."""
-    told = []
+    calls = []
     parts = []
 
     class Moment:
@@ -166,12 +168,12 @@ def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monk
             return None
 
     monkeypatch.setattr("spark_kafka_sink.producer.batch.produce_result._moment", Moment())
-    result.call_when_done(1, partial(told.append, "done"))
+    result.call_when_done(1, partial(calls.append, "done"))
     parts[1].complete(0)
-    assert ["done"] == told
+    assert ["done"] == calls
 
 
-def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_adds_it(monkeypatch):
+def test_a_callback_added_while_the_batch_ends_runs_on_the_adding_thread(monkeypatch):
     """A callback added while a batch ends runs on the adding thread, not under the other's lock."""
     threads, adding = [], []
     result = ProduceResult(PLACE, call_later=adding.append)
@@ -195,46 +197,46 @@ def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_a
     assert adding == threads
 
 
-def test_callbacks_are_called_in_the_order_of_registering(result):
+def test_callbacks_run_in_the_order_in_which_they_were_added(result):
     """Callbacks of a batch run in the order in which its records were sent."""
-    told = []
+    calls = []
     for index in range(5):
-        result.call_when_done(index, partial(told.append, index))
+        result.call_when_done(index, partial(calls.append, index))
     result.complete(0)
-    assert [0, 1, 2, 3, 4] == told
+    assert [0, 1, 2, 3, 4] == calls
 
 
-def test_callbacks_find_the_batch_done(result):
+def test_the_record_is_done_inside_its_callback(result):
     """Inside a callback the record is done and has its offset."""
-    told = []
-    result.call_when_done(0, lambda: told.append((result.is_done(0), result.offset(0))))
+    calls = []
+    result.call_when_done(0, lambda: calls.append((result.is_done(0), result.offset(0))))
     result.complete(40)
-    assert [(True, 40)] == told
+    assert [(True, 40)] == calls
 
 
-def test_an_interrupt_of_the_main_thread_goes_on_when_all_have_been_told(result):
+def test_an_interrupt_is_raised_after_all_callbacks_have_run(result):
     """The interrupt is raised after all other callbacks have run."""
-    told = []
+    calls = []
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     result.call_when_done(0, interrupted)
-    result.call_when_done(1, lambda: told.append(1))
+    result.call_when_done(1, lambda: calls.append(1))
     with pytest.raises(KeyboardInterrupt):
         result.complete(0)
-    assert [1] == told
+    assert [1] == calls
     assert result.is_settled
 
 
-def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(result, caplog):
+def test_an_error_in_a_callback_is_logged_and_the_others_still_run(result, caplog):
     """An error in a callback is logged and does not affect other records."""
-    told = []
+    calls = []
     result.call_when_done(0, lambda: 1 / 0)
-    result.call_when_done(1, partial(told.append, 1))
+    result.call_when_done(1, partial(calls.append, 1))
     with caplog.at_level(logging.ERROR):
         result.complete(0)
-    assert [1] == told
+    assert [1] == calls
     assert result.has_ended
     assert ["a delivery callback raised an exception"] == [
         entry.message for entry in caplog.records
@@ -244,18 +246,18 @@ def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(resul
 
 def test_waiting_for_all_includes_the_callbacks(result):
     """A flush waits for callbacks to return, while inside of them the record is already done."""
-    told = []
+    calls = []
 
     def callback() -> None:
-        told.append((result.is_done(0), result.wait_for_all(1.0, clock=lambda: 1.0)))
+        calls.append((result.is_done(0), result.wait_for_all(1.0, clock=lambda: 1.0)))
 
     result.call_when_done(0, callback)
     result.complete(0)
-    assert [(True, False)] == told
+    assert [(True, False)] == calls
     assert result.wait_for_all(1.0, clock=lambda: 1.0)
 
 
-def test_a_callback_that_breaks_off_leaves_nobody_waiting(result):
+def test_a_base_exception_in_a_callback_leaves_no_thread_waiting(result):
     """A BaseException is raised, and waiting threads continue."""
 
     def interrupt() -> None:
@@ -267,18 +269,18 @@ def test_a_callback_that_breaks_off_leaves_nobody_waiting(result):
     assert result.wait(0, timeout=0)
 
 
-def test_callbacks_of_a_failed_batch_are_called_too(result):
+def test_callbacks_of_a_failed_batch_run(result):
     """Callbacks run for failures as well as for success."""
-    told = []
-    result.call_when_done(0, lambda: told.append(result.error_of(0)))
+    calls = []
+    result.call_when_done(0, lambda: calls.append(result.error_of(0)))
     result.fail(REFUSED)
-    assert [REFUSED] == told
+    assert [REFUSED] == calls
 
 
 # --- split batches
 
 
-def test_a_divided_batch_never_ends_by_itself(result):
+def test_a_split_batch_ends_only_through_its_parts(result):
     """The records of a split batch belong to its parts, one of which may fail alone."""
     first, second = result.divide([2, 1])
     first.complete(100)
@@ -290,7 +292,7 @@ def test_a_divided_batch_never_ends_by_itself(result):
     assert [None, None, REFUSED] == [part.error_of(index) for part, index in places]
 
 
-def test_failing_a_divided_batch_fails_the_parts_that_have_not_ended(result):
+def test_failing_a_split_batch_fails_its_unfinished_parts(result):
     """A part that was acknowledged keeps its offsets."""
     first, second = result.divide([1, 2])
     inner = second.divide([1, 1])
@@ -302,7 +304,7 @@ def test_failing_a_divided_batch_fails_the_parts_that_have_not_ended(result):
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
-def test_any_records_of_a_divided_batch_are_found(counts, data):
+def test_any_record_of_a_split_batch_is_found(counts, data):
     """Every record and range of records is found, however often the batch was split."""
     whole = ProduceResult(PLACE)
     leaves: list[tuple[ProduceResult, int]] = []
@@ -324,7 +326,7 @@ def test_any_records_of_a_divided_batch_are_found(counts, data):
     assert len(found) == len({part for part, _ in found})
 
 
-def test_waiting_for_all_goes_on_until_its_deadline(result, monkeypatch):
+def test_waiting_for_all_continues_until_its_deadline(result, monkeypatch):
     """A wait that is woken early continues until its deadline, to the exact moment."""
     timeouts = []
     monkeypatch.setattr(ProduceResult, "_wait", lambda _, timeout: timeouts.append(timeout))
@@ -352,7 +354,7 @@ def test_a_batch_has_ended_before_its_callbacks_are_called():
     assert (True, True) == (undisturbed.has_ended, undisturbed.is_settled)
 
 
-def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
+def test_a_batch_whose_callbacks_are_running_has_ended():
     """A batch counts as ended if the network thread runs its callbacks before that is noted."""
     ended = []
     result = ProduceResult(PLACE, lambda job: job())
@@ -362,7 +364,7 @@ def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
 
 
 @pytest.mark.parametrize(
-    ("indexes", "refused", "words"),
+    ("indexes", "refused", "message"),
     [
         (range(1, 2), {1: RefusedRecord("too old")}, "the broker rejected this record: too old."),
         (range(3), {1: RefusedRecord("too old")}, "the broker rejected a row: too old."),
@@ -376,8 +378,8 @@ def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
         ),
     ],
 )
-def test_rows_hear_of_the_first_of_them_that_is_to_blame(result, indexes, refused, words):
+def test_the_error_names_the_first_rejected_row(result, indexes, refused, message):
     """The error names the first of these rows that was refused, by number if known."""
     result.fail(REFUSED, refused)
-    assert words in str(result.error_of_rows(indexes))
+    assert message in str(result.error_of_rows(indexes))
     assert REFUSED is result.error_of_rows(indexes).__cause__

@@ -10,7 +10,7 @@ from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.producer.producer_batches import batch
 
 
-def test_a_new_batch_has_neither_an_identity_nor_an_attempt_behind_it():
+def test_a_new_batch_has_no_identity_and_no_attempts():
     """A new batch may be sent at once, nothing holds it, and no broker may have it."""
     new = batch()
     assert (NO_PRODUCER_ID_AND_EPOCH, -1) == (new.producer_id_and_epoch, new.base_sequence)
@@ -28,7 +28,7 @@ def test_a_new_batch_has_neither_an_identity_nor_an_attempt_behind_it():
 
 
 @pytest.mark.parametrize("size", [0, 1, 100])
-def test_the_header_of_a_batch_counts(size):
+def test_the_size_of_a_batch_includes_its_header(size):
     """The header takes 61 bytes."""
     assert (61 + size, 61) == (batch(size=size).size_bytes, RECORD_BATCH_OVERHEAD)
 
@@ -45,7 +45,7 @@ def test_a_batch_is_held_by_a_connection_or_by_the_worker(in_flight, with_worker
 
 
 @pytest.mark.parametrize(("sequence", "has_sequence"), [(-1, False), (0, True), (1, True)])
-def test_a_batch_has_a_sequence_number_from_0_on(sequence, has_sequence):
+def test_a_sequence_number_is_0_or_greater(sequence, has_sequence):
     """-1 stands for no sequence number."""
     numbered = batch()
     numbered.set_producer_state(ProducerIdAndEpoch(1, 0), sequence)
@@ -53,7 +53,7 @@ def test_a_batch_has_a_sequence_number_from_0_on(sequence, has_sequence):
     assert not numbered.is_transactional
 
 
-def test_the_header_is_written_anew_for_another_identity_only():
+def test_the_header_is_rebuilt_only_for_a_new_identity():
     """A header is rebuilt only for another identity, so a resent batch has the same bytes."""
     sent = batch()
     headers = []
@@ -71,13 +71,13 @@ def test_the_header_is_written_anew_for_another_identity_only():
     ]
 
 
-def test_a_batch_without_an_identity_has_a_header_too():
+def test_a_batch_without_an_identity_has_a_header():
     """Without idempotence the header has format 2 and -1 for id, epoch and sequence number."""
     header = bytes(batch().buffers()[0])
     assert (2, b"\xff" * 14) == (header[16], header[43:57])
 
 
-def test_the_parts_of_a_batch_that_was_sent_get_headers_of_their_own():
+def test_the_parts_of_a_sent_batch_have_their_own_headers():
     """The parts of a batch that was sent have headers of their own."""
     whole = batch(records=3)
     whole.set_producer_state(ProducerIdAndEpoch(1, 0), 5)

@@ -35,7 +35,7 @@ def test_every_record_of_every_batch_is_found(pieces, data):
         assert [*rows, None] == found
 
 
-def test_the_rows_before_a_part_are_passed_over():
+def test_rows_of_a_split_batch_are_found_through_its_parts():
     """Rows of a split batch are looked up through its parts."""
     history = RowHistory()
     history.add(10, _slots(0, 1, 0, 0, 1, 0))
@@ -47,7 +47,7 @@ def test_the_rows_before_a_part_are_passed_over():
     assert 13 == whole.behind(1).behind(1).row_of(0)
 
 
-def test_only_the_last_rows_are_remembered():
+def test_only_the_most_recent_rows_are_remembered():
     """Memory is bounded, so an old row is reported as unknown rather than wrong."""
     history = RowHistory(max_rows=10)
     for first_row in range(0, 40, 5):
@@ -57,14 +57,14 @@ def test_only_the_last_rows_are_remembered():
     assert history.row_of(0, 29, 0) is None
 
 
-def test_a_single_piece_that_is_too_large_is_forgotten():
+def test_a_single_append_beyond_the_limit_is_forgotten():
     """The bound also holds for a single append of many rows."""
     history = RowHistory(max_rows=10)
     history.add(0, _slots(*[0] * 11))
     assert history.row_of(0, 0, 0) is None
 
 
-def test_rows_that_are_numbered_anew_keep_apart():
+def test_rows_of_two_tables_keep_their_own_numbers():
     """Rows of two tables in one batch keep the numbers of their own callers."""
     history = RowHistory()
     history.add(0, _slots(0, 0, 0))
@@ -73,7 +73,7 @@ def test_rows_that_are_numbered_anew_keep_apart():
     assert [1, None] == [history.row_of(0, 3, index) for index in range(2)]
 
 
-def test_records_without_a_number_are_counted_and_not_named():
+def test_records_without_a_row_number_are_skipped():
     """Records sent one by one have no number, and rejected ones are not counted."""
     history = RowHistory()
     history.add(70, _slots(0, 0))
@@ -82,7 +82,7 @@ def test_records_without_a_number_are_counted_and_not_named():
     assert [70, 71, None, None, 72] == [history.row_of(0, 0, index) for index in range(5)]
 
 
-def test_rows_that_were_left_out_are_no_hindrance():
+def test_gaps_between_rows_do_no_harm():
     """Gaps between the rows of two appends do no harm."""
     history = RowHistory()
     history.add(0, _slots(0))
@@ -90,7 +90,7 @@ def test_rows_that_were_left_out_are_no_hindrance():
     assert [0, 100] == [history.row_of(0, 0, index) for index in range(2)]
 
 
-def test_what_is_cleared_is_forgotten():
+def test_cleared_rows_are_forgotten():
     """After `clear` no earlier row is known, because slots have new numbers."""
     history = RowHistory(max_rows=4)
     history.add(0, _slots(0, 0, 0, 0))
@@ -101,7 +101,7 @@ def test_what_is_cleared_is_forgotten():
     assert history.row_of(0, 3, 0) is None
 
 
-def test_nothing_wrong_is_said_of_a_batch_whose_topic_has_grown():
+def test_rows_are_unknown_after_their_topic_has_grown():
     """Slots are renumbered when a topic grows, so earlier rows are unknown."""
     harness = GathererHarness(lingers=False)
     harness.gatherer.write_columns(columns([b"0", b"1"], partitions=[0, 0]), [1], 0)
@@ -120,7 +120,7 @@ def _rows_of(harness: GathererHarness) -> list[int | None]:
     return [batch.rows.row_of(index) for index in range(batch.record_count)]
 
 
-def test_rows_and_single_records_of_one_batch_are_told_apart():
+def test_rows_and_single_records_of_one_batch_are_distinguished():
     """Sent records have no row, and rows of a table and of a task have their own."""
     harness = GathererHarness(lingers=False)
     harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
@@ -154,7 +154,7 @@ def test_single_records_do_not_change_the_range_of_rows():
     assert {None} == {batch.first_row for batch in harness.batches[1:]}
 
 
-def test_a_record_that_was_refused_does_not_shift_the_others():
+def test_a_rejected_record_does_not_shift_the_others():
     """A record that is too large is in no batch, and those behind it are still found."""
     harness = GathererHarness(lingers=False, **{"max.request.size": 1_000})
     for value in (b"a", bytes(2_000), b"b"):
