@@ -65,7 +65,7 @@ def security_problem(*parts):
 
 
 @pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
-def test_a_variable_that_is_not_set_restricts_nothing(variable, check, value):
+def test_an_unset_variable_restricts_nothing(variable, check, value):
     """A variable that is not set restricts nothing, whatever the others contain."""
     others = {name: "" for name, _, _ in CHECKS if name != variable}
     assert allowed(others, check, value)
@@ -79,7 +79,7 @@ def test_an_empty_list_allows_nothing(variable, check, value, text):
 
 
 @pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
-def test_what_is_listed_is_allowed_and_nothing_else(variable, check, value):
+def test_only_listed_values_are_allowed(variable, check, value):
     """Only values that equal a whole entry are allowed."""
     listed = value.removeprefix("FILE:")
     text = listed if variable == VARIABLES else f"/other, {listed}"
@@ -88,7 +88,7 @@ def test_what_is_listed_is_allowed_and_nothing_else(variable, check, value):
     assert not allowed({variable: text}, check, value[:-1])
 
 
-def test_providers_go_by_kafkas_names_too():
+def test_kafkas_provider_class_names_are_accepted():
     """The names of Kafka's provider classes stand for the corresponding providers here."""
     package = "org.apache.kafka.common.config.provider"
     listed = {PROVIDERS: f"{package}.EnvVarConfigProvider,{package}.DirectoryConfigProvider"}
@@ -108,12 +108,12 @@ def test_providers_go_by_kafkas_names_too():
         ("none", "none", False),
     ],
 )
-def test_variables_match_a_pattern_as_a_whole(pattern, name, expected):
+def test_the_pattern_must_match_the_whole_variable_name(pattern, name, expected):
     """The pattern must be valid and match the whole name."""
     assert expected == allowed({VARIABLES: pattern}, "check_variable", name)
 
 
-def test_a_directory_allows_what_is_in_it(tmp_path):
+def test_a_directory_allows_its_content(tmp_path):
     """A listed directory allows its content, after `..` and symbolic links are resolved."""
     inside, outside = tmp_path / "secrets", tmp_path / "secrets-of-others"
     inside.mkdir()
@@ -134,7 +134,7 @@ def test_a_directory_allows_what_is_in_it(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "secrets", ""]), max_size=8))
-def test_no_path_leads_out_of_a_directory(parts):
+def test_no_path_can_escape_an_allowed_directory(parts):
     """However a path is written, only files in the listed directory are allowed."""
     path = "/".join(["/nowhere/secrets", *parts])
     depth: list[str] = []
@@ -148,13 +148,13 @@ def test_no_path_leads_out_of_a_directory(parts):
 
 
 @pytest.mark.parametrize("listed", ["secrets", ".", "/nowhere,secrets"])
-def test_a_relative_path_in_the_list_allows_nothing(listed):
+def test_a_list_with_a_relative_path_allows_nothing(listed):
     """A list with a relative path allows nothing, since its meaning is ambiguous."""
     assert not allowed({PATHS: listed}, "check_path", "/nowhere/secrets")
 
 
 @pytest.mark.parametrize("name", ["KEYRING:persistent", "DIR:/run", "cache", "MEMORY:", "KCM:"])
-def test_a_ticket_cache_must_be_a_file_where_paths_are_listed(name):
+def test_a_ticket_cache_must_be_a_file_if_paths_are_restricted(name):
     """With a list of paths, only ticket caches in files are allowed."""
     assert not allowed({PATHS: "/"}, "check_ticket_cache", name)
     assert allowed({}, "check_ticket_cache", name)
@@ -175,7 +175,7 @@ def test_a_ticket_cache_must_be_a_file_where_paths_are_listed(name):
         (PATHS, "/nowhere", "${dir:/etc:hostname}"),
     ],
 )
-def test_references_keep_to_the_lists(monkeypatch, variable, listed, reference):
+def test_forbidden_references_are_rejected(monkeypatch, variable, listed, reference):
     """The error for a forbidden reference names the reference and the variable."""
     monkeypatch.setenv(variable, listed)
     with pytest.raises(ConfigError) as caught:
@@ -184,7 +184,7 @@ def test_references_keep_to_the_lists(monkeypatch, variable, listed, reference):
     assert str(caught.value).endswith(f"{variable} does not allow it in this process")
 
 
-def test_key_stores_keep_to_the_lists(monkeypatch):
+def test_forbidden_key_stores_are_rejected(monkeypatch):
     """A key store outside the listed paths is not read."""
     monkeypatch.setenv(PATHS, "/nowhere")
     with pytest.raises(ConfigError) as caught:
@@ -196,7 +196,7 @@ def test_key_stores_keep_to_the_lists(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [REPORTERS, TOKEN_SOURCES])
-def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_path):
+def test_a_forbidden_plug_in_is_not_imported(monkeypatch, kind, tmp_path):
     """A forbidden plug-in is not imported, neither when parsed nor when loaded."""
     (tmp_path / "planted_plugin.py").write_text("def make(): ...")
     monkeypatch.syspath_prepend(tmp_path)
@@ -211,7 +211,7 @@ def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_pat
     assert PluginReference(target=print) == kind.read(print)
 
 
-def test_a_plug_in_that_is_not_listed_is_an_error_of_its_setting(monkeypatch):
+def test_the_error_for_a_forbidden_plug_in_names_its_setting(monkeypatch):
     """The error for a forbidden plug-in names setting, plug-in and variable."""
     monkeypatch.setenv(PLUGINS, "none")
     settings = {"bootstrap.servers": "a:1", "metric.reporters": "os:system"}
@@ -223,7 +223,7 @@ def test_a_plug_in_that_is_not_listed_is_an_error_of_its_setting(monkeypatch):
     ) == str(caught.value)
 
 
-def test_token_endpoints_keep_to_the_list(monkeypatch):
+def test_forbidden_token_endpoints_are_rejected(monkeypatch):
     """A client's secret is never sent to an endpoint that is not listed."""
     monkeypatch.setenv(URLS, "https://idp.example/token")
     elsewhere = {URL: "https://idp.example/token?key=planted"}
@@ -236,7 +236,7 @@ def test_token_endpoints_keep_to_the_list(monkeypatch):
     )
 
 
-def test_a_token_file_that_is_given_as_a_url_keeps_to_the_list_of_urls(monkeypatch):
+def test_a_token_file_url_must_be_in_the_list_of_urls(monkeypatch):
     """`file:` endpoints must be in the list of URLs, as in Java."""
     endpoint = {URL: "file:///var/run/token"}
     monkeypatch.setenv(URLS, "https://idp.example/token")
@@ -273,7 +273,7 @@ def test_a_token_file_that_is_given_as_a_url_keeps_to_the_list_of_urls(monkeypat
         ),
     ],
 )
-def test_login_modules_keep_to_the_list(monkeypatch, settings, module):
+def test_forbidden_login_modules_are_rejected(monkeypatch, settings, module):
     """Each kind of login is checked by the name of Java's login module for it."""
     monkeypatch.setattr(connection_security, "check_gssapi", lambda: None)
     monkeypatch.setenv(LOGIN_MODULES, "com.example.Other")
@@ -286,7 +286,7 @@ def test_login_modules_keep_to_the_list(monkeypatch, settings, module):
     read_security(made.security)
 
 
-def test_ticket_caches_keep_to_the_list(monkeypatch):
+def test_forbidden_ticket_caches_are_rejected(monkeypatch):
     """A ticket cache outside the listed paths is not used."""
     monkeypatch.setenv(PATHS, "/nowhere")
     options = "useTicketCache=true ticketCache='/tmp/krb5cc_0'"

@@ -22,12 +22,12 @@ from spark_kafka_sink.config.config_def import (
 from spark_kafka_sink.errors import ConfigError
 
 
-def one(kind, default=None, validator=None):
+def single_setting(kind, default=None, validator=None):
     return ConfigDef().define("a.b", kind, default, validator, Importance.LOW, "What it is.")
 
 
 def parse(kind, value, validator=None):
-    return one(kind, validator=validator).parse({"a.b": value})["a.b"]
+    return single_setting(kind, validator=validator).parse({"a.b": value})["a.b"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def parse(kind, value, validator=None):
         (ConfigType.CLASSES, len, (len,)),
     ],
 )
-def test_values_are_read_as_java_reads_them(kind, value, expected):
+def test_values_are_parsed_as_in_java(kind, value, expected):
     """Text is trimmed and parsed by type; Python values of that type are accepted."""
     assert expected == parse(kind, value)
 
@@ -100,7 +100,7 @@ def test_values_are_read_as_java_reads_them(kind, value, expected):
         (ConfigType.LIST, [1], "must be a comma-separated list, not [1]"),
     ],
 )
-def test_a_malformed_value_is_refused(kind, value, problem):
+def test_a_malformed_value_is_rejected(kind, value, problem):
     """The error for a value of the wrong type shows the value."""
     with pytest.raises(ConfigError) as caught:
         parse(kind, value)
@@ -115,7 +115,7 @@ def test_a_malformed_value_is_refused(kind, value, problem):
         (RangeOr(Range(1, 9), -1), "0", "must be between 1 and 9, or -1"),
     ],
 )
-def test_a_number_out_of_range_is_refused(validator, value, problem):
+def test_a_number_out_of_range_is_rejected(validator, value, problem):
     """The error for a number out of range shows the range."""
     with pytest.raises(ConfigError, match=f"^a.b {problem}, not '{value}'$"):
         parse(ConfigType.INT, value, validator)
@@ -127,26 +127,26 @@ def test_a_range_includes_its_ends(value):
     assert value == parse(ConfigType.INT, value, RangeOr(Range(1, 9), -1))
 
 
-def test_a_word_is_matched_by_case():
+def test_words_are_case_sensitive_by_default():
     """Words are case-sensitive, as in Java's ValidString."""
     with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'X'$"):
         parse(ConfigType.STRING, "X", OneOf(("x", "y")))
 
 
 @pytest.mark.parametrize("value", ["x", "X", "Y"])
-def test_a_word_may_be_matched_in_any_case(value):
+def test_words_can_be_case_insensitive(value):
     """Case-insensitive words are accepted in any case, and returned unchanged."""
     assert value == parse(ConfigType.STRING, value, OneOfAnyCase(("x", "Y")))
 
 
-def test_another_word_is_refused_in_any_case():
+def test_an_unknown_case_insensitive_word_is_rejected():
     """The error for an unknown word lists the valid ones."""
     with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'Z'$"):
         parse(ConfigType.STRING, "Z", OneOfAnyCase(("x", "y")))
 
 
 @pytest.mark.parametrize("value", ["", "  "])
-def test_a_text_may_have_to_be_something(value):
+def test_an_empty_text_can_be_forbidden(value):
     """An empty or blank text is an error if the setting must not be empty."""
     with pytest.raises(ConfigError, match=rf"^a\.b must not be empty, not '{value}'$"):
         parse(ConfigType.STRING, value, NotEmpty())
@@ -156,10 +156,10 @@ def test_a_secret_value_of_any_type_is_not_shown():
     """The error for an invalid secret value of any type does not show it."""
     for value in ("hunter2", "-5"):
         with pytest.raises(ConfigError, match=r", not \[hidden\]$"):
-            one(ConfigType.INT, 1, Range(0)).parse({"a.b": value}, secret={"a.b"})
+            single_setting(ConfigType.INT, 1, Range(0)).parse({"a.b": value}, secret={"a.b"})
 
 
-def test_a_bad_secret_is_not_shown():
+def test_a_malformed_password_is_not_shown():
     """The error for a malformed password does not show it."""
     with pytest.raises(ConfigError, match=r"^a\.b must be a string, not \[hidden\]$"):
         parse(ConfigType.PASSWORD, 12345)
@@ -173,7 +173,7 @@ def test_a_password_hides_its_value():
     assert "hunter2" == password.value
 
 
-def test_a_password_travels_to_tasks():
+def test_a_password_can_be_pickled():
     """A password equals itself after pickling."""
     assert Password("x") == pickle.loads(pickle.dumps(Password("x")))  # noqa: S301 -- our own bytes
     assert 1 == len({Password("x"), Password("x")})
@@ -181,27 +181,27 @@ def test_a_password_travels_to_tasks():
     assert Password("x") != "x"
 
 
-def test_defaults_stand_in_for_what_is_not_given():
+def test_missing_settings_have_their_defaults():
     """A setting that is not given has its default."""
-    assert {"a.b": 5} == one(ConfigType.INT, 5).parse({})
+    assert {"a.b": 5} == single_setting(ConfigType.INT, 5).parse({})
 
 
 def test_a_required_setting_must_be_given():
     """The error for a missing required setting includes its documentation."""
     with pytest.raises(ConfigError, match=r"^kafka\.a\.b is required: What it is\.$"):
-        one(ConfigType.INT, REQUIRED).parse({}, prefix="kafka.")
+        single_setting(ConfigType.INT, REQUIRED).parse({}, prefix="kafka.")
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_known_one():
+def test_the_error_for_an_unknown_setting_suggests_the_nearest_one():
     """The error for a mistyped name suggests the nearest known one."""
     with pytest.raises(ConfigError, match=r"^unknown option 'kafka\.a\.c'; did you mean 'kafka\.a"):
-        one(ConfigType.INT).parse({"a.c": "secret"}, prefix="kafka.")
+        single_setting(ConfigType.INT).parse({"a.c": "secret"}, prefix="kafka.")
 
 
-def test_an_unknown_setting_like_no_other_gets_no_suggestion():
+def test_an_unrecognizable_setting_gets_no_suggestion():
     """The error for an unrecognizable name has no suggestion and no value."""
     with pytest.raises(ConfigError, match=r"^unknown option 'zzzzzz'$"):
-        one(ConfigType.INT).parse({"zzzzzz": "secret"})
+        single_setting(ConfigType.INT).parse({"zzzzzz": "secret"})
 
 
 def test_the_nearest_name_ignores_case():
@@ -212,18 +212,18 @@ def test_the_nearest_name_ignores_case():
 def test_a_default_must_be_valid():
     """A table cannot have a default that its validator rejects."""
     with pytest.raises(ConfigError, match="must be at least 1"):
-        one(ConfigType.INT, 0, Range(1))
+        single_setting(ConfigType.INT, 0, Range(1))
 
 
-def test_a_setting_is_defined_once():
+def test_a_setting_cannot_be_defined_twice():
     """Defining a setting twice is an error."""
     with pytest.raises(ValueError, match=r"a\.b is defined twice"):
-        one(ConfigType.INT).define("a.b", ConfigType.INT, 1, None, Importance.LOW, "")
+        single_setting(ConfigType.INT).define("a.b", ConfigType.INT, 1, None, Importance.LOW, "")
 
 
-def test_a_table_tells_its_names():
+def test_a_table_provides_its_names_and_rows():
     """A table provides its names and rows."""
-    table = one(ConfigType.INT)
+    table = single_setting(ConfigType.INT)
     assert ("a.b",) == table.names
     assert "a.b" in table
     assert ["a.b"] == [key.name for key in table]
@@ -255,13 +255,13 @@ def test_a_table_is_printed_as_markdown():
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
-def test_every_int_is_read_back(number):
+def test_every_32_bit_int_is_accepted(number):
     """Any 32-bit number is accepted as text and as an int."""
     assert number == parse(ConfigType.INT, str(number)) == parse(ConfigType.INT, number)
 
 
 @given(st.text() | st.integers() | st.none() | st.floats() | st.lists(st.text()))
-def test_any_value_is_read_or_refused(value):
+def test_any_value_is_parsed_or_rejected(value):
     """Any value is either parsed or raises ConfigError."""
     for kind in ConfigType:
         try:

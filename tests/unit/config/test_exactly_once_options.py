@@ -24,7 +24,7 @@ def refusal(without=(), **given):
     return str(caught.value)
 
 
-def test_the_least_that_can_be_given():
+def test_the_minimal_options_suffice():
     """An exactly-once write needs only a prefix; all other options have defaults."""
     assert (
         ExactlyOnceOptions(
@@ -39,7 +39,7 @@ def test_the_least_that_can_be_given():
     )
 
 
-def test_everything_can_be_given():
+def test_every_option_is_read():
     """Every option, and the producer's transaction timeout, is read."""
     given = options(
         ledgerTopic="ledger",
@@ -62,12 +62,12 @@ def test_everything_can_be_given():
 
 
 @pytest.mark.parametrize("word", ["exactly_once", "EXACTLY_ONCE", " Exactly_Once "])
-def test_the_case_of_the_guarantee_does_not_matter(word):
+def test_the_guarantee_is_case_insensitive(word):
     """The delivery guarantee is case-insensitive."""
     assert options(deliveryGuarantee=word).exactly_once is not None
 
 
-def test_another_guarantee_is_refused():
+def test_an_unknown_guarantee_is_rejected():
     """The error for an unknown guarantee lists both valid ones."""
     assert (
         "deliveryGuarantee must be one of: at_least_once, exactly_once, not 'exactly-once'"
@@ -75,7 +75,7 @@ def test_another_guarantee_is_refused():
     )
 
 
-def test_a_prefix_is_needed():
+def test_a_prefix_is_required():
     """An exactly-once write without a prefix is an error."""
     assert refusal(without=["transactionalIdPrefix"]).startswith(
         "deliveryGuarantee=exactly_once requires transactionalIdPrefix: a unique name for this "
@@ -93,7 +93,7 @@ def test_a_prefix_is_needed():
         ("kafka.transaction.timeout.ms", "5"),
     ],
 )
-def test_an_option_of_exactly_once_alone_is_an_error(name, value):
+def test_exactly_once_options_require_the_guarantee(name, value):
     """An exactly-once option without the guarantee is an error, since it would have no effect."""
     without = ["deliveryGuarantee", "transactionalIdPrefix"]
     assert refusal(without, **{name: value}) == (
@@ -104,14 +104,14 @@ def test_an_option_of_exactly_once_alone_is_an_error(name, value):
 @pytest.mark.parametrize(
     "setting", [{"kafka.acks": "1"}, {"kafka.retries": "0"}, {"kafka.enable.idempotence": "false"}]
 )
-def test_idempotence_is_needed(setting):
+def test_idempotence_is_required(setting):
     """Settings that disable idempotence contradict an exactly-once write."""
     assert "deliveryGuarantee=exactly_once requires kafka.enable.idempotence=true" in refusal(
         **setting
     )
 
 
-def test_the_ledger_is_a_topic_of_its_own():
+def test_the_ledger_must_not_be_the_target_topic():
     """The ledger must not be the topic that rows are written to."""
     assert "ledgerTopic must not be the topic that rows are written to" == refusal(
         topic="events", ledgerTopic="events"
@@ -119,20 +119,20 @@ def test_the_ledger_is_a_topic_of_its_own():
 
 
 @pytest.mark.parametrize("name", ["a b", "", ".."])
-def test_the_ledger_has_the_name_of_a_topic(name):
+def test_the_ledger_needs_a_valid_topic_name(name):
     """An invalid topic name for the ledger is an error."""
     assert "opic" in refusal(ledgerTopic=name)
 
 
 @pytest.mark.parametrize("factor", ["0", "-2", "32768"])
-def test_a_number_of_replicas_must_be_one(factor):
+def test_the_replication_factor_is_positive_or_the_default(factor):
     """The replication factor is at least 1, or -1 for the cluster's default."""
     assert "ledgerReplicationFactor must be between 1 and 32767, or -1" in refusal(
         ledgerReplicationFactor=factor
     )
 
 
-def test_a_retention_needs_a_write_id():
+def test_a_retention_requires_a_write_id():
     """A retention without a writeId is an error, since it would have no effect."""
     assert "writeIdRetentionMs is for writes with a writeId: set writeId, or remove it" == refusal(
         writeIdRetentionMs="5"

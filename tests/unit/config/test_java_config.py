@@ -60,12 +60,12 @@ def accepts(settings: dict[str, Any]) -> bool:
     return True
 
 
-def test_every_setting_of_javas_producer_is_known():
+def test_every_setting_of_the_java_producer_is_known():
     """Every setting of Kafka's producer is supported, or rejected with a reason."""
     assert set() == set(GOLDEN["settings"]) - set(KEYS) - set(REFUSED)
 
 
-def test_no_setting_is_of_our_own():
+def test_every_setting_is_one_of_javas():
     """Every setting is, or was, a setting of Java's producer or its serializers."""
     gone_since_4_0 = {"auto.include.jmx.reporter"}
     of_serializers = {f"{part}serializer.encoding" for part in ("", "key.", "value.")}
@@ -73,7 +73,7 @@ def test_no_setting_is_of_our_own():
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_types_importances_and_defaults_are_javas(name):
+def test_types_importances_and_defaults_equal_javas(name):
     """Types, importances and defaults equal Java's, with the listed exceptions."""
     java, key = GOLDEN["settings"][name], KEYS[name]
     kind = "list" if key.type == "list of classes" else key.type.value
@@ -84,7 +84,7 @@ def test_types_importances_and_defaults_are_javas(name):
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
-def test_values_are_accepted_as_java_accepts_them(name):
+def test_values_are_accepted_exactly_if_java_accepts_them(name):
     """Values are accepted exactly if Java accepts them, with the listed exceptions."""
     values = GOLDEN["single"][name]
     others = RELATED.get(name, {})
@@ -98,7 +98,7 @@ def test_values_are_accepted_as_java_accepts_them(name):
 
 
 @pytest.mark.parametrize("case", GOLDEN["together"], ids=lambda case: str(case["settings"]))
-def test_rules_between_settings_are_javas(case):
+def test_combinations_of_settings_are_validated_as_in_java(case):
     """Combinations of settings are accepted, and enable idempotence, exactly as in Java."""
     assert case["accepted"] == accepts(case["settings"])
     if case["accepted"]:

@@ -29,26 +29,26 @@ from spark_kafka_sink.config.java_properties import parse_properties
         ("=1", {"": "1"}),
     ],
 )
-def test_properties_are_read_as_java_reads_them(text, expected):
+def test_properties_are_parsed_as_in_java(text, expected):
     """Comments, separators, escapes and continuation lines are parsed as in Java."""
     assert expected == parse_properties(text)
 
 
 @pytest.mark.parametrize("text", [r"a=\u12", r"a=\uzzzz", r"\u=1"])
-def test_a_broken_escape_is_refused(text):
+def test_a_malformed_escape_is_rejected(text):
     r"""A `\u` without four hexadecimal digits is an error, as in Java."""
     with pytest.raises(ValueError, match=r"not followed by four hexadecimal digits$"):
         parse_properties(text)
 
 
-def test_a_value_may_go_on_over_many_lines():
+def test_a_value_over_many_lines_is_parsed_in_linear_time():
     """A value over many lines is parsed in linear time."""
     lines = 200_000
     assert {"key": "a" * lines} == parse_properties("key=" + "a\\\n" * lines)
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_parsed_or_rejected(text):
     """Any text is either parsed or raises ValueError."""
     try:
         properties = parse_properties(text)
@@ -60,7 +60,7 @@ def test_any_text_is_read_or_refused(text):
 @given(
     st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
 )
-def test_what_java_would_write_is_read_back(properties):
+def test_entries_escaped_as_by_java_are_parsed(properties):
     """Entries with every UTF-16 code unit escaped are parsed correctly."""
 
     def escaped(text):

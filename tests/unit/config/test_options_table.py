@@ -18,7 +18,7 @@ def test_one_table_is_printed(capsys):
     assert options_table("sink") == capsys.readouterr().out
 
 
-def test_an_unknown_table_is_refused(capsys):
+def test_an_unknown_table_is_rejected(capsys):
     """The error for an unknown table lists the known ones."""
     with pytest.raises(SystemExit):
         main(["spark"])

@@ -39,7 +39,7 @@ def plugin_module(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, REPORTERS])
-def test_what_the_package_brings_goes_by_short_names(kind):
+def test_built_in_plugins_have_short_names(kind):
     """Each short name refers to a built-in plug-in; surrounding spaces are ignored."""
     assert [PluginReference(built_in=name) for name in kind.names] == [
         kind.read(f" {name} ") for name in kind.names
@@ -63,7 +63,7 @@ def test_what_the_package_brings_goes_by_short_names(kind):
         ("VoidSerializer", "void"),
     ],
 )
-def test_kafkas_serializers_go_by_their_java_names(java, name):
+def test_kafkas_serializer_classes_are_accepted(java, name):
     """A Kafka serializer class refers to the built-in serializer with the same output."""
     given = f"org.apache.kafka.common.serialization.{java}"
     assert PluginReference(built_in=name) == SERIALIZERS.read(given)
@@ -78,32 +78,32 @@ def test_kafkas_serializers_go_by_their_java_names(java, name):
         ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "default"),
     ],
 )
-def test_partitioners_go_by_the_names_that_other_clients_give_them(given, name):
+def test_partitioner_names_of_other_clients_are_accepted(given, name):
     """Partitioner names of other clients, and an empty one, refer to built-in partitioners."""
     assert PluginReference(built_in=name) == PARTITIONERS.read(given)
 
 
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
-def test_a_plugin_of_ones_own_is_imported(kind, plugin_module):
+def test_a_custom_plugin_is_imported(kind, plugin_module):
     """`package.module:attribute` is imported, for every kind of plug-in."""
     reference = kind.read(f"{plugin_module.__name__}:Shouting")
     assert PluginReference(import_path="plugins_of_a_user:Shouting") == reference
     assert Shouting is reference.load("a.setting")
 
 
-def test_an_attribute_of_an_attribute_is_imported(plugin_module):
+def test_a_nested_attribute_is_imported(plugin_module):
     """The attribute after the colon may contain dots."""
     plugin_module.names = types.SimpleNamespace(inner=Shouting)
     assert Shouting is SERIALIZERS.read("plugins_of_a_user:names.inner").load("a.setting")
 
 
 @pytest.mark.parametrize("given", [Shouting, Shouting(), len, str.encode])
-def test_an_object_is_taken_as_it_is(given):
+def test_an_object_is_used_as_the_plugin_itself(given):
     """A class, an object or a function is used as the plug-in itself."""
     assert given is SERIALIZERS.read(given).load("a.setting")
 
 
-def test_a_reference_is_taken_as_it_is():
+def test_a_parsed_reference_is_returned_unchanged():
     """A parsed reference is returned unchanged."""
     reference = PluginReference(built_in="json")
     assert reference is SERIALIZERS.read(reference)
@@ -117,7 +117,7 @@ def test_a_reference_is_taken_as_it_is():
     ],
 )
 @pytest.mark.usefixtures("plugin_module")
-def test_what_cannot_be_imported_is_an_error(path, reason):
+def test_a_failed_import_is_an_error(path, reason):
     """A failed import raises ConfigError with setting, path, reason and cause."""
     with pytest.raises(ConfigError) as caught:
         SERIALIZERS.read(path).load("a.setting")
@@ -127,13 +127,13 @@ def test_what_cannot_be_imported_is_an_error(path, reason):
 
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
 @pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
-def test_other_java_classes_are_refused(kind, given):
+def test_other_java_classes_are_rejected(kind, given):
     """A Java class without a counterpart is rejected with an explanation."""
     assert problem(kind, given).startswith("names a Java class, which is not supported: use ")
 
 
 @pytest.mark.parametrize("given", ["stringg", "a:b:c", "a b:c", "1a:b", ":x", "x:", "x.:y", "a-b"])
-def test_a_text_that_names_nothing_is_refused(given):
+def test_the_error_for_an_unknown_name_lists_the_choices(given):
     """The error for an unknown name lists the valid choices."""
     assert (
         f"must be one of {', '.join(PARTITIONERS.names)}, "
@@ -142,7 +142,7 @@ def test_a_text_that_names_nothing_is_refused(given):
     )
 
 
-def test_an_interceptor_has_no_short_names():
+def test_interceptors_have_no_short_names():
     """The error for an interceptor offers no short names, since none is built in."""
     assert "must be 'package.module:attribute' of an interceptor, or the object itself" == (
         problem(INTERCEPTORS, "log")
@@ -150,7 +150,7 @@ def test_an_interceptor_has_no_short_names():
 
 
 @pytest.mark.parametrize("given", [None, True, 1, 1.5, b"string"])
-def test_a_value_that_can_be_no_plugin_is_refused(given):
+def test_a_value_of_an_unsupported_type_is_rejected(given):
     """None, numbers and bytes are rejected."""
     assert problem(SERIALIZERS, given).startswith("must be one of bytes, string, ")
 
@@ -165,13 +165,13 @@ def test_a_value_that_can_be_no_plugin_is_refused(given):
         (PluginReference(target=Shouting()), f"{__name__}.Shouting"),
     ],
 )
-def test_a_reference_says_what_it_is(reference, text):
+def test_the_text_of_a_reference_is_its_name_or_type(reference, text):
     """Names are shown as they are, but objects by type, since their repr may contain secrets."""
     assert (text, f"PluginReference({text})") == (str(reference), repr(reference))
 
 
 @pytest.mark.parametrize("reference", [SERIALIZERS.read("json"), SERIALIZERS.read("a.b:c")])
-def test_a_reference_travels(reference):
+def test_a_reference_can_be_pickled(reference):
     """A reference by name has the same value and hash after pickling."""
     copy = pickle.loads(pickle.dumps(reference))  # noqa: S301 -- our own bytes
     assert {reference} == {copy}

@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import ConfigError
 from tests.support.producer.producer_configs import config, refusal
 
 
-def test_defaults_are_javas_but_for_three():
+def test_defaults_equal_javas_with_three_exceptions():
     """Defaults are those of Kafka 4 except for the codec, the batch size and the client id."""
     assert (
         ProducerConfig(
@@ -75,12 +75,12 @@ def test_every_row_of_the_table_is_an_attribute():
     assert {name.replace(".", "_") for name in PRODUCER_CONFIG_DEF.names} == fields
 
 
-def test_no_setting_is_both_supported_and_refused():
+def test_no_setting_is_both_supported_and_unsupported():
     """No setting is in both tables."""
     assert set() == set(PRODUCER_CONFIG_DEF.names) & set(REFUSED)
 
 
-def test_a_configuration_travels_to_tasks():
+def test_a_configuration_can_be_pickled():
     """A configuration equals itself after pickling."""
     assert config(acks="1") == pickle.loads(pickle.dumps(config(acks="1")))  # noqa: S301 -- our own bytes
 
@@ -96,7 +96,7 @@ def test_a_configuration_travels_to_tasks():
         ("a:1,,b:2,", (("a", 1), ("b", 2))),
     ],
 )
-def test_addresses_are_read_as_java_reads_them(text, expected):
+def test_addresses_are_parsed_as_in_java(text, expected):
     """Addresses are host:port, with an optional protocol and IPv6 brackets, each used once."""
     assert expected == config(bootstrap_servers=text).bootstrap_servers
 
@@ -107,7 +107,7 @@ def test_addresses_may_be_a_list():
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "a:0", "a:65536", "a:b", "a b:1", "a:1:"])
-def test_an_address_that_is_none_is_refused(text):
+def test_an_invalid_address_is_rejected(text):
     """The error shows an address that is not host:port with a port from 1 to 65535."""
     assert f"bootstrap.servers: {text!r} is not host:port" == refusal(bootstrap_servers=text)
 
@@ -128,19 +128,19 @@ def test_addresses_must_not_be_empty():
 @pytest.mark.parametrize(
     ("given", "expected"), [("all", -1), ("-1", -1), (-1, -1), ("0", 0), (1, 1)]
 )
-def test_acks_is_a_number(given, expected):
+def test_acks_is_converted_to_a_number(given, expected):
     """The words and numbers for acks are converted to an int, and `all` to -1."""
     assert expected == config(acks=given).acks
 
 
 @pytest.mark.parametrize("value", ["2", "ALL", "-2"])
-def test_other_acks_are_refused(value):
+def test_other_values_of_acks_are_rejected(value):
     """Other values of acks than Kafka's four are an error."""
     assert f"acks must be one of: all, -1, 0, 1, not {value!r}" == refusal(acks=value)
 
 
 @pytest.mark.parametrize("settings", [{"acks": "0"}, {"acks": "1"}, {"retries": "0"}])
-def test_idempotence_gives_way_unless_it_was_asked_for(settings):
+def test_default_idempotence_is_disabled_by_conflicting_settings(settings):
     """acks=0, acks=1 and retries=0 disable idempotence that is on only by default."""
     assert not config(**settings).enable_idempotence
 
@@ -153,7 +153,7 @@ def test_idempotence_gives_way_unless_it_was_asked_for(settings):
         ({"retries": "0"}, "retries must be greater than 0 with enable.idempotence=true"),
     ],
 )
-def test_idempotence_that_was_asked_for_cannot_give_way(settings, expected):
+def test_explicit_idempotence_contradicts_conflicting_settings(settings, expected):
     """An explicit enable.idempotence=true contradicts acks=0, acks=1 and retries=0."""
     assert expected == refusal(enable_idempotence="true", **settings)
 
@@ -165,13 +165,13 @@ def test_idempotence_allows_five_requests_in_flight(settings):
     assert "max.in.flight.requests.per.connection must be at most 5 with" in message
 
 
-def test_any_number_in_flight_without_idempotence():
+def test_without_idempotence_any_number_may_be_in_flight():
     """Without idempotence, more than five requests may be in flight."""
     settings = config(enable_idempotence=False, max_in_flight_requests_per_connection=50)
     assert 50 == settings.max_in_flight_requests_per_connection
 
 
-def test_a_delivery_timeout_too_short_is_refused():
+def test_a_delivery_timeout_that_is_too_short_is_rejected():
     """A given delivery.timeout.ms below linger.ms + request.timeout.ms is an error."""
     assert (
         "delivery.timeout.ms is 30004, but must be at least linger.ms + request.timeout.ms, "
@@ -179,24 +179,24 @@ def test_a_delivery_timeout_too_short_is_refused():
     )
 
 
-def test_a_delivery_timeout_may_be_as_short_as_its_parts():
+def test_a_delivery_timeout_may_equal_the_sum_of_its_parts():
     """A given delivery.timeout.ms may equal linger.ms + request.timeout.ms."""
     assert 30_005 == config(delivery_timeout_ms=30_005).delivery_timeout_ms
 
 
-def test_the_default_delivery_timeout_gives_way():
+def test_the_default_delivery_timeout_grows_with_the_request_timeout():
     """A long request.timeout.ms raises the default of delivery.timeout.ms."""
     assert 500_005 == config(request_timeout_ms=500_000).delivery_timeout_ms
 
 
-def test_the_delivery_timeout_stays_an_int():
+def test_the_delivery_timeout_is_limited_to_a_32_bit_int():
     """The raised default of delivery.timeout.ms is limited to a 32-bit int."""
     settings = config(linger_ms=2**40, request_timeout_ms=2**31 - 1)
     assert 2**31 - 1 == settings.delivery_timeout_ms
 
 
 @pytest.mark.parametrize("settings", [{"acks": "1"}, {"retries": 0}, {"enable_idempotence": False}])
-def test_transactions_need_idempotence(settings):
+def test_transactions_require_idempotence(settings):
     """A transactional id contradicts settings that disable idempotence."""
     assert (
         "transactional.id requires enable.idempotence=true, which requires acks=all and retries "
@@ -204,12 +204,12 @@ def test_transactions_need_idempotence(settings):
     )
 
 
-def test_a_transactional_id_must_be_one():
+def test_an_empty_transactional_id_is_rejected():
     """An empty transactional id is an error, as in Java."""
     assert "transactional.id must not be empty, not ' '" == refusal(transactional_id=" ")
 
 
-def test_a_transactional_id_is_kept():
+def test_a_transactional_id_is_accepted():
     """A transactional id is accepted with idempotence at its default."""
     settings = config(transactional_id=" t 1 ")
     assert ("t 1", True) == (settings.transactional_id, settings.enable_idempotence)
@@ -228,7 +228,7 @@ def test_a_transaction_timeout_is_a_positive_int(value, problem):
 
 
 @pytest.mark.parametrize("value", ["NONE", "none", "Rebootstrap"])
-def test_the_recovery_strategy_is_taken_in_any_case(value):
+def test_the_recovery_strategy_is_case_insensitive(value):
     """metadata.recovery.strategy is case-insensitive (KIP-899)."""
     settings = config(metadata_recovery_strategy=value)
     assert value.lower() == settings.metadata_recovery_strategy
@@ -257,13 +257,13 @@ def test_the_recovery_strategy_is_taken_in_any_case(value):
         ("partitioner.adaptive.partitioning.enable", "on", "must be true or false, not 'on'"),
     ],
 )
-def test_what_kafka_does_not_allow_is_refused(name, value, problem):
+def test_values_that_kafka_rejects_are_rejected(name, value, problem):
     """The ranges and words of settings are Kafka's."""
     assert f"{name} {problem}" == refusal(**{name.replace(".", "_"): value})
 
 
 @pytest.mark.parametrize("value", [-1, 0, 2**63 - 1])
-def test_idle_connections_may_stay(value):
+def test_the_maximum_idle_time_has_no_bounds(value):
     """connections.max.idle.ms has no bounds, as in Java."""
     assert value == config(connections_max_idle_ms=value).connections_max_idle_ms
 
@@ -274,7 +274,7 @@ def test_a_retry_backoff_may_exceed_its_maximum():
     assert (5_000, 1_000) == (settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
 
-def test_plugins_are_read_by_their_kinds():
+def test_plugins_become_references():
     """Serializers, partitioner, interceptors and reporters become references."""
     settings = config(
         key_serializer="org.apache.kafka.common.serialization.LongSerializer",
@@ -302,7 +302,7 @@ def test_plugins_are_read_by_their_kinds():
         ("partitioner.class", ""),
     ],
 )
-def test_what_is_done_anyway_needs_no_plugin(name, value):
+def test_default_behaviour_needs_no_plugin(name, value):
     """The bytes serializer and the default partitioner, by any name, need no plug-in."""
     assert config() == config(**{name.replace(".", "_"): value})
 
@@ -315,20 +315,20 @@ def test_what_is_done_anyway_needs_no_plugin(name, value):
         ("key.serializer", None, "serializer, or the object itself, not None"),
     ],
 )
-def test_what_names_no_plugin_is_refused(name, value, problem):
+def test_an_invalid_plugin_is_rejected(name, value, problem):
     """The error for an invalid plug-in names its setting."""
     message = refusal(**{name.replace(".", "_"): value})
     assert message.startswith(f"{name} must be ")
     assert message.endswith(problem)
 
 
-def test_settings_go_by_names():
+def test_names_of_settings_must_be_strings():
     """A setting whose name is not a string is an error."""
     with pytest.raises(ConfigError, match=r"^the name of a setting must be a string, not 5$"):
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", 5: 5})
 
 
-def test_a_configuration_is_a_value():
+def test_configurations_are_immutable_and_compared_by_value():
     """Equal settings give equal configurations with equal hashes, which are immutable."""
     assert {config(acks=1, linger_ms=2)} == {config(acks="1", linger_ms=" 2 ")}
     assert config(acks=1) != config(acks=0)
@@ -336,7 +336,7 @@ def test_a_configuration_is_a_value():
         config().acks = 1
 
 
-def test_the_repr_shows_settings_but_not_what_is_in_objects():
+def test_the_repr_shows_settings_but_not_the_content_of_objects():
     """The repr shows each setting, but only the type of an object."""
 
     class Vault:
@@ -358,12 +358,12 @@ def test_a_batch_must_fit_into_memory():
 
 
 @pytest.mark.parametrize("settings", [{"buffer_memory": 70_000}, {"max_request_size": 70_000}])
-def test_the_default_batch_size_gives_way(settings):
+def test_the_default_batch_size_fits_into_memory_and_requests(settings):
     """The default of batch.size does not exceed buffer.memory or max.request.size."""
     assert 70_000 == config(**settings).batch_size
 
 
-def test_a_given_batch_size_is_kept():
+def test_an_explicit_batch_size_may_exceed_a_request():
     """A batch may be larger than a request: it is then sent alone, as in Java."""
     assert 2_000_000 == config(batch_size=2_000_000).batch_size
 
@@ -383,7 +383,7 @@ def test_a_reconnect_backoff_with_its_maximum_grows():
 @pytest.mark.parametrize(
     ("codec", "expected"), [("none", None), ("gzip", -1), ("snappy", None), ("lz4", 9), ("zstd", 3)]
 )
-def test_the_compression_level_is_the_codecs(codec, expected):
+def test_the_compression_level_is_that_of_the_codec(codec, expected):
     """The compression level is that of the configured codec."""
     assert expected == config(compression_type=codec).compression_level
 
@@ -391,7 +391,7 @@ def test_the_compression_level_is_the_codecs(codec, expected):
 @pytest.mark.parametrize(
     ("codec", "level"), [("gzip", "1"), ("gzip", "9"), ("lz4", "17"), ("zstd", "-131072")]
 )
-def test_levels_at_the_ends_of_their_ranges_are_taken(codec, level):
+def test_levels_at_the_ends_of_their_ranges_are_accepted(codec, level):
     """The ranges of KIP-390 include their ends."""
     settings = ProducerConfig.from_mapping(
         {"bootstrap.servers": "a:1", "compression.type": codec, f"compression.{codec}.level": level}
@@ -403,7 +403,7 @@ def test_levels_at_the_ends_of_their_ranges_are_taken(codec, level):
     ("codec", "level"),
     [("gzip", 0), ("gzip", 10), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("zstd", -131_073)],
 )
-def test_levels_out_of_their_ranges_are_refused(codec, level):
+def test_levels_out_of_their_ranges_are_rejected(codec, level):
     """The ranges of KIP-390 are enforced, even for codecs that are not in use."""
     with pytest.raises(ConfigError, match=rf"^compression\.{codec}\.level must be "):
         ProducerConfig.from_mapping(
@@ -411,7 +411,7 @@ def test_levels_out_of_their_ranges_are_refused(codec, level):
         )
 
 
-def test_an_unknown_codec_is_refused():
+def test_an_unknown_codec_is_rejected():
     """The error for an unknown codec lists the known ones."""
     assert (
         "compression.type must be one of: none, gzip, snappy, lz4, zstd, not 'brotli'"
@@ -422,20 +422,20 @@ def test_an_unknown_codec_is_refused():
 @pytest.mark.parametrize(
     ("value", "expected"), [("0.5", 0.5), (" 1 ", 1.0), (1, 1.0), ("8e-1", 0.8)]
 )
-def test_numbers_with_a_fraction_are_read(value, expected):
+def test_fractions_are_accepted(value, expected):
     """A setting of Java's type double accepts fractions."""
     made = config(security_protocol="SASL_SSL", sasl_login_refresh_window_factor=value)
     assert expected == made.security.sasl_login_refresh_window_factor
 
 
-def test_kafkas_own_two_phase_commit_is_refused_for_what_it_needs():
+def test_kafkas_two_phase_commit_is_rejected_with_the_reason():
     """Two-phase commit is rejected, since stable brokers do not support it yet."""
     with pytest.raises(ConfigError, match=r"never time out \(KIP-939\).* 6 of InitProducerId"):
         config(transaction_two_phase_commit_enable="true")
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
+def test_each_unsupported_setting_is_rejected_with_the_reason(name):
     """The error for an unsupported setting gives the reason."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "x"}, prefix="kafka.")
@@ -445,14 +445,14 @@ def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name].accepted]
 )
-def test_values_that_ask_for_what_is_done_anyway_are_accepted(name, value):
+def test_unsupported_settings_are_accepted_if_they_change_nothing(name, value):
     """An unsupported setting is accepted with a value that describes the actual behaviour."""
     assert config() == ProducerConfig.from_mapping(
         {"bootstrap.servers": "localhost:9092", name: value}
     )
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest():
+def test_an_unknown_setting_is_rejected_with_a_suggestion():
     """The error for an unknown setting suggests the nearest known one."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", "linger": 1}, prefix="kafka.")
@@ -469,7 +469,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest():
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "kafka."])
-def test_a_setting_with_the_prefix_of_spark_is_refused_with_its_name(name, meant, prefix):
+def test_a_setting_with_sparks_prefix_is_rejected_with_its_own_name(name, meant, prefix):
     """For a name with Spark's prefix, the error suggests the setting's own name."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "1"}, prefix=prefix)
@@ -479,7 +479,7 @@ def test_a_setting_with_the_prefix_of_spark_is_refused_with_its_name(name, meant
 @pytest.mark.parametrize(
     "name", ["max.request.size", "buffer.memory", "max.in.flight.requests.per.connection"]
 )
-def test_what_must_not_be_zero_is_refused(name):
+def test_settings_that_would_prevent_sending_are_rejected(name):
     """Settings with which a producer could not send anything are an error."""
     with pytest.raises(ConfigError, match="must be at least 1, not 0"):
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: 0})

@@ -14,7 +14,7 @@ from spark_kafka_sink.model import SecurityProtocol
 from tests.support.producer.producer_configs import OAUTH, config, refusal
 
 
-def test_defaults_of_security_are_javas():
+def test_security_defaults_equal_javas():
     """By default connections are not secured, and TLS is strict."""
     assert (
         SecuritySettings(
@@ -57,14 +57,14 @@ def test_defaults_of_security_are_javas():
 
 
 @pytest.mark.parametrize("protocol", list(SecurityProtocol))
-def test_a_protocol_may_be_written_in_any_case(protocol):
+def test_the_security_protocol_is_case_insensitive(protocol):
     """security.protocol is case-insensitive."""
     settings = config(security_protocol=protocol.lower()).security
     assert protocol is settings.security_protocol
     assert ("SSL" in protocol, "SASL" in protocol) == (settings.uses_tls, settings.uses_sasl)
 
 
-def test_an_unknown_protocol_is_refused():
+def test_an_unknown_protocol_is_rejected():
     """The error for an unknown protocol lists the known ones."""
     assert (
         "security.protocol must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"
@@ -80,7 +80,7 @@ def test_an_unknown_protocol_is_refused():
         ("ssl.key.password", "SASL_PLAINTEXT", "SSL or SASL_SSL"),
     ],
 )
-def test_a_setting_that_would_secure_nothing_is_refused(name, protocol, needed):
+def test_a_security_setting_without_effect_is_rejected(name, protocol, needed):
     """A security setting without effect is an error, since it would suggest a secure connection."""
     settings = {"bootstrap.servers": "a:1", "security.protocol": protocol, name: "PLAIN"}
     with pytest.raises(ConfigError) as caught:
@@ -95,7 +95,7 @@ SECRETS = [key.name for key in PRODUCER_CONFIG_DEF if key.type == "password"]
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_secrets_do_not_show(name):
+def test_secrets_are_not_shown(name):
     """The repr hides passwords, keys and certificates, and the pickle contains them."""
     security_protocol = "SASL_SSL"
     settings = {"bootstrap.servers": "a:1", "security.protocol": security_protocol, name: "hunter2"}
@@ -117,7 +117,7 @@ def test_secrets_do_not_show(name):
         "sasl.oauthbearer.client.credentials.client.id",
     ],
 )
-def test_an_empty_store_or_secret_is_refused(name, empty, monkeypatch):
+def test_an_empty_store_or_secret_is_rejected(name, empty, monkeypatch):
     """An empty store, key or login is an error, and does not mean the default."""
     monkeypatch.setenv("EMPTY", "")
     settings = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", name: empty}
@@ -126,14 +126,14 @@ def test_an_empty_store_or_secret_is_refused(name, empty, monkeypatch):
     assert str(caught.value).startswith(f"kafka.{name} must not be empty")
 
 
-def test_host_names_are_unchecked_only_where_the_setting_says_so():
+def test_host_name_verification_can_be_disabled():
     """An empty ssl.endpoint.identification.algorithm is accepted, as in Java."""
     made = config(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
     assert "" == made.security.ssl_endpoint_identification_algorithm
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_malformed_secret_is_refused_without_being_shown(name):
+def test_a_malformed_secret_is_rejected_without_being_shown(name):
     """The error for a secret of the wrong type names the setting and hides the value."""
     settings = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", name: b"hunter2"}
     with pytest.raises(ConfigError) as caught:
@@ -155,7 +155,7 @@ def test_a_malformed_secret_is_refused_without_being_shown(name):
         ("sasl_mechanism", "scram-sha-256", "must be one of: PLAIN, SCRAM-SHA-256"),
     ],
 )
-def test_values_of_security_are_checked(name, value, problem):
+def test_security_settings_are_validated(name, value, problem):
     """Numbers must be in their ranges, and words must be Kafka's."""
     assert f"{name.replace('_', '.')} {problem}" in refusal(
         security_protocol="SASL_SSL", **{name: value}
@@ -171,7 +171,7 @@ def test_values_of_security_are_checked(name, value, problem):
         ("unsecured", "unsecured"),
     ],
 )
-def test_javas_handlers_of_logins_are_known(value, expected):
+def test_javas_login_callback_handlers_are_accepted(value, expected):
     """Java's login callback handlers refer to their built-in counterparts."""
     made = config(security_protocol="SASL_SSL", sasl_login_callback_handler_class=value)
     assert expected == made.security.sasl_login_callback_handler_class.built_in

@@ -56,49 +56,49 @@ def secrets(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_environment_variable_is_looked_up(secrets):
+def test_an_environment_variable_is_resolved(secrets):
     """`${env:NAME}` is replaced by the variable's value."""
     assert "from env" == resolved("${env:SECRET}")
 
 
 @pytest.mark.parametrize("name", ["password", "windows"])
-def test_a_file_is_read_whole(secrets, name):
+def test_a_file_is_resolved(secrets, name):
     """`${file:/path}` is replaced by the file's content without its final newline."""
     assert "from file" == resolved(f"${{file:{secrets}/{name}}}")
 
 
 @pytest.mark.parametrize(("key", "expected"), [("user", "ann"), ("pass.word", "hä")])
-def test_a_key_of_a_properties_file_is_looked_up(secrets, key, expected):
+def test_a_key_of_a_properties_file_is_resolved(secrets, key, expected):
     """`${file:/path:key}` is replaced by the key's value, as in FileConfigProvider."""
     assert expected == resolved(f"${{file:{secrets}/all.properties:{key}}}")
 
 
-def test_a_file_of_a_directory_is_read(secrets):
+def test_a_file_in_a_directory_is_resolved(secrets):
     """`${dir:/path:file}` is replaced by the content of that file in the directory."""
     assert "from file" == resolved(f"${{dir:{secrets}:password}}")
 
 
-def test_references_may_stand_anywhere_in_a_value(secrets):
+def test_references_may_be_anywhere_in_a_value(secrets):
     """Several references in a value are replaced, and the text around them is kept."""
     assert "user='ann' password='from env'" == resolved(
         f"user='${{file:{secrets}/all.properties:user}}' password='${{env:SECRET}}'"
     )
 
 
-def test_what_a_reference_gives_is_not_searched(monkeypatch):
+def test_resolved_values_are_not_searched_for_references(monkeypatch):
     """The value of a reference is not searched for further references."""
     monkeypatch.setenv("SECRET", "${env:HOME}")
     assert "${env:HOME}" == resolved("${env:SECRET}")
 
 
-def test_lists_and_passwords_may_have_references(secrets):
+def test_lists_and_passwords_may_contain_references(secrets):
     """References in the items of a list and in a Password are replaced."""
     assert ["a", "from env"] == resolved(["a", "${env:SECRET}"])
     assert Password("from env") == resolved(Password("${env:SECRET}"))
 
 
 @given(st.text(st.sampled_from("${}:ab"), max_size=14))
-def test_references_are_found_as_kafkas_pattern_finds_them(text):
+def test_references_are_found_as_by_kafkas_pattern(text):
     """The search in one pass finds the same references as Kafka's backtracking pattern."""
     pattern = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
     assert [(*it.span(), *it.groups()) for it in pattern.finditer(text)] == [
@@ -109,14 +109,14 @@ def test_references_are_found_as_kafkas_pattern_finds_them(text):
 @pytest.mark.parametrize(
     "text", ["${" + ":" * 10**6, "${:" * 10**6, "${" * 10**6 + "}", "${a" * 10**6 + "}" * 10**6]
 )
-def test_no_text_keeps_the_search_busy(text):
+def test_any_text_is_searched_in_linear_time(text):
     """A megabyte of text that resembles references is searched in linear time."""
     assert not has_reference(text)
     assert text == resolved(text)
 
 
 @pytest.mark.parametrize("value", ["", "$", "${SECRET}", "$env:SECRET", "{env:SECRET}", 5, None])
-def test_other_values_stay(value):
+def test_values_without_references_are_unchanged(value):
     """A value without references is not changed."""
     assert (False, value) == (has_reference(value), resolved(value))
 
@@ -168,7 +168,7 @@ def test_other_values_stay(value):
         ),
     ],
 )
-def test_what_cannot_be_resolved_is_an_error(secrets, reference, reason):
+def test_an_unresolvable_reference_is_an_error(secrets, reference, reason):
     """The error for an unresolvable reference names the setting and reason but no content."""
     written = reference.replace("DIR", str(secrets))
     assert f"kafka.a.b: {written} cannot be resolved in this process: {reason}" == refusal(
@@ -195,17 +195,17 @@ def test_a_reference_without_its_closing_brace_is_an_error(secrets, begin, form,
 
 
 @pytest.mark.parametrize("value", ["${", "$${", "${other", "${vault:a", "${ env:A", "${ENV:A"])
-def test_what_begins_like_no_known_reference_stays(value):
+def test_text_unlike_a_known_reference_is_unchanged(value):
     """Text that does not begin like a known reference is not changed, as in Java."""
     assert (False, value) == (has_reference(value), resolved(value))
 
 
-def test_a_file_may_have_a_mebibyte(secrets):
+def test_a_referenced_file_may_have_1_mib(secrets):
     """A referenced file may have up to 1 MiB."""
     assert "a" * 2**20 == resolved(f"${{file:{secrets}/largest}}")
 
 
-def test_references_are_resolved_before_values_are_read(monkeypatch):
+def test_references_are_resolved_before_values_are_parsed(monkeypatch):
     """A secret, or the file that holds one, may come from a reference, and is trimmed."""
     monkeypatch.setenv("PASSWORD", " secret ")
     monkeypatch.setenv("STORE", "/store")
@@ -226,7 +226,7 @@ def test_references_are_resolved_before_values_are_read(monkeypatch):
 @pytest.mark.parametrize(
     "reference", ["${file:/etc/passwd}", "a,${env:SECRET}", "${env:UNSET}", "${env:SECRET"]
 )
-def test_other_settings_take_no_references(name, reference):
+def test_references_are_rejected_in_other_settings(name, reference):
     """A reference is an error in a setting that holds no secret."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: reference}, prefix="kafka.")
@@ -236,7 +236,7 @@ def test_other_settings_take_no_references(name, reference):
     ) == str(caught.value)
 
 
-def test_references_are_for_secrets_and_the_files_that_hold_them():
+def test_only_secrets_and_files_that_hold_them_accept_references():
     """Exactly these settings accept references."""
     assert {
         "sasl.jaas.config",
@@ -255,7 +255,7 @@ def test_references_are_for_secrets_and_the_files_that_hold_them():
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCE_SETTINGS))
-def test_an_empty_reference_is_said_to_be_empty(name, monkeypatch):
+def test_the_error_says_that_a_reference_is_empty(name, monkeypatch):
     """The error for an empty value may say so, since emptiness is not a secret."""
     monkeypatch.setenv("EMPTY", " ")
     assert f"{name} must not be empty" == config_error(
@@ -263,7 +263,7 @@ def test_an_empty_reference_is_said_to_be_empty(name, monkeypatch):
     )
 
 
-def test_the_repr_does_not_show_what_a_reference_gave(secrets):
+def test_the_repr_does_not_show_resolved_values(secrets):
     """The repr shows all settings except those that came from references."""
     shown = repr(
         config(
@@ -279,7 +279,7 @@ def test_the_repr_does_not_show_what_a_reference_gave(secrets):
     assert shown.startswith("ProducerConfig(bootstrap_servers=(('localhost', 9092),), acks=-1, ")
 
 
-def test_a_secret_is_not_pickled(monkeypatch):
+def test_resolved_secrets_are_not_pickled(monkeypatch):
     """A configuration is pickled with its references, which are resolved on arrival."""
     monkeypatch.setenv("NAME", "the driver's")
     settings = config(security_protocol="SSL", ssl_truststore_location="${env:NAME}", acks="1")
@@ -291,7 +291,7 @@ def test_a_secret_is_not_pickled(monkeypatch):
     assert "the task's" not in repr(arrived)
 
 
-def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
+def test_a_reference_that_cannot_be_resolved_in_a_task_is_an_error(monkeypatch):
     """If a reference has no value on arrival, the error names the option as it was given."""
     monkeypatch.setenv("NAME", "x")
     options = SinkOptions.from_mapping(
@@ -313,7 +313,7 @@ def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
     assert str(caught.value).endswith("set spark.executorEnv.NAME")
 
 
-def test_references_of_refused_settings_are_not_resolved():
+def test_references_in_unsupported_settings_are_not_resolved():
     """A reference in an unsupported setting is not resolved before the setting is rejected."""
     with pytest.raises(ConfigError, match=r"^ssl\.provider is not supported: OpenSSL does this"):
         config(ssl_provider="${env:NO_SUCH_VARIABLE}")

@@ -29,7 +29,7 @@ def refusal(given):
     return str(caught.value)
 
 
-def test_the_least_that_can_be_given():
+def test_the_minimal_options_suffice():
     """Only kafka.bootstrap.servers is required; all other options have defaults."""
     assert (
         SinkOptions(
@@ -55,7 +55,7 @@ def test_bootstrap_servers_are_required():
 
 
 @pytest.mark.parametrize("name", ["reportPath", "reportpath", "REPORTPATH"])
-def test_the_case_of_names_does_not_matter(name):
+def test_option_names_are_case_insensitive(name):
     """Option names are case-insensitive, since Spark lower-cases them."""
     assert "/tmp/x" == options(**{name: "/tmp/x"}).report_path  # noqa: S108 -- only a text
 
@@ -66,7 +66,7 @@ def test_kafka_settings_are_passed_through():
     assert (1, 5) == (settings.acks, settings.batch_size)
 
 
-def test_errors_name_kafka_settings_as_the_user_wrote_them():
+def test_errors_show_kafka_settings_as_the_user_wrote_them():
     """Errors about producer settings show the option's name."""
     assert "kafka.acks must be one of: all, -1, 0, 1, not '3'" == refusal({"kafka.acks": "3"})
 
@@ -77,7 +77,7 @@ def test_a_topic_is_trimmed():
 
 
 @pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "ä", "a/b", "x" * 250])
-def test_a_topic_that_kafka_cannot_have_is_refused(topic):
+def test_an_invalid_topic_name_is_rejected(topic):
     """An invalid topic name is rejected before a broker is contacted."""
     assert (
         f"{topic.strip()!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' "
@@ -85,7 +85,7 @@ def test_a_topic_that_kafka_cannot_have_is_refused(topic):
     )
 
 
-def test_the_longest_topic_is_taken():
+def test_a_topic_name_of_maximum_length_is_accepted():
     """A topic name may have 249 characters."""
     assert "x" * 249 == options(topic="x" * 249).topic
 
@@ -97,7 +97,7 @@ def test_options_of_sparks_kafka_source_are_ignored(name):
 
 
 @pytest.mark.parametrize("name", CONSUMER_SETTINGS)
-def test_settings_of_the_consumer_are_ignored(name):
+def test_consumer_settings_are_ignored(name):
     """A consumer-only setting has no effect, and is listed for a warning."""
     assert (f"kafka.{name}",) == options(**{f"kafka.{name}": "x"}).ignored
 
@@ -115,17 +115,17 @@ def test_settings_of_the_consumer_are_ignored(name):
         ("report_path", "reportPath"),
     ],
 )
-def test_an_unknown_option_is_answered_with_the_nearest(name, nearest):
+def test_an_unknown_option_is_rejected_with_a_suggestion(name, nearest):
     """The error for a mistyped option suggests the nearest one, and does not show the value."""
     assert f"unknown option {name!r}; did you mean {nearest!r}?" == refusal({name: "hunter2"})
 
 
-def test_an_option_like_no_other_gets_no_suggestion():
+def test_an_unrecognizable_option_gets_no_suggestion():
     """The error for an unrecognizable option has no suggestion."""
     assert "unknown option 'xyzzy'" == refusal({"xyzzy": "1"})
 
 
-def test_a_path_is_refused_with_what_to_do():
+def test_a_path_is_rejected_with_what_to_do():
     """The error for the path of `save(path)` names the option to use."""
     assert "save() does not accept a path: set the topic with the option 'topic'" == refusal(
         {"path": "events"}
@@ -133,20 +133,20 @@ def test_a_path_is_refused_with_what_to_do():
 
 
 @pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.keystore.password"])
-def test_secrets_do_not_show(name):
+def test_secrets_are_not_shown(name):
     """Errors do not show a secret."""
     assert "hunter2" not in refusal({name: "hunter2"})
 
 
 @pytest.mark.parametrize("name", ["kafka.key.serializer", "kafka.value.serializer"])
-def test_serializers_are_refused(name):
+def test_serializers_are_rejected(name):
     """Serializers are rejected, as in Spark's sink."""
     assert f"{name} is not supported: keys and values are written as the bytes of their" in refusal(
         {name: "org.apache.kafka.common.serialization.StringSerializer"}
     )
 
 
-def test_a_transactional_id_is_refused():
+def test_a_transactional_id_is_rejected():
     """A transactional id is rejected, since tasks cannot share one; the error says what to set."""
     assert (
         "kafka.transactional.id is not supported: each task needs one of its own: set "
@@ -155,7 +155,7 @@ def test_a_transactional_id_is_refused():
     )
 
 
-def test_interceptors_are_refused():
+def test_interceptors_are_rejected():
     """Interceptors are rejected, since rows are written as columns; an empty list is accepted."""
     assert (
         "kafka.interceptor.classes is not supported: rows are written as columns, not record by "
@@ -165,7 +165,7 @@ def test_interceptors_are_refused():
 
 
 @pytest.mark.parametrize("name", PARTITIONERS.names)
-def test_partitioners_are_chosen_by_name(name):
+def test_built_in_partitioners_are_accepted(name):
     """Every built-in partitioner can be used in a Spark write."""
     settings = options(**{"kafka.partitioner.class": name}).producer
     expected = None if name == "default" else PluginReference(name)
@@ -173,7 +173,7 @@ def test_partitioners_are_chosen_by_name(name):
 
 
 @pytest.mark.parametrize(("given", "shown"), [("a.b:c", "'a.b:c'"), (len, "builtins.len")])
-def test_other_partitioners_are_refused(given, shown):
+def test_other_partitioners_are_rejected(given, shown):
     """The error for a user's partitioner names the column to use."""
     assert (
         f"kafka.partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a Spark "
@@ -182,13 +182,13 @@ def test_other_partitioners_are_refused(given, shown):
     )
 
 
-def test_reporters_are_named_by_where_tasks_import_them():
+def test_reporters_are_given_by_name_or_import_path():
     """A metrics reporter is given by its short name or its import path."""
     reporters = options(**{"kafka.metric.reporters": "logging, a.b:c"}).producer.metric_reporters
     assert [("logging", None), (None, "a.b:c")] == [(r.built_in, r.import_path) for r in reporters]
 
 
-def test_a_reporter_that_cannot_travel_is_refused():
+def test_a_reporter_object_is_rejected():
     """A reporter object is rejected, since tasks have to create their own."""
     assert (
         "kafka.metric.reporters must be logging or 'package.module:attribute' in a Spark write, "
@@ -197,7 +197,7 @@ def test_a_reporter_that_cannot_travel_is_refused():
 
 
 @pytest.mark.parametrize("part", ["", "key.", "value."])
-def test_another_encoding_of_text_is_refused_with_what_spark_offers(part):
+def test_other_text_encodings_are_rejected_with_what_to_do(part):
     """The error for another encoding names a conversion in Spark; UTF-8 is accepted."""
     name = f"kafka.{part}serializer.encoding"
     assert refusal({name: "ISO-8859-1"}) == (
@@ -208,13 +208,13 @@ def test_another_encoding_of_text_is_refused_with_what_spark_offers(part):
 
 
 @pytest.mark.parametrize("name", [key for key in REFUSED_IN_SPARK if key in PRODUCER_CONFIG_DEF])
-def test_the_table_says_what_does_not_work_in_spark(name):
+def test_the_table_says_which_settings_spark_writes_reject(name):
     """The documentation of a setting says whether Spark writes reject it."""
     [doc] = [key.doc for key in PRODUCER_CONFIG_DEF if key.name == name]
     assert doc.endswith(" Not in a Spark write.")
 
 
-def test_options_travel_to_tasks():
+def test_options_can_be_pickled():
     """Options equal themselves after pickling."""
     given = options(topic="t", **{"kafka.group.id": "x"})
     assert given == pickle.loads(pickle.dumps(given))  # noqa: S301 -- our own bytes
@@ -227,6 +227,6 @@ def test_the_group_of_the_source_and_the_checkpoint_are_known():
     assert (None, None) == (options().source_consumer_group, options().checkpoint_location)
 
 
-def test_a_group_without_a_name_is_refused():
+def test_an_empty_group_name_is_rejected():
     """An empty group name is an error."""
     assert "sourceConsumerGroup must not be empty" in refusal({"sourceConsumerGroup": ""})
