@@ -19,7 +19,7 @@ def metrics(caplog):
     return Metrics(MetricConfig(tags={"client-id": "p"}), clock=lambda: 0.0)
 
 
-def test_the_last_values_are_logged_on_closing(metrics, caplog):
+def test_the_final_values_are_logged_on_close(metrics, caplog):
     """Closing logs one line per group and set of tags, without metrics that have no value."""
     metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
     sensor = metrics.sensor("sensor", 0.0)
@@ -37,7 +37,7 @@ def test_the_last_values_are_logged_on_closing(metrics, caplog):
     ] == caplog.messages
 
 
-def test_what_was_removed_is_not_logged(metrics, caplog):
+def test_removed_metrics_are_not_logged(metrics, caplog):
     """A removed metric is no longer logged."""
     metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
     name = metrics.metric_name("gauge", "group")
@@ -47,7 +47,7 @@ def test_what_was_removed_is_not_logged(metrics, caplog):
     assert ["kafka-metrics-count{client-id=p}: count=1"] == caplog.messages
 
 
-def test_values_are_logged_again_and_again(metrics, caplog):
+def test_values_are_logged_at_the_interval(metrics, caplog):
     """Until it is closed, the reporter logs at its interval."""
     read_twice = threading.Event()
     reads = []
@@ -71,7 +71,7 @@ def test_values_are_logged_again_and_again(metrics, caplog):
     )
 
 
-def test_a_reporter_serves_one_producer(metrics, caplog):
+def test_a_reporter_serves_only_one_producer(metrics, caplog):
     """A reporter that serves a producer is left out of a second one, and the log says why."""
     reporter = LoggingMetricsReporter(logger=LOGGER)
     metrics.add_reporter(reporter)
@@ -86,7 +86,7 @@ def test_a_reporter_serves_one_producer(metrics, caplog):
 
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
-def test_an_interval_must_be_above_zero(interval):
+def test_the_interval_must_be_positive(interval):
     """An interval that is not above 0 is an error."""
     with pytest.raises(ValueError, match="must be greater than 0"):
         LoggingMetricsReporter(interval=interval)

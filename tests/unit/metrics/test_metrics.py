@@ -80,7 +80,7 @@ def average(metrics, sensor, name):
 # --- names
 
 
-def test_names_are_equal_by_name_group_and_tags():
+def test_names_are_compared_by_name_group_and_tags():
     """Names are compared without the description and the order of the tags."""
     one = MetricName("name", "group", "One.", {"a": "1", "b": "2"})
     assert one == MetricName("name", "group", "Another.", {"b": "2", "a": "1"})
@@ -89,7 +89,7 @@ def test_names_are_equal_by_name_group_and_tags():
     assert one != MetricName("name", "other", "One.", {"a": "1", "b": "2"})
 
 
-def test_a_name_says_where_it_belongs():
+def test_the_text_of_a_name_has_its_group_and_tags():
     """The text of a name consists of group, name and tags."""
     assert "group:name{a=1}" == str(MetricName("name", "group", tags={"a": "1"}))
 
@@ -100,7 +100,7 @@ def test_a_name_can_be_pickled():
     assert name == pickle.loads(pickle.dumps(name))  # noqa: S301 -- our own bytes
 
 
-def test_every_name_has_the_registrys_tags_and_its_own(metrics):
+def test_names_combine_the_registrys_tags_with_their_own(metrics):
     """Each name has the registry's tags and its own, in which underscores become dashes."""
     name = metrics.metric_name("name", "group", node_id="node-1")
     assert {"client-id": "producer-1", "node-id": "node-1"} == name.tags
@@ -109,7 +109,7 @@ def test_every_name_has_the_registrys_tags_and_its_own(metrics):
 # --- sensors
 
 
-def test_a_sensor_feeds_all_its_metrics(metrics):
+def test_a_sensor_updates_all_its_metrics(metrics):
     """A recorded value counts in every metric of the sensor."""
     sensor = metrics.sensor("sensor", 0.0)
     mean = average(metrics, sensor, "mean")
@@ -121,7 +121,7 @@ def test_a_sensor_feeds_all_its_metrics(metrics):
     assert 4.0 == metrics.metric(largest).measure(2.0)
 
 
-def test_a_metric_is_read_at_the_registrys_time_if_none_is_given(metrics, clock):
+def test_a_metric_is_read_at_the_registrys_time_by_default(metrics, clock):
     """Without a time, a metric is read at the registry's current time."""
     sensor = metrics.sensor("sensor", 0.0)
     metric = average(metrics, sensor, "mean")
@@ -131,7 +131,7 @@ def test_a_metric_is_read_at_the_registrys_time_if_none_is_given(metrics, clock)
     assert math.isnan(metric.value())
 
 
-def test_meters_give_rate_and_total(metrics):
+def test_meters_have_a_rate_and_a_total(metrics):
     """A meter sums values, a count meter events, and a time meter yields a fraction."""
     sensor = metrics.sensor("sensor", 0.0)
     names = [metrics.metric_name(str(number), "group") for number in range(6)]
@@ -144,14 +144,14 @@ def test_meters_give_rate_and_total(metrics):
     assert [15e9 / 30, 15e9, 2 / 30, 2.0, 0.5, 15e9] == values
 
 
-def test_the_same_name_gives_the_same_sensor(metrics):
+def test_a_sensor_is_created_only_once(metrics):
     """A sensor is created only once."""
     assert metrics.sensor("sensor", 0.0) is metrics.sensor("sensor", 5.0)
     assert metrics.sensor("sensor", 0.0) is metrics.get_sensor("sensor")
     assert metrics.get_sensor("another") is None
 
 
-def test_two_metrics_of_one_name_are_refused(metrics):
+def test_a_duplicate_metric_name_is_rejected(metrics):
     """Adding a second metric of a name is an error, which leaves the first one unchanged."""
     sensor = metrics.sensor("sensor", 0.0)
     mean = average(metrics, sensor, "mean")
@@ -175,7 +175,7 @@ def test_two_metrics_of_one_name_are_refused(metrics):
         ("TRACE", "TRACE", True),
     ],
 )
-def test_a_sensor_finer_than_the_level_records_nothing(level, configured, recorded):
+def test_a_sensor_above_the_recording_level_records_nothing(level, configured, recorded):
     """Only sensors up to the configured level record values."""
     config = MetricConfig(recording_level=RecordingLevel[configured])
     metrics = Metrics(config, clock=_Clock())
@@ -184,7 +184,7 @@ def test_a_sensor_finer_than_the_level_records_nothing(level, configured, record
     assert (1 if recorded else 0) == sensor.summary().count
 
 
-def test_a_summary_spans_the_whole_life(metrics):
+def test_a_summary_contains_all_values_since_creation(metrics):
     """A summary contains all values since creation, independent of the windows."""
     sensor = metrics.sensor("sensor", 0.0)
     assert Summary() == sensor.summary()
@@ -193,7 +193,7 @@ def test_a_summary_spans_the_whole_life(metrics):
     assert Summary(count=2, total=6.0, maximum=5.0) == sensor.summary()
 
 
-def test_no_recording_of_any_thread_is_lost(metrics):
+def test_concurrent_recordings_are_not_lost(metrics):
     """No value is lost when several threads record at the same time."""
     sensor = metrics.sensor("sensor", 0.0)
     threads = [
@@ -220,14 +220,14 @@ def test_metrics_are_counted(metrics):
     assert 2 == count.value()
 
 
-def test_a_gauge_is_read_when_it_is_asked(metrics):
+def test_a_gauge_returns_the_current_value(metrics):
     """A gauge returns the value of its function at the given time."""
     name = metrics.metric_name("gauge", "group")
     metrics.add_gauge(name, lambda now: now * 2)
     assert 6.0 == metrics.metric(name).measure(3.0)
 
 
-def test_what_was_removed_is_gone(metrics):
+def test_removing_a_sensor_removes_its_metrics(metrics):
     """Removing a sensor removes its metrics, and its name can be used again."""
     sensor = metrics.sensor("sensor", 0.0)
     name = average(metrics, sensor, "mean").metric_name
@@ -239,7 +239,7 @@ def test_what_was_removed_is_gone(metrics):
     average(metrics, metrics.sensor("sensor", 0.0), "mean")
 
 
-def test_the_metrics_given_are_a_copy(metrics):
+def test_the_returned_metrics_are_a_copy(metrics):
     """The returned dictionary of metrics does not change when metrics are added."""
     before = metrics.metrics()
     average(metrics, metrics.sensor("sensor", 0.0), "mean")
@@ -247,7 +247,7 @@ def test_the_metrics_given_are_a_copy(metrics):
     assert 2 == len(metrics.metrics())
 
 
-def test_a_sensor_that_was_idle_for_too_long_is_removed(metrics):
+def test_an_idle_sensor_expires(metrics):
     """A sensor expires when it has been idle for longer than its expiration time."""
     sensor = metrics.sensor("mortal", 0.0, inactive_expiration=10.0)
     name = average(metrics, sensor, "mean").metric_name
@@ -263,7 +263,7 @@ def test_a_sensor_that_was_idle_for_too_long_is_removed(metrics):
 # --- reporters
 
 
-def test_a_reporter_hears_of_every_metric_that_comes_and_goes(metrics):
+def test_a_reporter_is_notified_of_added_and_removed_metrics(metrics):
     """A reporter is notified of all existing, added and removed metrics until it is closed."""
     reporter = _RecordingReporter()
     metrics.add_reporter(reporter)
@@ -279,7 +279,7 @@ def test_a_reporter_hears_of_every_metric_that_comes_and_goes(metrics):
     assert {"count"} == reporter.known
 
 
-def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog):
+def test_an_exception_in_a_reporter_is_only_logged(clock, caplog):
     """An exception in a reporter is logged, and affects neither other reporters nor metrics."""
     healthy = _RecordingReporter()
     metrics = Metrics(MetricConfig(), clock=clock, reporters=[_RaisingReporter(), healthy])
@@ -301,7 +301,7 @@ def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog
     assert all(record.exc_info for record in caplog.records)
 
 
-def test_a_reporter_may_call_back(metrics):
+def test_a_reporter_may_read_the_registry(metrics):
     """A reporter may read the registry while it is notified."""
     seen = []
 

@@ -39,12 +39,12 @@ SENT = MetricsSnapshot(
 
 
 @given(VALUES, VALUES)
-def test_a_merged_summary_is_that_of_all_values(one, other):
+def test_a_merged_summary_equals_the_summary_of_all_values(one, other):
     """Merged summaries equal the summary of all values."""
     assert summary_of(one + other) == summary_of(one).merged(summary_of(other))
 
 
-def test_a_summary_of_nothing_has_no_average_and_no_maximum():
+def test_an_empty_summary_has_no_average_or_maximum():
     """An empty summary has no average or maximum, and does not affect a merge."""
     assert Summary().average is None
     assert Summary().maximum is None
@@ -61,7 +61,7 @@ def test_snapshots_merge_in_any_order(one, two, three):
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(MetricsSnapshot)])
-def test_no_field_is_forgotten_in_merging(name):
+def test_merging_combines_every_field(name):
     """Every field of a merged snapshot combines both values."""
     of_summary = isinstance(getattr(MetricsSnapshot(), name), Summary)
     one, other, both = (
@@ -73,7 +73,7 @@ def test_no_field_is_forgotten_in_merging(name):
     assert MetricsSnapshot(**{name: both}) == merged
 
 
-def test_the_average_of_tasks_weighs_each_by_what_it_sent():
+def test_a_merged_average_weighs_tasks_by_their_requests():
     """A merged average gives each task the weight of its requests."""
     slow = MetricsSnapshot(request_latency_ms=Summary(1, 100.0, 100.0))
     fast = MetricsSnapshot(request_latency_ms=Summary(9, 90.0, 12.0))
@@ -81,7 +81,7 @@ def test_the_average_of_tasks_weighs_each_by_what_it_sent():
 
 
 @given(SNAPSHOTS)
-def test_a_snapshot_travels(snapshot):
+def test_a_snapshot_can_be_pickled_and_converted_to_json(snapshot):
     """A snapshot equals itself after pickling, and its dictionary is valid JSON."""
     assert snapshot == pickle.loads(pickle.dumps(snapshot))  # noqa: S301 -- our own bytes
     assert snapshot.as_dict() == json.loads(json.dumps(snapshot.as_dict(), allow_nan=False))
@@ -92,7 +92,7 @@ def test_a_snapshot_is_small():
     assert len(pickle.dumps(SENT)) < 1000
 
 
-def test_the_dictionary_has_kafkas_names():
+def test_the_dictionary_has_kafkas_metric_names():
     """The dictionary has Kafka's metric names and the values since creation."""
     troubled = SENT.merged(
         MetricsSnapshot(
@@ -128,7 +128,7 @@ def test_the_dictionary_has_kafkas_names():
     } == troubled.as_dict()
 
 
-def test_what_was_not_measured_is_none():
+def test_a_value_without_data_is_none():
     """A value without data is None, never NaN or a misleading zero."""
     empty = MetricsSnapshot().as_dict()
     assert empty["request-latency-avg"] is None
@@ -136,7 +136,7 @@ def test_what_was_not_measured_is_none():
     assert 0 == empty["record-send-total"]
 
 
-def test_an_untroubled_write_is_told_in_one_line():
+def test_a_write_without_trouble_is_described_in_one_line():
     """A write without trouble is described in one line: requests, latency and compression."""
     assert (
         "4 requests, 2,500 records each on average; answered in 12.5 ms on average, "
@@ -144,7 +144,7 @@ def test_an_untroubled_write_is_told_in_one_line():
     ) == "\n".join(SENT.describe())
 
 
-def test_trouble_is_told():
+def test_trouble_is_described():
     """Waits, retries, failures and splits are described if there were any."""
     troubled = SENT.merged(
         MetricsSnapshot(
@@ -161,18 +161,18 @@ def test_trouble_is_told():
     ] == troubled.describe()[1:]
 
 
-def test_without_answers_no_latency_is_told():
+def test_without_acknowledgements_no_latency_is_described():
     """With acks=0, requests are described without a latency."""
     unanswered = MetricsSnapshot(records_per_request=Summary(1, 5.0, 5.0))
     assert ["1 request, 5 records each on average"] == unanswered.describe()
 
 
-def test_a_write_without_requests_says_nothing():
+def test_a_write_without_requests_has_no_description():
     """A write without requests has no description."""
     assert [] == MetricsSnapshot().describe()
 
 
-def test_what_came_since_an_earlier_snapshot_is_told():
+def test_a_difference_has_the_values_since_an_earlier_snapshot():
     """A difference has the later values, and a maximum only if it must be one of them."""
     before = MetricsSnapshot(
         request_latency_ms=Summary(2, 30.0, 20.0), batch_size=Summary(1, 5.0, 5.0)
@@ -191,7 +191,7 @@ def test_what_came_since_an_earlier_snapshot_is_told():
     assert after == after.since(MetricsSnapshot())
 
 
-def test_a_maximum_that_is_not_known_is_not_told():
+def test_an_unknown_maximum_is_not_described():
     """An unknown maximum is left out of the description."""
     snapshot = MetricsSnapshot(
         records_per_request=Summary(1, 5.0, 5.0), request_latency_ms=Summary(1, 10.0, None)

@@ -42,7 +42,7 @@ def windows_with(*events: tuple[float, float], samples: int = 2, window: float =
 
 
 @pytest.mark.parametrize("series", GOLDENS["series"])
-def test_every_statistic_says_what_javas_says(series):
+def test_every_statistic_equals_javas(series):
     """Every statistic yields the same numbers as Kafka's own classes."""
     windows = SampledWindows(
         MetricConfig(samples=series["samples"], window=series["window_ms"] / 1000)
@@ -61,7 +61,7 @@ def test_every_statistic_says_what_javas_says(series):
                 assert pytest.approx(expected, rel=1e-12) == actual
 
 
-def test_without_events_there_is_no_average_and_no_maximum():
+def test_without_events_there_is_no_average_or_maximum():
     """Without events, averages and maxima are NaN, and rates and sums are zero."""
     windows = windows_with()
     assert math.isnan(Avg().measure(windows, 0.0))
@@ -82,17 +82,17 @@ def test_without_events_there_is_no_average_and_no_maximum():
         (60.0, 0.0),
     ],
 )
-def test_a_rate_is_made_over_all_windows_but_the_last_and_the_time_in_that(now, expected):
+def test_a_rate_covers_at_least_all_windows_except_the_last(now, expected):
     """A rate covers the elapsed time, but at least all windows except the last."""
     assert pytest.approx(expected) == Rate().measure(windows_with((0.0, 90.0)), now)
 
 
-def test_a_rate_in_a_single_window_is_at_least_over_a_millisecond():
+def test_a_rate_over_a_single_window_covers_at_least_1_ms():
     """A rate over a single window covers at least 1 ms, so that it is finite."""
     assert 5000.0 == Rate().measure(windows_with((7.0, 5.0), samples=1), 7.0)
 
 
-def test_a_window_counts_as_long_as_its_last_event_is_young():
+def test_a_window_counts_until_its_last_event_expires():
     """A window with all its events counts until its last event expires."""
     windows = windows_with((0.0, 10.0), (29.0, 2.0))
     assert 6.0 == Avg().measure(windows, 88.0)
@@ -100,7 +100,7 @@ def test_a_window_counts_as_long_as_its_last_event_is_young():
     assert math.isnan(Avg().measure(windows, 89.0))
 
 
-def test_the_oldest_window_makes_room_for_the_newest():
+def test_the_newest_window_replaces_the_oldest():
     """With two samples, the fourth window replaces the first."""
     windows = windows_with((0.0, 1.0), (30.0, 2.0), (59.0, 2.0), (60.0, 3.0), (90.0, 4.0))
     recent = windows.recent(90.0)
@@ -113,7 +113,7 @@ def test_the_maximum_of_negative_values_is_negative():
     assert -3.0 == Max().measure(windows_with((0.0, -3.0), (1.0, -5.0)), 1.0)
 
 
-def test_sums_are_not_bounded_by_windows():
+def test_totals_count_all_events():
     """Totals count every event since the beginning."""
     windows = windows_with((0.0, 2.0), (1000.0, 3.0))
     assert 5.0 == CumulativeSum().measure(windows, 5000.0)
@@ -121,12 +121,12 @@ def test_sums_are_not_bounded_by_windows():
     assert 3.0 == windows.maximum
 
 
-def test_a_time_in_nanoseconds_gives_the_fraction_of_time():
+def test_a_rate_of_nanoseconds_is_a_fraction_of_time():
     """A rate of nanoseconds is a fraction of the time: 15 s within 30 s is one half."""
     assert 0.5 == Rate(units_per_second=1e9).measure(windows_with((0.0, 15e9)), 0.0)
 
 
-def test_a_steady_stream_has_its_own_rate():
+def test_a_steady_stream_has_a_steady_rate():
     """A steady stream of events has a steady rate."""
     windows = windows_with(*((tick / 10, 3.0) for tick in range(10_000)), window=1.0)
     assert pytest.approx(30.0, rel=0.1) == Rate().measure(windows, 1000.0)
@@ -137,7 +137,7 @@ EVENTS = st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(0, 10**6)), min_si
 
 
 @given(EVENTS, st.integers(1, 5), st.sampled_from([0.5, 3.0, 30.0]), st.floats(0.0, 200.0))
-def test_a_window_holds_what_is_young_and_nothing_that_is_old(gaps, samples, window, idle):
+def test_events_count_until_they_expire(gaps, samples, window, idle):
     """Events count until they expire, and at most one window longer."""
     windows = SampledWindows(MetricConfig(samples=samples, window=window))
     now, events = 0.0, []
@@ -164,7 +164,7 @@ def test_a_window_holds_what_is_young_and_nothing_that_is_old(gaps, samples, win
 
 
 @given(EVENTS, st.floats(0.0, 60.0))
-def test_reading_twice_at_one_time_gives_one_value(gaps, idle):
+def test_reading_twice_at_the_same_time_returns_the_same_value(gaps, idle):
     """Reading twice at the same time yields the same value."""
     windows = SampledWindows(MetricConfig(samples=2, window=5.0))
     now = 0.0
@@ -175,7 +175,7 @@ def test_reading_twice_at_one_time_gives_one_value(gaps, idle):
 
 
 @pytest.mark.parametrize("settings", [{"samples": 0}, {"window": 0.0}, {"window": 0.0001}])
-def test_a_window_that_could_hold_nothing_is_refused(settings):
+def test_windows_without_samples_or_duration_are_rejected(settings):
     """No samples, or samples without duration, are an error."""
     with pytest.raises(ValueError, match="must be at least 1"):
         MetricConfig(**settings)
