@@ -35,14 +35,14 @@ def test_a_request_authenticates_the_client():
     assert "application/x-www-form-urlencoded" == request.headers["Content-Type"]
 
 
-def test_id_and_secret_may_be_encoded():
+def test_id_and_secret_can_be_form_encoded():
     """With sasl.oauthbearer.header.urlencode both are form-encoded first (RFC 6749, 2.3.1)."""
     request = token_request(credentials(client_secret="a:b&c", urlencode=True))  # noqa: S106
     authorization = request.headers["Authorization"].removeprefix("Basic ")
     assert b"an+id:a%3Ab%26c" == base64.b64decode(authorization)
 
 
-def test_no_scope_is_asked_for_without_one():
+def test_no_scope_is_requested_by_default():
     """Without a scope the provider's default applies."""
     assert b"grant_type=client_credentials" == token_request(credentials()).body
 
@@ -57,7 +57,7 @@ def test_no_repr_shows_the_secret():
     assert "TokenRequest()" == repr(token_request(credentials()))
 
 
-def test_credentials_are_equal_whatever_their_references_were():
+def test_references_are_not_part_of_equality():
     """The values of references are also in other fields, which are compared."""
     assert credentials() == credentials(hidden=["planted-reference"])
     assert credentials() != credentials(scope="read")
@@ -67,7 +67,7 @@ def test_credentials_are_equal_whatever_their_references_were():
     "url",
     [URL, "https://[::1]:8443/x", "http://127.0.0.1:1/", "http://localhost", "http://[::1]/x"],
 )
-def test_addresses_that_a_secret_may_be_sent_to(url):
+def test_safe_token_endpoints_are_accepted(url):
     """HTTPS is accepted anywhere, and HTTP within this machine."""
     check_url(url)
 
@@ -88,7 +88,7 @@ def test_addresses_that_a_secret_may_be_sent_to(url):
         ("https://idp.example/plant\u00e9d", "must not contain spaces, control characters"),
     ],
 )
-def test_addresses_that_no_secret_is_sent_to(url, problem):
+def test_unsafe_token_endpoints_are_rejected(url, problem):
     """A secret is sent neither in clear text nor to an unknown place."""
     with pytest.raises(ValueError, match=problem) as caught:
         check_url(url)
@@ -103,7 +103,7 @@ def test_addresses_that_no_secret_is_sent_to(url, problem):
         ("http://[::1]:80/planted#planted", "http://[::1]:80"),
     ],
 )
-def test_of_a_url_scheme_and_host_are_shown(url, endpoint):
+def test_only_scheme_and_host_of_a_url_are_shown(url, endpoint):
     """A path, a query or a user may be secret, so neither errors nor a repr show it."""
     asked = ClientCredentials(url=url, client_id="an id", client_secret=SECRET)
     assert endpoint == asked.endpoint
@@ -115,7 +115,7 @@ def test_of_a_url_scheme_and_host_are_shown(url, endpoint):
 
 @pytest.mark.parametrize("status", [401, 503])
 @pytest.mark.parametrize("urlencode", [False, True])
-def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
+def test_an_error_that_quotes_the_request_shows_no_secret(status, urlencode):
     """Basic authentication is base64, which protects a secret no better than plain text."""
     asked = credentials(client_secret=f"{SECRET}/+", urlencode=urlencode)
     header = token_request(asked).headers["Authorization"]
@@ -135,7 +135,7 @@ def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
         ("key=planted%2Dk%65y", '{"key": "planted-key"}'),
     ],
 )
-def test_a_provider_that_quotes_the_url_shows_no_key_of_its_query(query, quoted):
+def test_an_error_that_quotes_the_url_shows_no_key_of_its_query(query, quoted):
     """Not even if the key begins within the part that is shown and ends beyond it."""
     asked = credentials(url=f"{URL}?{query}")
     for padding in (0, 280, 290, 295):
@@ -146,7 +146,7 @@ def test_a_provider_that_quotes_the_url_shows_no_key_of_its_query(query, quoted)
     assert "the key is unknown in version 2" == asked.quoted("the key is unknown in version 2")
 
 
-def test_a_hidden_text_is_not_cut_before_it_is_looked_for():
+def test_secrets_are_hidden_before_a_text_is_truncated():
     """Otherwise half of it could remain, unrecognizable, at the end of a long reason."""
     asked = credentials(hidden=["planted-reference"])
     for padding in range(270, 305):
@@ -156,19 +156,19 @@ def test_a_hidden_text_is_not_cut_before_it_is_looked_for():
 @pytest.mark.parametrize(
     "body", [b'{"access_token":"a.b.c"}', b'{"access_token":"","id_token":"a.b.c"}']
 )
-def test_the_token_is_taken_from_the_answer(body):
+def test_the_token_is_read_from_the_response(body):
     """The access token is used; some providers give it another name."""
     assert "a.b.c" == access_token(credentials(), 200, body)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"access_token":1}', b"[" * 100_000])
-def test_an_answer_without_a_token_is_refused(body):
+def test_a_response_without_a_token_is_an_error(body):
     """A success response without a token is a permanent error, since the URL must be wrong."""
     with pytest.raises(AuthenticationError, match="answered with 200 and no access_token"):
         access_token(credentials(), 200, body)
 
 
-def test_a_refusal_is_for_good_or_may_pass():
+def test_errors_are_permanent_or_transient():
     """A client's mistake is an AuthenticationError, a transient failure is a NetworkError."""
     body = b'{"error":"invalid_client","error_description":"no\\n planted-secret"}'
     passing = set()
@@ -184,7 +184,7 @@ def test_a_refusal_is_for_good_or_may_pass():
     assert {*range(100, 200), *range(300, 400), 408, 425, 429, *range(500, 600)} == passing
 
 
-def test_any_success_has_a_token():
+def test_every_2xx_status_is_a_success():
     """Every 2xx status is a success, not only 200."""
     for status in range(200, 300):
         assert "a.b.c" == access_token(credentials(), status, b'{"access_token":"a.b.c"}')
@@ -203,21 +203,21 @@ def test_any_success_has_a_token():
         (json.dumps({"error": "x" * 301}).encode(), f"{'x' * 300}..."),
     ],
 )
-def test_a_refusal_shows_the_reason_up_to_300_characters(body, shown):
+def test_an_error_shows_up_to_300_characters_of_the_reason(body, shown):
     """The reason consists of OAuth's two fields, if they are strings."""
     with pytest.raises(AuthenticationError) as caught:
         access_token(credentials(), 401, body)
     assert shown == str(caught.value).partition(" with 401: ")[2]
 
 
-def test_a_short_value_of_the_query_is_no_key():
+def test_short_values_of_the_query_are_not_hidden():
     """Any text may contain three letters by chance, so only four or more are hidden."""
     asked = credentials(url=f"{URL}?a=abc&b=wxyz&efgh&i")
     assert "abc [hidden] [hidden] i" == asked.quoted("abc wxyz efgh i")
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=80))
-def test_garbage_is_refused(status, body):
+def test_garbage_is_a_token_or_an_error(status, body):
     """Any response leads to a token or to one of our errors."""
     with contextlib.suppress(KafkaError):
         access_token(credentials(), status, body)

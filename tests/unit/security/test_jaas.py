@@ -27,7 +27,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'/* x="y"\n */ {PLAIN} required a="b";', {"a": "b"}),
     ],
 )
-def test_entries_are_read_as_java_reads_them(text, options):
+def test_entries_are_parsed_as_in_java(text, options):
     """Module and options are parsed, with Java's quotes, escapes and comments."""
     module = parse_jaas(text)
     assert (PLAIN, options) == (module.name, module.options)
@@ -66,13 +66,13 @@ def test_a_repr_shows_no_options():
 
 
 @pytest.mark.parametrize(("prefix", "expected"), [("", True), ("kafkashaded.", True), ("x", False)])
-def test_a_class_may_stand_under_a_platforms_prefix(prefix, expected):
+def test_a_class_may_have_a_platforms_prefix(prefix, expected):
     """Some platforms ship Kafka's classes in another package, which is accepted."""
     assert expected == parse_jaas(f"{prefix}{PLAIN} required;").is_class(PLAIN)
 
 
 @given(st.text(alphabet="a=;'\"\\/* \nrequired", max_size=30))
-def test_garbage_is_an_entry_or_refused(text):
+def test_garbage_is_parsed_or_refused(text):
     """Any text is either parsed or refused with ValueError."""
     with contextlib.suppress(ValueError):
         parse_jaas(text)

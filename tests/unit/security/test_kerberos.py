@@ -64,7 +64,7 @@ def chosen(offer):
     return made.evaluate_challenge(b"wrapped:" + offer)
 
 
-def test_the_exchange_goes_step_by_step():
+def test_an_exchange_authenticates_both_sides():
     """Tokens authenticate both sides; then come an empty answer, no layer, and no name."""
     made = client(None)
     assert (SaslMechanism.GSSAPI, "alice@R", "") == (made.mechanism, made.user, made.secret)
@@ -76,7 +76,7 @@ def test_the_exchange_goes_step_by_step():
     assert "current key of kafka/host" in made.advice
 
 
-def test_a_context_may_take_several_tokens():
+def test_a_context_may_need_several_tokens():
     """Every token of the broker is processed and every answer sent, including the last."""
     made = client(b"second", b"third")
     assert b"second" == made.evaluate_challenge(b"a")
@@ -86,7 +86,7 @@ def test_a_context_may_take_several_tokens():
 
 
 @pytest.mark.parametrize("offer", [NO_LAYER, b"\x05\x00\x00\x01", b"\xff\xff\xff\xff"])
-def test_no_layer_is_chosen_wherever_it_is_offered(offer):
+def test_the_client_never_chooses_a_security_layer(offer):
     """Whatever is offered, the client chooses no layer, and therefore no size."""
     assert b"wrapped:" + NO_LAYER == chosen(offer)
 
@@ -103,13 +103,13 @@ def test_no_layer_is_chosen_wherever_it_is_offered(offer):
         (NO_LAYER + b"alice", "has 9 bytes instead of 4"),
     ],
 )
-def test_an_offer_that_cannot_be_taken_is_refused(offer, problem):
+def test_an_unacceptable_offer_is_refused(offer, problem):
     """An error describes a broker that insists on a layer, or whose offer is malformed."""
     with pytest.raises(AuthenticationError, match=problem):
         chosen(offer)
 
 
-def test_an_offer_that_nobody_wrapped_is_refused():
+def test_an_unwrapped_offer_is_refused():
     """The offer has to come from the broker that has authenticated."""
     made = client(None)
     made.evaluate_challenge(b"reply")
@@ -118,7 +118,7 @@ def test_an_offer_that_nobody_wrapped_is_refused():
     assert S.FAILED is made.state
 
 
-def test_a_broker_has_to_prove_itself():
+def test_the_broker_must_authenticate_itself():
     """A context that ends without the broker's authentication is refused."""
     made = client(None, is_mutual=False)
     with pytest.raises(AuthenticationError, match="did not prove that it is kafka/host"):
@@ -126,13 +126,13 @@ def test_a_broker_has_to_prove_itself():
     assert S.FAILED is made.state
 
 
-def test_a_context_that_says_nothing_ends_the_exchange():
+def test_a_context_without_a_token_ends_the_exchange():
     """A context that neither ends nor answers would otherwise wait forever."""
     with pytest.raises(AuthenticationError, match="was not completed"):
         client(b"", b"never").evaluate_challenge(b"reply")
 
 
-def test_nothing_comes_behind_the_end():
+def test_a_message_after_the_end_is_refused():
     """A broker that continues after the choice is refused."""
     made = client(None)
     made.evaluate_challenge(b"reply")
@@ -142,13 +142,13 @@ def test_nothing_comes_behind_the_end():
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_what_has_ended_stays_ended(state):
+def test_an_exchange_cannot_be_used_twice(state):
     """An exchange cannot be used twice."""
     assert (state in {S.COMPLETE, S.FAILED}) == (not TRANSITIONS[state])
     assert S.INITIAL not in TRANSITIONS[state]
 
 
-def test_an_exchange_does_not_begin_behind_its_end():
+def test_an_ended_exchange_cannot_be_started_again():
     """Starting an exchange again after its end is a mistake in our code."""
     made = client(None)
     made.evaluate_challenge(b"reply")
@@ -189,7 +189,7 @@ def login(options, service="kafka"):
         ),
     ],
 )
-def test_the_options_of_a_jvm_user_are_read(options, expected, named):
+def test_java_login_module_options_are_accepted(options, expected, named):
     """Ticket cache, keytab and principal have Java's names; irrelevant options are accepted."""
     made = login(options)
     assert KerberosLogin(service_name="kafka", **expected) == made
@@ -218,14 +218,14 @@ def test_the_options_of_a_jvm_user_are_read(options, expected, named):
         ("useTicketCache=true serviceName=k", "kafka", "is 'kafka', and serviceName in sasl.jaas"),
     ],
 )
-def test_what_cannot_be_done_is_refused(options, service, problem):
+def test_unsupported_options_are_refused(options, service, problem):
     """Each error names the setting and what to do."""
     with pytest.raises(ValueError, match=problem) as caught:
         login(options, service)
     assert str(caught.value).startswith("sasl.")
 
 
-def test_a_service_name_may_stand_in_the_login_module():
+def test_the_login_module_may_have_the_service_name():
     """As in Java, serviceName can replace sasl.kerberos.service.name."""
     assert "broker" == login("useTicketCache=true serviceName=broker", None).service_name
 

@@ -16,7 +16,7 @@ from tests.support.security.certificates import STORE_PASSWORD
 KEY = "-----BEGIN PRIVATE KEY-----AAAA-----END PRIVATE KEY-----"
 
 
-def test_a_block_on_one_line_is_written_in_lines():
+def test_a_block_on_one_line_is_wrapped():
     """Lines have 64 characters, as OpenSSL requires; text around the block is left out."""
     text = f"Bag Attributes\n-----BEGIN CERTIFICATE-----{'A' * 130}-----END CERTIFICATE-----\nend"
     expected = [
@@ -32,13 +32,13 @@ def test_a_block_on_one_line_is_written_in_lines():
 @pytest.mark.parametrize(
     ("text", "keys"), [("", "no private key in"), (KEY * 2, "2 private keys in")]
 )
-def test_another_number_of_keys_than_one_is_refused(text, keys):
+def test_a_store_must_have_exactly_one_key(text, keys):
     """The error says how many there are."""
     with pytest.raises(KeyStoreError, match=f"^contains {keys} PEM .*, but must contain one$"):
         pem_key(text)
 
 
-def test_the_key_of_a_store_is_under_a_password_of_256_bits(certificates):
+def test_the_key_of_a_store_is_encrypted_with_a_random_password(certificates):
     """The password is generated each time and is known to nothing else."""
     data = certificates.client.pkcs12_file.read_bytes()
     first, second = (pkcs12_key_pair(data, STORE_PASSWORD) for _ in range(2))
@@ -58,7 +58,7 @@ def test_a_store_without_a_key_or_its_certificate_is_refused(certificates):
             pkcs12_key_pair(data, password)
 
 
-def test_without_the_library_a_pkcs12_store_is_refused(monkeypatch):
+def test_a_pkcs12_store_requires_the_library(monkeypatch):
     """The error says what to install, and how to do without it."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)

@@ -18,7 +18,7 @@ def entry(data):
     return struct.pack(">i", len(data)) + data
 
 
-def test_principals_are_named_once_in_their_order():
+def test_principals_are_listed_once_in_order():
     """Principals are returned with name and realm; holes and further keys are skipped."""
     hole = struct.pack(">i", -7) + b"removed"
     data = b"\x05\x02" + entry(ALICE) + hole + entry(SERVICE) + entry(ALICE)
@@ -40,7 +40,7 @@ def test_principals_are_named_once_in_their_order():
         (b"\x05\x02" + entry(b"\x00\x01\x00\x01\xff\x00\x00"), "it is a truncated keytab"),
     ],
 )
-def test_what_is_no_keytab_is_told(data, reason):
+def test_an_invalid_keytab_raises_value_error(data, reason):
     """Another kind of file, or a truncated one, raises ValueError and nothing else."""
     with pytest.raises(ValueError, match=reason):
         keytab_principals(data)

@@ -45,7 +45,7 @@ def refusal(mechanism, jaas, **tokens):
         ("SCRAM-SHA-512", f"kafkashaded.{SCRAM} {USER};", b"n,,n=alice,r="),
     ],
 )
-def test_a_user_and_a_password_are_read(mechanism, jaas, said):
+def test_username_and_password_are_read(mechanism, jaas, said):
     """A JVM user's login module provides the credentials, and each exchange is a new one."""
     made = login(mechanism, jaas)
     assert (
@@ -98,7 +98,7 @@ def test_a_delegation_token_is_announced():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(mechanism, jaas, problem):
+def test_invalid_settings_are_refused(mechanism, jaas, problem):
     """The error says what is wrong and what to write, and shows no password."""
     assert problem in refusal(mechanism, jaas)
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_is_refused(mechanism, jaas, problem):
         ({"url": URL, "client_id": "a"}, "sasl.oauthbearer.client.credentials.client.secret is r"),
     ],
 )
-def test_a_token_endpoint_needs_all_its_settings(tokens, problem):
+def test_a_token_endpoint_requires_all_its_settings(tokens, problem):
     """The error names the missing setting."""
     assert problem in refusal("OAUTHBEARER", None, **tokens)
 
@@ -139,18 +139,18 @@ def test_client_credentials_come_from_settings_or_the_login_module():
     assert "planted-secret" not in repr((old, new))
 
 
-def test_a_token_may_lie_in_a_file():
+def test_a_token_can_be_read_from_a_file():
     """A file:// URL names a file into which another process writes tokens."""
     assert TokenFile("/a b/token") == login("OAUTHBEARER", None, url="file:///a%20b/token").source
 
 
-def test_a_function_may_give_tokens():
+def test_a_function_can_provide_tokens():
     """The network layer calls the function that the handler names."""
     handler = "'package.module:function'"
     assert TokenFunction(handler) == login("OAUTHBEARER", None, handler=handler).source
 
 
-def test_an_unsecured_token_is_made_as_java_makes_it():
+def test_an_unsecured_token_is_made_as_in_java():
     """String, number and list claims, lifetime and subject claim are configured as in Java."""
     made = login(
         "OAUTHBEARER",
@@ -168,7 +168,7 @@ def test_an_unsecured_token_is_made_as_java_makes_it():
     assert b"\x01traceId=7\x01" in made.client(token).initial_response()
 
 
-def test_options_that_are_no_claims_are_passed_over():
+def test_options_that_are_not_claims_are_ignored():
     """Options with another name, no claim, or a kind unknown to Java are not in the token."""
     made = login(
         "OAUTHBEARER",
@@ -179,14 +179,14 @@ def test_options_that_are_no_claims_are_passed_over():
     assert UnsecuredToken({"sub": "alice"}, 3600.0, "sub") == made.source
 
 
-def test_each_exchange_shows_the_token_it_is_given():
+def test_each_exchange_sends_the_token_it_is_given():
     """A login creates an exchange for any token."""
     made = login("OAUTHBEARER", f'{BEARER} extension_a="b";', url="file:///t")
     said = made.client(read_token("x.y.z")).initial_response()
     assert b"n,,\x01auth=Bearer x.y.z\x01a=b\x01\x01" == said
 
 
-def test_a_mechanism_that_is_not_there_is_refused():
+def test_an_unsupported_mechanism_is_refused():
     """The error says what is not supported, and what is."""
     assert (
         "sasl.mechanism CRAM-MD5 is not supported: set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "

@@ -28,7 +28,7 @@ def jwt(claims: object) -> str:
     return ".".join([*parts, "c2lnbmVk"])
 
 
-def test_a_token_tells_its_subject_and_end():
+def test_the_subject_and_expiry_of_a_token_are_parsed():
     """A JWT's subject, start and expiry are known; the repr does not show the token."""
     value = jwt({"sub": "alice", "iat": 100, "exp": 200.5})
     token = read_token(f" {value}\n")
@@ -50,13 +50,13 @@ def test_another_claim_may_be_the_subject():
 @pytest.mark.parametrize(
     "value", ["opaque", "a.b", "a.b.c", "a.YWJj.c", jwt([1]), jwt({"exp": "x", "sub": 1})]
 )
-def test_a_token_that_is_no_jwt_has_no_end(value):
+def test_a_token_that_is_not_a_jwt_has_no_expiry(value):
     """A token that cannot be parsed is used as it is, and only the broker validates it."""
     assert OAuthBearerToken(value=value) == read_token(value)
 
 
 @pytest.mark.parametrize("value", ["", " ", "a b", "a\x01b", "planted-secret\n.x", "é", "=a"])
-def test_what_is_no_token_is_refused_without_being_shown(value):
+def test_an_invalid_token_is_refused_without_being_shown(value):
     """A value that would end the message early is not a token."""
     with pytest.raises(ValueError, match="the token is empty, or contains invalid") as caught:
         read_token(value)
@@ -73,7 +73,7 @@ def test_garbage_is_a_token_or_refused(text):
     assert "\x01" not in token.value
 
 
-def test_the_exchange_shows_the_token():
+def test_the_exchange_sends_the_token():
     """The first message has the token and extensions (KIP-342); consent ends the exchange."""
     client = OAuthBearerClient(read_token("a.b.c"), {"traceId": "123"})
     assert b"n,,\x01auth=Bearer a.b.c\x01traceId=123\x01\x01" == client.initial_response()
@@ -102,7 +102,7 @@ def whole_token(header, claims):
         ({}, {"iss": "x" * 10_000, "aud": ["y"] * 1000}, f"issuer '{'x' * 200}', audience "),
     ],
 )
-def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
+def test_errors_show_the_claims_that_may_be_the_cause(header, claims, says):
     """Errors show issuer, audience, key and expiry, in printable form and limited length."""
     token = read_token(whole_token(header, claims))
     assert token.says.startswith(says)
@@ -112,7 +112,7 @@ def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
     assert token.value not in client.advice
 
 
-def test_so_much_of_what_a_token_says_is_told():
+def test_errors_show_a_limited_part_of_the_claims():
     """Up to 200 characters of each text and the first five values of an audience are shown."""
     claims = {"iss": "x" * 201, "aud": ["a", "b", 7, "d", "e", "f"]}
     says = f"issuer '{'x' * 200}', audience 'a' and 'b' and 'd' and 'e', key '{'k' * 200}'"
@@ -120,14 +120,14 @@ def test_so_much_of_what_a_token_says_is_told():
 
 
 @pytest.mark.parametrize(("length", "end"), [(500, ""), (501, "...")])
-def test_a_failure_is_told_up_to_500_characters(length, end):
+def test_an_error_is_truncated_to_500_characters(length, end):
     """A longer message ends in dots."""
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"x" * length)
     assert f"{'x' * 500}{end}" == client.failure
 
 
-def test_a_refusal_is_answered_and_kept():
+def test_the_brokers_error_is_acknowledged_and_reported():
     """The broker's JSON is answered with a separator and becomes part of the error."""
     client = OAuthBearerClient(read_token("a.b.c"))
     assert b"\x01" == client.evaluate_challenge(b'{"status":"invalid_token"}')
@@ -135,7 +135,7 @@ def test_a_refusal_is_answered_and_kept():
     assert not client.is_complete
 
 
-def test_a_second_refusal_ends_the_exchange():
+def test_a_second_error_ends_the_exchange():
     """A broker that sends a second refusal does not keep the exchange going."""
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"\x1b[31mno\n" + b"x" * 10_000)
@@ -146,7 +146,7 @@ def test_a_second_refusal_ends_the_exchange():
     assert len(str(caught.value)) < 600
 
 
-def test_a_refusal_that_quotes_the_token_shows_no_part_of_it():
+def test_an_error_that_quotes_the_token_shows_no_part_of_it():
     """A token is not cut into a part that would no longer be recognized."""
     token = f"{'a' * 700}.{'b' * 700}.{'c' * 700}"
     client = OAuthBearerClient(read_token(token))
@@ -158,13 +158,13 @@ def test_a_refusal_that_quotes_the_token_shows_no_part_of_it():
     ("name", "value"),
     [("auth", "x"), ("a b", "x"), ("", "x"), ("a", ""), ("a", "\x01"), ("a", "é")],
 )
-def test_extensions_that_cannot_be_sent_are_refused(name, value):
+def test_invalid_extensions_are_refused(name, value):
     """Names are letters, values are ASCII, and `auth` is reserved for the token."""
     with pytest.raises(ValueError, match="the SASL extension"):
         OAuthBearerClient(read_token("a.b.c"), {name: value})
 
 
-def test_an_unsecured_token_is_one_that_nobody_signed():
+def test_an_unsecured_token_has_no_signature():
     """It has the requested claims, its times, and an empty signature."""
     token = unsecured_token({"sub": "bob", "groups": ["a"]}, now=1000.0, lifetime=60.0)
     header, payload, signature = token.value.split(".")
@@ -196,7 +196,7 @@ def test_an_unsecured_token_is_one_that_nobody_signed():
         (0.0, None, 0.0, 0.0),
     ],
 )
-def test_a_token_is_replaced_in_time(started_at, expires_at, chance, expected):
+def test_a_token_is_replaced_before_it_expires(started_at, expires_at, chance, expected):
     """As in Java: by the window, after at least a minute, and not in its last minutes."""
     token = OAuthBearerToken(value="x", started_at=started_at, expires_at=expires_at)
     assert expected == pytest.approx(RefreshPolicy().refresh_at(token, 0.0, chance))
@@ -208,7 +208,7 @@ def test_a_token_is_replaced_in_time(started_at, expires_at, chance, expected):
     age=st.floats(0, 1e5),
     chance=st.floats(0, 1, exclude_max=True),
 )
-def test_a_token_is_never_kept_beyond_its_end(now, life, age, chance):
+def test_a_token_is_never_used_after_its_expiry(now, life, age, chance):
     """Whatever its lifetime, a token is replaced before it expires."""
     token = OAuthBearerToken(value="x", started_at=now - age, expires_at=now + life)
     assert RefreshPolicy().refresh_at(token, now, chance) <= now + life

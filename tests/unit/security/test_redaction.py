@@ -80,7 +80,7 @@ def test_a_secret_is_hidden_in_every_encoding(encoding, secret):
         "hexadecimal in upper case",
     ],
 )
-def test_a_secret_is_hidden_as_a_whole_and_with_nothing_around_it(encoding):
+def test_only_the_whole_secret_is_hidden(encoding):
     """If it is written in one of the usual ways, the rest of the text is unchanged."""
     encoded = ENCODINGS[encoding](SECRET)
     before, _, after = encoded.partition(encoded.strip("b'\""))
@@ -88,7 +88,7 @@ def test_a_secret_is_hidden_as_a_whole_and_with_nothing_around_it(encoding):
     assert shown == hide(f"user <{encoded}> is unknown", [SECRET])
 
 
-def test_three_encodings_may_lie_on_top_of_one_another():
+def test_a_secret_is_hidden_under_three_nested_encodings():
     """For example, a log quotes in base64 a header that contains base64."""
     assert f"no {HIDDEN}!" == hide(f"no {base64_of(base64_of(base64_of(SECRET)))}!", [SECRET])
     mixed = base64_of(base64_of(SECRET).encode().hex())
@@ -127,25 +127,25 @@ def test_any_secret_is_hidden(secret, before, encoding):
     assert encoded not in hide(f"{before} {encoded}", [secret])
 
 
-def test_other_words_stay():
+def test_text_without_secrets_is_unchanged():
     """A text without secrets is unchanged, including any base64."""
     text = f"realm=events, detail={base64_of('nothing to hide here')}, id 0123456789abcdef: a+b%20c"
     assert text == hide(text, [SECRET, "", "hunter2"])
 
 
 @pytest.mark.parametrize("secret", ["x", "xy", "xyz"])
-def test_a_short_secret_is_hidden_as_it_stands(secret):
+def test_a_short_secret_is_hidden_only_unencoded(secret):
     """It is not searched for in what looks like base64, where it would occur by chance."""
     assert f"no {HIDDEN}." == hide(f"no {secret}.", [secret])
     assert "realmofevents" == hide("realmofevents", [secret])
 
 
-def test_the_longer_of_two_secrets_goes_first():
+def test_the_longer_of_two_secrets_is_hidden_first():
     """Otherwise the rest of a secret that contains another one would be shown."""
     assert f"no {HIDDEN}" == hide("no planted-secret", ["planted", "planted-secret"])
 
 
-def test_what_is_quoted_is_short_and_printable():
+def test_quoted_text_is_short_and_printable():
     """A peer's text is cut, printable, and never ends within a secret."""
     assert "a?[31mb" == quoted("a\x1b[31mb", (), 100)
     assert "a" * 10 == quoted("a" * 10, (), 10)
@@ -160,7 +160,7 @@ def test_what_is_quoted_is_short_and_printable():
         assert len(shown) <= 103
 
 
-def test_a_bounded_part_of_a_text_is_searched_and_its_end_is_not_shown():
+def test_only_64_kib_are_searched_and_their_end_is_not_shown():
     """The last part of the searched 64 KiB, which may be part of a secret, is not shown."""
     text = "a" * 70_000
     assert f"{'a' * 65_536}..." == quoted(text, (), 70_000)
@@ -170,7 +170,7 @@ def test_a_bounded_part_of_a_text_is_searched_and_its_end_is_not_shown():
 
 @pytest.mark.parametrize("text", ["A", "\\", "%", "&#x0", "aGVs", "70:", " planted", "\\u00"])
 @pytest.mark.parametrize("secret", [SECRET, "a" * 50 + "b", "\\" * 50 + "x", "%" * 6])
-def test_no_text_keeps_the_search_busy(text, secret):
+def test_the_search_does_not_backtrack(text, secret):
     """Neither the peer's text nor the secret makes the search backtrack."""
     long = text * (100_000 // len(text))
     assert len(quoted(long, [secret], 2_000)) <= 2_003

@@ -56,13 +56,13 @@ def outcome(mechanism, said):
 
 
 @pytest.mark.parametrize("mechanism", SaslMechanism)
-def test_a_broker_that_keeps_to_the_rules_is_trusted(mechanism):
+def test_valid_exchanges_succeed(mechanism):
     """The valid exchanges, of which all others here are variations, succeed."""
     assert (COMPLETE, "") == outcome(mechanism, whole_exchange(mechanism))
 
 
 @given(mechanism=mechanisms, handshake=handshakes, said=st.lists(answers, max_size=5))
-def test_an_error_is_of_one_line_and_tells_no_secret(mechanism, handshake, said):
+def test_an_error_has_one_line_and_shows_no_secret(mechanism, handshake, said):
     """In any case the error is ours, printable, of limited length, and without the secret."""
     _, text = outcome(mechanism, [handshake, *said])
     assert sasl_client(mechanism).secret == "" or SECRET not in text
@@ -73,7 +73,7 @@ def test_an_error_is_of_one_line_and_tells_no_secret(mechanism, handshake, said)
 @given(mechanism=st.sampled_from(WITH_PROOF), said=st.lists(challenges, max_size=4))
 @example(mechanism=SaslMechanism.SCRAM_SHA_256, said=[b"v="])
 @example(mechanism=SaslMechanism.SCRAM_SHA_256, said=[b"r=fuzzx,s=c2FsdA==,i=4096", b""])
-def test_consent_without_proof_is_worth_nothing(mechanism, said):
+def test_consent_without_proof_is_not_accepted(mechanism, said):
     """A broker that does not know the secret cannot authenticate by merely consenting."""
     handshake = SaslHandshakeResponse(mechanisms=(mechanism,))
     made = [SaslAuthenticateResponse(auth_bytes=challenge) for challenge in said]
@@ -85,7 +85,7 @@ def test_consent_without_proof_is_worth_nothing(mechanism, said):
 
 
 @given(mechanism=st.sampled_from(SCRAM), data=st.data())
-def test_a_proof_with_a_byte_changed_is_none(mechanism, data):
+def test_a_changed_byte_invalidates_the_proof(mechanism, data):
     """A SCRAM exchange fails if any byte of the broker's messages is changed."""
     said = list(whole_exchange(mechanism))
     index = data.draw(st.sampled_from([1, 2]))

@@ -40,7 +40,7 @@ def refusal(*challenges: bytes) -> str:
     return str(caught.value)
 
 
-def test_the_exchange_of_the_rfc():
+def test_the_example_of_the_rfc_is_reproduced():
     """RFC 7677's example is reproduced byte for byte."""
     scram = client()
     assert f"n,,n=user,r={NONCE}".encode() == scram.initial_response()
@@ -50,7 +50,7 @@ def test_the_exchange_of_the_rfc():
     assert scram.is_complete
 
 
-def test_aiokafkas_client_says_the_same():
+def test_aiokafkas_client_computes_the_same_proof():
     """An independent SCRAM-SHA-512 client computes the same proof for the same challenge."""
     other = ScramAuthenticator(
         loop=None,
@@ -68,7 +68,7 @@ def test_aiokafkas_client_says_the_same():
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @settings(max_examples=10)
 @given(user=st.text(max_size=8), password=st.text(max_size=8))
-def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
+def test_any_user_authenticates_at_a_server_written_from_the_rfc(mechanism, user, password):
     """Any user authenticates at a server that stores keys as in the RFC."""
     user = user.replace("\0", "") or "user"
     scram = client(mechanism, user, password)
@@ -80,19 +80,19 @@ def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
     assert scram.is_complete
 
 
-def test_a_nonce_is_used_once():
+def test_each_exchange_has_its_own_nonce():
     """Each exchange has its own nonce of 24 random bytes."""
     said = [client(nonce=None).initial_response() for _ in range(2)]
     assert said[0] != said[1]
     assert len("n,,n=user,r=") + 32 == len(said[0])
 
 
-def test_names_are_written_without_commas_and_equals_signs():
+def test_commas_and_equals_signs_are_escaped_in_names():
     """Characters that structure a message are escaped in a username."""
     assert f"n,,n=a=2Cb=3Dc,r={NONCE}".encode() == client(user="a,b=c").initial_response()
 
 
-def test_a_delegation_token_says_what_it_is():
+def test_a_delegation_token_is_announced():
     """The first message announces a delegation token (KIP-48)."""
     assert (
         f"n,,n=id,r={NONCE},tokenauth=true".encode()
@@ -106,12 +106,12 @@ def test_a_wrong_signature_is_refused():
     assert "signature is wrong" in refusal(SERVER_FIRST, wrong)
 
 
-def test_a_signature_of_another_length_is_refused():
+def test_a_truncated_signature_is_refused():
     """A truncated signature is refused."""
     assert "signature is wrong" in refusal(SERVER_FIRST, b"v=6rri")
 
 
-def test_the_brokers_error_is_told():
+def test_the_error_contains_the_brokers_error():
     """The error contains the broker's objection to the proof."""
     expected = "the broker rejected the authentication: invalid-proof"
     assert expected == refusal(SERVER_FIRST, b"e=invalid-proof")
@@ -152,12 +152,12 @@ def test_a_malformed_first_message_is_refused(first):
     assert "the broker" in refusal(first)
 
 
-def test_an_odd_number_of_base64_digits_is_refused():
+def test_a_salt_of_invalid_base64_is_refused():
     """A salt that looks like base64 but is not ends the exchange."""
     assert "malformed base64" in refusal(SERVER_FIRST.replace(b"W22Za", b"W22Z"))
 
 
-def test_base64_with_more_padding_than_it_needs_is_refused():
+def test_base64_with_excess_padding_is_refused():
     """Python would ignore the padding, but the RFC does not allow it."""
     assert "malformed base64" in refusal(SERVER_FIRST, b"v=abc==")
 
@@ -175,7 +175,7 @@ def test_garbage_is_refused(first, final):
     refusal(SERVER_FIRST, final)
 
 
-def test_attributes_that_nobody_knows_are_skipped():
+def test_unknown_attributes_are_skipped():
     """Optional attributes at the end change nothing, but are signed."""
     assert client().evaluate_challenge(SERVER_FIRST + b",x=y") is not None
 

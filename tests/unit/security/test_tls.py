@@ -90,7 +90,7 @@ def refusal(**settings):
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings, problem):
+def test_contradictory_settings_are_refused(settings, problem):
     """Settings that Kafka's DefaultSslEngineFactory rejects raise an error naming them."""
     assert refusal(**settings).startswith(problem)
 
@@ -120,7 +120,7 @@ def test_a_context_is_strict():
 
 @pytest.mark.parametrize("form", ["system", "text", "PEM", "PKCS12"])
 @pytest.mark.parametrize("check_hostname", [True, False])
-def test_host_names_are_checked_whatever_is_trusted(certificates, form, check_hostname):
+def test_only_its_setting_disables_host_name_verification(certificates, form, check_hostname):
     """Only ssl.endpoint.identification.algorithm affects this; certificates are verified."""
     authority = certificates.authority
     file = {"PEM": authority.pem_file, "PKCS12": authority.pkcs12_file}.get(form)
@@ -146,13 +146,13 @@ def test_host_names_are_checked_whatever_is_trusted(certificates, form, check_ho
         ({"cipher_suites": (*TLS_1_3, ECDHE)}, "TLSv1_2", "TLSv1_3"),
     ],
 )
-def test_versions_follow_from_the_settings(settings, low, high):
+def test_the_settings_determine_the_tls_versions(settings, low, high):
     """A version is used if both settings allow it and a suite is left for it."""
     context = tls_context(TlsSettings(**settings))
     assert (low, high) == (context.minimum_version.name, context.maximum_version.name)
 
 
-def test_suites_have_javas_names():
+def test_cipher_suites_have_javas_names():
     """Exactly the named TLS 1.2 suites are offered."""
     context = tls_context(TlsSettings(cipher_suites=(ECDHE,)))
     offered = {it["name"] for it in context.get_ciphers() if it["protocol"] == "TLSv1.2"}
@@ -170,13 +170,13 @@ def test_suites_have_javas_names():
         ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
     ],
 )
-def test_a_suite_of_each_kind_is_known_to_openssl(suite, openssl):
+def test_every_kind_of_cipher_suite_has_openssls_name(suite, openssl):
     """Every kind of suite has the name that OpenSSL uses."""
     context = tls_context(TlsSettings(cipher_suites=(suite,)))
     assert [openssl] == [it["name"] for it in context.get_ciphers() if it["protocol"] != "TLSv1.3"]
 
 
-def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
+def test_cipher_suites_that_openssl_lacks_are_refused(monkeypatch):
     """The error names the setting and does not show the library's own error."""
 
     def refuse(_context, _ciphers):
@@ -189,7 +189,7 @@ def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
         tls_context(TlsSettings(cipher_suites=(ECDHE,)))
 
 
-def test_a_certificate_that_cannot_be_read_is_refused():
+def test_a_malformed_certificate_is_refused():
     """The text between the two lines is not a certificate."""
     pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     settings = TlsSettings(truststore_type="PEM", truststore_certificates=pem)
@@ -208,7 +208,7 @@ def test_a_certificate_that_cannot_be_read_is_refused():
         (b"", "planted", "is not a PKCS12 store, or its password is wrong"),
     ],
 )
-def test_a_truststore_that_cannot_be_read_says_what_to_do(content, password, problem):
+def test_the_error_for_an_unreadable_truststore_says_what_to_do(content, password, problem):
     """The error names the setting, the file and what to do, and not the password."""
     settings = TlsSettings(truststore_location="/x.jks", truststore_password=password)
     with pytest.raises(ValueError, match=r"^ssl\.truststore\.location /x\.jks ") as caught:
@@ -225,7 +225,7 @@ def test_a_truststore_with_a_wrong_password_is_refused(certificates):
         tls_context(settings, truststore=content)
 
 
-def test_a_block_that_has_no_end_is_passed_over(certificates):
+def test_an_unterminated_block_is_ignored(certificates):
     """A store that contains only such blocks takes no longer than any other."""
     begun = "-----BEGIN CERTIFICATE-----\nMII\n"
     settings = TlsSettings(truststore_type="PEM", truststore_location="/x")
@@ -235,7 +235,7 @@ def test_a_block_that_has_no_end_is_passed_over(certificates):
         tls_context(settings, truststore=(begun * 30_000).encode())
 
 
-def test_a_key_needs_its_password(certificates):
+def test_an_encrypted_key_requires_its_password(certificates):
     """A wrong or missing password for a locked key fails without a prompt on the terminal."""
     content = certificates.client.encrypted_pem_file.read_bytes()
     for password in (None, "planted"):
@@ -247,7 +247,7 @@ def test_a_key_needs_its_password(certificates):
     tls_context(good, keystore=content)
 
 
-def test_a_key_belongs_to_its_certificate(certificates):
+def test_a_key_must_match_its_certificate(certificates):
     """A key next to another key's certificate is refused."""
     settings = TlsSettings(
         keystore_type="PEM",
