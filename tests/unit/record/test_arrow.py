@@ -50,7 +50,7 @@ OTHERS = [
 @pytest.mark.parametrize("column", ["key", "value"])
 @pytest.mark.parametrize("kind", STRINGS_AND_BINARIES, ids=str)
 @pytest.mark.parametrize("first", [0, 1, 2, 3, 4])
-def test_strings_and_bytes_of_every_layout_are_read(column, kind, first):
+def test_strings_and_bytes_of_every_type_are_accepted(column, kind, first):
     """Keys and values may have any string or binary type, in any slice of an array."""
     values = ["abc", None, "déf"[:1] + "ef", "xyz"]
     if not (pa.types.is_string(getattr(kind, "value_type", kind)) or "string" in str(kind)):
@@ -62,38 +62,38 @@ def test_strings_and_bytes_of_every_layout_are_read(column, kind, first):
 
 @pytest.mark.parametrize("column", ["key", "value"])
 @pytest.mark.parametrize("kind", OTHERS, ids=str)
-def test_other_keys_and_values_are_refused(column, kind):
+def test_other_types_of_keys_and_values_are_rejected(column, kind):
     """Any other type is an error: the user has to convert the column to bytes."""
     with pytest.raises(SchemaError, match=f"column '{column}' has type .*string or binary"):
         record_columns(batch_of(**{column: pa.nulls(2, kind)}), topic="t")
 
 
 @pytest.mark.parametrize("column", ["key", "value"])
-def test_a_column_of_no_type_is_null(column):
+def test_a_column_of_type_null_contains_nulls(column):
     """A column of the type null, which SQL's NULL literal has, contains only nulls."""
     records = read_batch(batch_of(**{column: pa.nulls(2)}))
     assert [None, None] == [getattr(record, column) for record in records]
 
 
-def test_keys_need_not_be_there():
+def test_the_key_column_is_optional():
     """Without a key column, every key is null."""
     assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch_of())
 
 
-def test_values_must_be_there():
+def test_the_value_column_is_required():
     """A batch without a value column is an error."""
     with pytest.raises(SchemaError, match="no column 'value'"):
         record_columns(pa.record_batch({"key": ["k"]}), topic="t")
 
 
-def test_other_columns_are_not_looked_at():
+def test_other_columns_are_ignored():
     """Columns other than those of Spark's own sink and `timestamp` are ignored."""
     batch = batch_of(Value=["x"], KEY=[1], offset=[5], value2=[None])
     assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch)
 
 
 @pytest.mark.parametrize("name", ["key", "value", "topic", "partition", "headers", "timestamp"])
-def test_two_columns_of_a_name_are_refused(name):
+def test_duplicate_column_names_are_rejected(name):
     """A column name that occurs twice is ambiguous, and so an error."""
     names = ["value", name, name][-2 if name == "value" else -3 :]
     batch = pa.RecordBatch.from_arrays([pa.array(["1"])] * len(names), names)
@@ -101,7 +101,7 @@ def test_two_columns_of_a_name_are_refused(name):
         record_columns(batch, topic=None if name == "topic" else "t")
 
 
-def test_views_are_no_copies():
+def test_buffers_of_arrow_are_not_copied():
     """Bytes, and integers of the required width, are views of Arrow's buffers."""
     value = pa.array(["some", "strings"], pa.large_string())
     partition = pa.array([1, 2], pa.int32())
@@ -120,7 +120,7 @@ def test_views_are_no_copies():
 
 @pytest.mark.parametrize("topics", [["t"], ["t", "t"], ["orders"] * 100], ids=len)
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_column_of_one_topic_takes_no_index_of_its_own(topics, first):
+def test_a_column_of_one_topic_shares_its_index_array(topics, first):
     """A column with a single topic, in any slice, shares the index array of a given topic."""
     array = pa.array(["another", *topics]).slice(1)
     columns = record_columns(batch_of(topic=array).slice(first), topic=None)
@@ -131,7 +131,7 @@ def test_a_column_of_one_topic_takes_no_index_of_its_own(topics, first):
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view()], ids=str
 )
-def test_a_batch_of_no_rows(kind):
+def test_an_empty_batch_has_empty_columns(kind):
     """An empty batch has empty columns, whether or not it has buffers."""
     for array in (
         pa.array([], kind),
@@ -165,7 +165,7 @@ def topics_of(batch: pa.RecordBatch) -> list[str | None]:
     return [columns.topics[i] if i >= 0 else None for i in columns.topic_index]
 
 
-def test_one_topic_for_all():
+def test_a_given_topic_applies_to_all_rows():
     """A given topic applies to every row, whatever the topic column contains."""
     columns = record_columns(batch_of(topic=[1, None]), topic="orders")
     assert (("orders",), [0, 0]) == (columns.topics, list(columns.topic_index))
@@ -195,7 +195,7 @@ def test_one_topic_for_all():
     ],
     ids=str,
 )
-def test_topics_of_every_layout(kind, topics):
+def test_topics_in_every_layout_are_read(kind, topics):
     """Each row gets its own topic in every layout, and null remains null."""
     batch = batch_of(topic=pa.array(topics, kind))
     assert topics == topics_of(batch)
@@ -210,12 +210,12 @@ def test_topics_are_distinct():
 
 
 @pytest.mark.parametrize("topics", [["a", "b"] * 4, ["ab", "ba"] * 4, ["aab", "aab", "aba"]])
-def test_topics_that_nearly_are_the_same(topics):
+def test_similar_topics_are_distinguished(topics):
     """Topics of equal length or with the same letters are distinguished."""
     assert topics == topics_of(batch_of(topic=topics))
 
 
-def test_a_topic_of_no_type_is_null():
+def test_a_topic_column_of_type_null_contains_nulls():
     """Rows with a null topic get no topic index, so that they are rejected when they are placed."""
     for topics in (pa.nulls(2), pa.nulls(2, pa.string())):
         columns = record_columns(batch_of(topic=topics), topic=None)
@@ -227,13 +227,13 @@ def test_a_topic_of_no_type_is_null():
     [pa.binary(), pa.int32(), pa.list_(pa.string()), pa.dictionary(pa.int8(), pa.binary())],
     ids=str,
 )
-def test_other_topics_are_refused(kind):
+def test_other_types_of_topics_are_rejected(kind):
     """A topic column that does not contain strings is an error."""
     with pytest.raises(SchemaError, match=r"column 'topic' has type .*must be a string"):
         record_columns(batch_of(topic=pa.nulls(1, kind)), topic=None)
 
 
-def test_some_topic_is_needed():
+def test_a_topic_is_required():
     """Without a topic column and a topic for all rows, there is no destination."""
     with pytest.raises(SchemaError, match="no column 'topic'"):
         record_columns(batch_of(), topic=None)
@@ -253,7 +253,7 @@ INTEGERS = [
 ]
 
 
-def test_without_partitions_the_producer_decides():
+def test_without_partitions_the_producer_chooses():
     """A missing partition column means the same as one with only nulls."""
     assert [NULL_PARTITION] == list(record_columns(batch_of(), topic="t").partition)
     columns = record_columns(batch_of(partition=pa.nulls(1)), topic="t")
@@ -262,7 +262,7 @@ def test_without_partitions_the_producer_decides():
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
 @pytest.mark.parametrize("partitions", [[0, 5, 127], [1, None, 2], [None, None]], ids=str)
-def test_partitions_of_every_width(kind, partitions):
+def test_partitions_of_every_integer_type_are_accepted(kind, partitions):
     """Partitions may have any integer type, and null leaves the choice to the producer."""
     batch = batch_of(partition=pa.array(partitions, kind))
     for first in range(len(partitions) + 1):
@@ -274,7 +274,7 @@ def test_partitions_of_every_width(kind, partitions):
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.float64(), pa.bool_(), pa.decimal128(5, 0), pa.date32()], ids=str
 )
-def test_other_partitions_are_refused(kind):
+def test_other_types_of_partitions_are_rejected(kind):
     """A partition column that does not contain integers is an error."""
     with pytest.raises(SchemaError, match=r"column 'partition' has type .*must be an integer"):
         record_columns(batch_of(partition=pa.nulls(1, kind)), topic="t")
@@ -293,7 +293,7 @@ def test_other_partitions_are_refused(kind):
     ],
     ids=str,
 )
-def test_partitions_that_cannot_be_are_refused(kind, partition):
+def test_invalid_partition_numbers_are_rejected(kind, partition):
     """The error for a partition number that no topic can have names row, topic and partition."""
     batch = batch_of(
         partition=pa.array([0, None, partition, partition], kind), topic=["t", "t", "u", "t"]
@@ -307,7 +307,7 @@ def test_partitions_that_cannot_be_are_refused(kind, partition):
     )
 
 
-def test_a_refused_row_without_a_topic_names_none():
+def test_the_error_for_a_row_without_a_topic_names_no_topic():
     """The error for a row without a topic does not name another row's topic."""
     batch = batch_of(partition=pa.array([0, -1], pa.int32()), topic=["t", None])
     with pytest.raises(InvalidPartitionError) as caught:
@@ -315,7 +315,7 @@ def test_a_refused_row_without_a_topic_names_none():
     assert (1, None, -1) == (caught.value.row, caught.value.topic, caught.value.partition)
 
 
-def test_what_lies_under_a_null_means_nothing():
+def test_values_stored_for_nulls_are_ignored():
     """The values that Arrow stores for nulls are ignored."""
     validity = pa.py_buffer(bytes([0b101]))
     partitions = pa.Array.from_buffers(
@@ -346,7 +346,7 @@ def test_what_lies_under_a_null_means_nothing():
     ],
 )
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
-def test_timestamps_of_every_unit_are_floored(unit, value, expected, zone):
+def test_timestamps_of_every_unit_are_rounded_down(unit, value, expected, zone):
     """Timestamps are rounded down to milliseconds, whatever their time zone; none means UTC."""
     array = pa.array([0, None, value], pa.timestamp(unit, zone))
     for first in range(3):
@@ -354,7 +354,7 @@ def test_timestamps_of_every_unit_are_floored(unit, value, expected, zone):
         assert [0, NULL_TIMESTAMP, expected][first:] == list(columns.timestamp)
 
 
-def test_a_moment_is_the_same_in_every_zone():
+def test_time_zones_are_converted_to_utc():
     """A timestamp with a time zone is sent as the same moment in UTC."""
     moment = datetime(2024, 2, 29, 12, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     array = pa.array([moment], pa.timestamp("us", "Asia/Kolkata"))
@@ -365,14 +365,14 @@ def test_a_moment_is_the_same_in_every_zone():
 @pytest.mark.parametrize(
     ("unit", "value"), [("s", -1), ("ms", -1), ("us", -1), ("ns", -1), ("us", -(2**63))]
 )
-def test_timestamps_before_1970_are_refused(unit, value):
+def test_timestamps_before_1970_are_rejected(unit, value):
     """Kafka accepts negative timestamps but consumers do not, so the error names the row."""
     array = pa.array([0, None, value, value], pa.timestamp(unit))
     with pytest.raises(RecordError, match="row 12, topic 't': the timestamp is before"):
         record_columns(batch_of(timestamp=array), topic="t", first_row=10)
 
 
-def test_timestamps_that_do_not_fit_are_refused():
+def test_timestamps_that_overflow_are_rejected():
     """Seconds can exceed 64 bits of milliseconds, which is an error."""
     array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
     with pytest.raises(RecordError, match="row 1, topic 't': the timestamp in milliseconds does"):
@@ -380,7 +380,7 @@ def test_timestamps_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.null()], ids=str)
-def test_a_timestamp_column_of_another_type_is_not_looked_at(kind):
+def test_a_timestamp_column_of_another_type_is_ignored(kind):
     """A `timestamp` column of another type is ignored, since Spark's own sink has none."""
     columns = record_columns(batch_of(timestamp=pa.nulls(1, kind)), topic="t")
     assert [NULL_TIMESTAMP] == list(columns.timestamp)
@@ -399,7 +399,7 @@ def by_runs(values: list, kind: pa.DataType) -> pa.Array:
 
 @pytest.mark.parametrize("first", range(5))
 @pytest.mark.parametrize("encoded", [by_dictionary, by_runs])
-def test_encoded_columns_are_read_as_their_rows(encoded, first):
+def test_encoded_columns_are_decoded_to_their_rows(encoded, first):
     """Dictionary- and run-end-encoded columns are decoded to their rows, in any slice."""
     batch = batch_of(
         value=encoded(["a", "a", None, "b"], pa.string()),

@@ -29,14 +29,14 @@ SOME_HEADERS = [
 
 @pytest.mark.parametrize("first", range(6))
 @pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
-def test_headers_of_every_layout(make, first):
+def test_headers_in_every_layout_are_read(make, first):
     """Header names may repeat, values may be null, and a null list means no headers."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, make(HEADER))).slice(first)
     assert expected_headers(SOME_HEADERS[first:]) == [r.headers for r in read_batch(batch)]
 
 
 @pytest.mark.parametrize("first", range(3))
-def test_headers_of_fixed_number(first):
+def test_headers_in_fixed_size_lists_are_read(first):
     """Headers may be in a list of fixed size."""
     rows = [SOME_HEADERS[0], None, SOME_HEADERS[3]]
     batch = batch_of(headers=pa.array(rows, pa.list_(HEADER, 2))).slice(first)
@@ -45,7 +45,7 @@ def test_headers_of_fixed_number(first):
 
 @pytest.mark.parametrize("key", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 @pytest.mark.parametrize("value", STRINGS_AND_BINARIES[:6], ids=str)
-def test_header_keys_and_values_of_every_layout(key, value):
+def test_header_keys_and_values_of_every_type_are_read(key, value):
     """Header keys may have any string type, and values any string or binary type."""
     rows = [[{"key": "k", "value": "v" if "string" in str(value) else b"v"}]]
     array = pa.array(rows, pa.list_(pa.struct([("key", key), ("value", value)])))
@@ -68,7 +68,7 @@ def test_header_keys_and_values_of_every_layout(key, value):
     ],
     ids=str,
 )
-def test_other_headers_are_refused(kind):
+def test_other_types_of_headers_are_rejected(kind):
     """Only the type that Spark's own sink uses for headers is accepted."""
     with pytest.raises(SchemaError, match=r"column 'headers' has type .*must be a list of struct"):
         record_columns(batch_of(headers=pa.nulls(1, kind)), topic="t")
@@ -76,7 +76,7 @@ def test_other_headers_are_refused(kind):
 
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("first", [0, 1, 3])
-def test_headers_stay_in_the_buffers_of_arrow(make, first):
+def test_headers_are_not_copied(make, first):
     """Null lists do not cause a copy if they contain no elements."""
     array = pa.array(SOME_HEADERS, make(HEADER))
     headers = record_columns(batch_of(headers=array).slice(first), topic="t").headers
@@ -92,7 +92,7 @@ def test_missing_offsets_of_an_empty_array(make):
     assert 0 == record_columns(batch, topic="t").num_rows
 
 
-def test_headers_can_be_left_out():
+def test_headers_can_be_excluded():
     """Without `include_headers`, the headers column is ignored, whatever its type."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))
     assert record_columns(batch, topic="t", include_headers=False).headers is None
@@ -104,7 +104,7 @@ def test_headers_can_be_left_out():
     "headers",
     [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([[], []], HEADERS)],
 )
-def test_no_headers_at_all(headers):
+def test_a_column_without_any_header_gives_no_headers(headers):
     """A column without a single header gives no headers."""
     assert record_columns(batch_of(headers=headers), topic="t").headers is None
 
@@ -117,7 +117,7 @@ GOOD, NO_HEADER, NO_KEY = {"key": "k", "value": b"v"}, None, {"key": None, "valu
     ("wrong", "complaint"),
     [(NO_HEADER, "a header is null"), (NO_KEY, "the key of a header is null")],
 )
-def test_null_headers_and_keys_are_refused(make, wrong, complaint):
+def test_null_headers_and_keys_are_rejected(make, wrong, complaint):
     """The error for a null header or key names the row, in any slice."""
     rows = [[wrong], [GOOD], None, [], [GOOD, GOOD], [GOOD, wrong], [wrong]]
     array = pa.array(rows, make(HEADER))
@@ -128,7 +128,7 @@ def test_null_headers_and_keys_are_refused(make, wrong, complaint):
     assert expected_headers(rows[1:5]) == [r.headers for r in read_batch(good)]
 
 
-def test_what_lies_under_a_null_list_means_nothing():
+def test_elements_stored_for_null_lists_are_ignored():
     """The elements that Arrow allows in a null list are ignored, even invalid ones."""
     elements = pa.array([GOOD, NO_KEY, NO_HEADER, {"key": "z", "value": None}], HEADER)
     array = pa.ListArray.from_arrays(

@@ -36,14 +36,14 @@ class _Exporting:
         setattr(type(self), method, lambda self, requested=None: self._export(requested))
 
 
-def test_a_batch_is_taken_as_it_is():
+def test_a_batch_is_returned_unchanged():
     """A batch without extension columns is returned unchanged."""
     batch = batch_of()
     [same] = record_batches(batch)
     assert same is batch
 
 
-def test_a_table_is_taken_chunk_by_chunk():
+def test_a_table_is_read_chunk_by_chunk():
     """The chunks of different columns need not have the same boundaries."""
     table = pa.table(
         {
@@ -59,7 +59,7 @@ def test_a_table_is_taken_chunk_by_chunk():
     ("method", "data"),
     [("__arrow_c_stream__", pa.table({"value": [b"a", b"b"]})), ("__arrow_c_array__", batch_of())],
 )
-def test_what_exports_arrow_data_is_taken(method, data):
+def test_objects_that_export_arrow_data_are_accepted(method, data):
     """Any object that exports Arrow data is accepted, such as a Polars data frame."""
 
     class Exporting(_Exporting):
@@ -70,7 +70,7 @@ def test_what_exports_arrow_data_is_taken(method, data):
 
 
 @pytest.mark.parametrize("storage", [pa.binary(), pa.large_string(), pa.binary_view(), HEADERS])
-def test_extension_columns_are_taken_for_what_they_store(storage):
+def test_extension_columns_are_replaced_by_their_storage(storage):
     """Extension columns are replaced by their storage, and keep their positions and names."""
     array = pa.ExtensionArray.from_storage(_Extension(storage), pa.array([None, None], storage))
     batch = pa.record_batch({"key": pa.array([b"k", b"l"]), "value": array, "x": array})
@@ -91,7 +91,7 @@ def test_extension_columns_are_taken_for_what_they_store(storage):
         pa.array([{"value": b"v"}, None], pa.struct([("value", pa.binary())])),
     ],
 )
-def test_what_holds_no_rows_of_arrow_is_refused(data):
+def test_unsupported_data_is_rejected(data):
     """The error for unsupported data names its type and explains how to make a table."""
     with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: create one with"):
         record_batches(data)

@@ -75,7 +75,7 @@ def test_absent_bitmaps_and_headers_have_no_address():
 
 
 @pytest.mark.parametrize("key", [TWO, null_column(2), bytes_column([None, b"k"])])
-def test_columns_of_plain_records_are_what_anybody_would_make(key):
+def test_plain_columns_equals_the_general_constructor(key):
     """`plain_columns` builds the same table as `RecordColumns` does."""
     made = plain_columns("t", key, TWO)
     expected = columns(key=key, headers=None)
@@ -103,7 +103,7 @@ def test_keys_and_values_of_plain_records_are_checked(key, value):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 8, 9, 10_000, 16_384, 16_385, 100_000])
-def test_constant_columns(rows):
+def test_constant_columns_have_the_requested_length(rows):
     """Columns of nulls, or of one topic, have the requested length."""
     column = null_column(rows)
     assert (rows + 1, 0) == (column.offsets.size, int(column.offsets.max()))
@@ -132,7 +132,7 @@ def test_constant_columns_are_shared(rows, others, shared):
     assert shared == np.shares_memory(null_partitions(rows), null_partitions(others))
 
 
-def test_what_plain_records_have_in_common_is_kept_for_32_numbers_of_them():
+def test_the_shared_columns_are_cached_for_32_numbers_of_rows():
     """The shared columns are cached for the 32 most recently used numbers of rows."""
 
     def in_common(rows):
@@ -145,13 +145,13 @@ def test_what_plain_records_have_in_common_is_kept_for_32_numbers_of_them():
     assert kept[0] is not in_common(1)
 
 
-def test_constant_columns_cannot_be_written_to():
+def test_constant_columns_are_read_only():
     """Constant columns are read-only, since they are shared."""
     with pytest.raises(ValueError, match="read-only"):
         null_timestamps(5)[0] = 1
 
 
-def test_nulls_are_numbers_that_no_row_has():
+def test_the_markers_for_nulls_are_fixed():
     """The markers for nulls have fixed values, since they are compiled into the kernels."""
     assert (-(2**31), -(2**63), -1) == (NULL_PARTITION, NULL_TIMESTAMP, NULL_TOPIC_INDEX)
     assert (-1, 4) == (NULL_SIZE, RECORD_FIELDS)
@@ -164,12 +164,12 @@ def test_a_bitmap_may_end_with_the_last_row():
     assert 0 == BytesColumn(TWO.offsets, TWO.data).validity_offset
 
 
-def test_its_text_shows_no_addresses():
+def test_the_repr_shows_no_addresses():
     """The repr does not show the table of addresses."""
     assert "table" not in repr(columns())
 
 
-def test_an_empty_batch_is_fine():
+def test_an_empty_batch_is_valid():
     """A batch without rows is valid."""
     empty = BytesColumn(np.zeros(1, np.int64), np.zeros(0, np.uint8))
     made = RecordColumns(
@@ -184,7 +184,7 @@ def test_an_empty_batch_is_fine():
     assert 0 == made.num_rows
 
 
-def test_it_cannot_be_changed():
+def test_columns_are_immutable():
     """Columns are immutable, since the table would no longer match them."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         columns().num_rows = 3
@@ -209,7 +209,7 @@ BAD_BYTES_COLUMNS = [
 
 @pytest.mark.parametrize("field", ["key", "value", "header values"])
 @pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS)
-def test_bytes_columns_that_would_lead_astray(field, column, complaint):
+def test_inconsistent_bytes_columns_are_rejected(field, column, complaint):
     """Inconsistent offsets, data and bitmaps are rejected in every column of byte strings."""
     headers = HeaderColumns(np.array([0, 1, 2]), TWO, column)
     with pytest.raises(ValueError, match=complaint):
@@ -217,7 +217,7 @@ def test_bytes_columns_that_would_lead_astray(field, column, complaint):
 
 
 @pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS[2:])
-def test_header_keys_that_would_lead_astray(column, complaint):
+def test_inconsistent_header_keys_are_rejected(column, complaint):
     """Inconsistent columns of header keys are rejected."""
     with pytest.raises(ValueError, match=complaint):
         columns(headers=HeaderColumns(np.array([0, 1, 2]), column, TWO))
@@ -241,7 +241,7 @@ def test_header_keys_that_would_lead_astray(column, complaint):
         ({"headers": HeaderColumns(np.array([0, 2, 1]), TWO, TWO)}, "must not decrease"),
     ],
 )
-def test_other_columns_that_would_lead_astray(changes, complaint):
+def test_arrays_of_unexpected_type_or_length_are_rejected(changes, complaint):
     """Arrays of a type or length that the kernels do not expect are rejected."""
     with pytest.raises(ValueError, match=complaint):
         columns(**changes)

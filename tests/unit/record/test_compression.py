@@ -36,7 +36,7 @@ with_codecs = pytest.mark.parametrize("codec", CODECS, ids=str)
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
-def test_payloads_survive(codec, payload):
+def test_payloads_round_trip(codec, payload):
     """A payload survives compression and decompression, with the lowest possible limit."""
     compressed = Compressor(codec).compress(payload)
     assert payload == bytes(decompress(codec, compressed, len(payload)))
@@ -44,7 +44,7 @@ def test_payloads_survive(codec, payload):
 
 @with_codecs
 @given(payload=st.binary(max_size=2000), times=st.integers(0, 100))
-def test_any_payload_survives(codec, payload, times):
+def test_any_payload_round_trips(codec, payload, times):
     """Any payload survives compression and decompression."""
     payload *= times
     assert payload == decompress(codec, Compressor(codec).compress(payload), len(payload))
@@ -59,7 +59,7 @@ def test_none_copies_nothing():
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview], ids=lambda wrap: wrap.__name__)
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
-def test_any_buffer_will_do(codec, wrap):
+def test_any_type_of_buffer_is_accepted(codec, wrap):
     """Both functions accept any type of buffer."""
     compressed = Compressor(codec).compress(wrap(b"payload" * 9))
     assert b"payload" * 9 == bytes(decompress(codec, wrap(bytes(compressed)), 100))
@@ -75,7 +75,7 @@ def test_codecs_have_names(codec):
 
 
 @pytest.mark.parametrize("name", ["", "GZIP", "lzma", "producer"])
-def test_other_names_are_refused(name):
+def test_unknown_codec_names_are_rejected(name):
     """Any other name is an error."""
     with pytest.raises(ValueError, match="unknown compression type"):
         CompressionType.from_name(name)
@@ -86,7 +86,7 @@ def test_other_names_are_refused(name):
     [(GZIP, [-1, *range(1, 10)]), (LZ4, range(1, 18)), (ZSTD, [-131_072, -5, 0, 1, 3, 22])],
     ids=str,
 )
-def test_all_levels_of_kip_390(codec, levels):
+def test_all_levels_of_kip_390_are_accepted(codec, levels):
     """Every level that Kafka has is accepted and yields a valid payload."""
     for level in levels:
         compressed = Compressor(codec, level).compress(PAYLOADS["text"])
@@ -107,14 +107,14 @@ def test_all_levels_of_kip_390(codec, levels):
     ],
     ids=str,
 )
-def test_other_levels_are_refused(codec, level):
+def test_other_levels_are_rejected(codec, level):
     """A level that Kafka does not have is an error."""
     with pytest.raises(ValueError, match="has levels from"):
         Compressor(codec, level)
 
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, SNAPPY], ids=str)
-def test_some_codecs_have_no_levels(codec):
+def test_a_level_is_rejected_for_codecs_without_levels(codec):
     """A level is an error for a codec without levels."""
     with pytest.raises(ValueError, match="no compression levels"):
         Compressor(codec, 1)
@@ -130,7 +130,7 @@ def test_no_level_means_kafkas_default(codec, level):
 
 
 @pytest.mark.parametrize(("codec", "best"), [(GZIP, 9), (LZ4, 12), (ZSTD, 19)], ids=str)
-def test_levels_make_a_difference(codec, best):
+def test_a_higher_level_compresses_better(codec, best):
     """A higher level yields a smaller result."""
     payload = b"".join(b"%d %d;" % (i, i * i % 977) for i in range(20_000))
     low = {GZIP: 1, LZ4: 9, ZSTD: -5}[codec]  # with lz4, Kafka's default is the fastest
@@ -147,7 +147,7 @@ def test_levels_make_a_difference(codec, best):
         *((10, 10), (11, 11), (12, 12), (13, 12), (14, 12), (15, 12), (16, 12), (17, 12)),
     ],
 )
-def test_levels_of_lz4_are_those_of_kafka(monkeypatch, level, expected):
+def test_lz4_levels_are_mapped_as_in_kafka(monkeypatch, level, expected):
     """The default means the fast compressor, other levels the nearest high-compression level."""
     compress, used = lz4.frame.compress, []
 
@@ -171,7 +171,7 @@ def test_level_0_of_zstd_is_its_default():
 # --- formats
 
 
-def test_lz4_frames_are_as_kafka_wants_them():
+def test_lz4_frames_have_the_format_that_kafka_requires():
     """LZ4 frames have independent blocks, no content size and no checksum (KIP-57)."""
     frame = Compressor(LZ4).compress(PAYLOADS["several blocks"])
     assert "04224d186040" == frame[:6].hex()
@@ -188,7 +188,7 @@ def test_lz4_frames_are_as_kafka_wants_them():
     ]
 
 
-def test_snappy_has_the_framing_of_snappy_java():
+def test_snappy_payloads_are_framed_as_by_snappy_java():
     """A header of 16 bytes precedes blocks of at most 32 KB, each after its length."""
     payload = PAYLOADS["several blocks"][:70_000]
     compressed = Compressor(SNAPPY).compress(payload)
@@ -203,12 +203,12 @@ def test_snappy_has_the_framing_of_snappy_java():
     assert payload == b"".join(blocks)
 
 
-def test_gzip_is_a_gzip_file():
+def test_gzip_payloads_are_standard_gzip():
     """Any gzip reader can decompress gzip payloads."""
     assert b"payload" == gzip.decompress(Compressor(GZIP).compress(b"payload"))
 
 
-def test_zstd_says_how_large_the_content_is():
+def test_zstd_frames_contain_the_content_size():
     """The frame header of zstd contains the content size."""
     frame = Compressor(ZSTD).compress(PAYLOADS["several blocks"])
     assert 800_000 == zstandard.get_frame_parameters(frame).content_size
@@ -299,7 +299,7 @@ def test_zstd_blocks_of_every_type_are_read(payload, expected):
 
 
 @with_codecs
-def test_a_cut_off_payload_is_corrupt(codec):
+def test_a_truncated_payload_is_corrupt(codec):
     """A truncated payload is corrupt, wherever it ends."""
     compressed = Compressor(codec).compress(PAYLOADS["text"])
     starts = range(len(compressed))
@@ -312,7 +312,7 @@ def test_a_cut_off_payload_is_corrupt(codec):
 
 
 @pytest.mark.parametrize("missing", [1, 3, 4])
-def test_a_cut_off_zstd_checksum_is_corrupt(missing):
+def test_a_truncated_zstd_checksum_is_corrupt(missing):
     """A frame is corrupt if its checksum is missing or truncated."""
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(PAYLOADS["text"])
     with pytest.raises(CorruptRecordError, match="truncated"):
@@ -320,7 +320,7 @@ def test_a_cut_off_zstd_checksum_is_corrupt(missing):
 
 
 @with_codecs
-def test_bytes_behind_the_end_are_corrupt(codec):
+def test_bytes_after_the_end_are_corrupt(codec):
     """A payload with extra bytes at its end is corrupt."""
     compressed = Compressor(codec).compress(PAYLOADS["text"])
     with pytest.raises(CorruptRecordError):
@@ -329,7 +329,7 @@ def test_bytes_behind_the_end_are_corrupt(codec):
 
 @with_codecs
 @given(data=st.data())
-def test_a_changed_payload_is_corrupt_or_read(codec, data):
+def test_a_changed_payload_is_corrupt_or_decompressed(codec, data):
     """A payload with a changed byte raises CorruptRecordError or nothing."""
     compressed = bytearray(Compressor(codec).compress(PAYLOADS["text"] * 50))
     position = data.draw(st.integers(0, len(compressed) - 1))
@@ -340,7 +340,7 @@ def test_a_changed_payload_is_corrupt_or_read(codec, data):
 
 @with_codecs
 @given(garbage=st.binary(max_size=200))
-def test_garbage_is_corrupt_or_read(codec, garbage):
+def test_garbage_is_corrupt_or_decoded(codec, garbage):
     """Random bytes, after any header, raise nothing but CorruptRecordError."""
     valid = Compressor(codec).compress(PAYLOADS["text"])
     for front in (b"", bytes(valid[:8]), bytes(valid[:16])):
@@ -349,7 +349,7 @@ def test_garbage_is_corrupt_or_read(codec, garbage):
 
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
-def test_the_bound_is_kept(codec):
+def test_a_payload_above_the_limit_is_rejected(codec):
     """A payload that is one byte larger than the limit is an error."""
     compressed = Compressor(codec).compress(PAYLOADS["several blocks"])
     with pytest.raises(CorruptRecordError, match="more than 799999 bytes"):
@@ -357,7 +357,7 @@ def test_the_bound_is_kept(codec):
 
 
 @pytest.mark.parametrize("size", [5 * MIB // 2, 5 * MIB // 2 - 1])
-def test_output_is_asked_for_a_mebibyte_at_a_time(monkeypatch, size):
+def test_output_is_requested_in_chunks_of_1_mib(monkeypatch, size):
     """Output is requested in chunks of 1 MiB, and finally one byte more than the limit allows."""
     make, asked = lz4.frame.LZ4FrameDecompressor, []
 
@@ -401,7 +401,7 @@ def lz4_bomb(size: int) -> bytes:
     [(GZIP, gzip_bomb), (SNAPPY, snappy_bomb), (LZ4, lz4_bomb), (ZSTD, zstd_bomb)],
     ids=["gzip", "snappy", "lz4", "zstd"],
 )
-def test_bombs_are_found_before_they_grow(codec, bomb):
+def test_decompression_bombs_are_stopped_at_the_limit(codec, bomb):
     """Decompression stops near the limit, whatever the size of the output."""
     compressed = bomb(256 * MIB)
     tracemalloc.start()
@@ -414,7 +414,7 @@ def test_bombs_are_found_before_they_grow(codec, bomb):
     assert peak < len(compressed) + 8 * MIB
 
 
-def test_a_lying_snappy_block_takes_no_memory():
+def test_a_snappy_block_with_a_false_length_takes_no_memory():
     """A block that states a length of 4 GB is rejected without decompressing it."""
     lie = b"\xff\xff\xff\xff\x0f" + b"\0" * 8
     for payload in (lie, SNAPPY_HEADER + len(lie).to_bytes(4, "big") + lie):
@@ -422,7 +422,7 @@ def test_a_lying_snappy_block_takes_no_memory():
             decompress(SNAPPY, payload, 2 * MIB)
 
 
-def test_a_snappy_block_counts_with_those_before_it():
+def test_the_limit_applies_to_the_sum_of_snappy_blocks():
     """A block that would exceed the limit in total is rejected before it is decompressed."""
     first = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
     damaged = bytes(cramjam.snappy.compress_raw(bytes(MIB)))[:-1]
@@ -432,14 +432,14 @@ def test_a_snappy_block_counts_with_those_before_it():
             decompress(SNAPPY, SNAPPY_HEADER + payload, max_bytes)
 
 
-def test_linked_lz4_blocks_are_refused():
+def test_linked_lz4_blocks_are_rejected():
     """LZ4 blocks that depend on each other are rejected, since Kafka cannot read them."""
     frame = lz4.frame.compress(PAYLOADS["several blocks"], block_linked=True)
     with pytest.raises(CorruptRecordError, match="dependent blocks"):
         decompress(LZ4, frame, MIB)
 
 
-def test_linked_lz4_blocks_with_a_dictionary_are_refused():
+def test_linked_lz4_blocks_with_a_dictionary_are_rejected():
     """Dependent blocks are rejected even if the dictionary flag is set."""
     frame = bytearray(Compressor(LZ4).compress(b"payload"))
     frame[4] = 0x41
@@ -456,13 +456,13 @@ def test_linked_lz4_blocks_with_a_dictionary_are_refused():
         (7, "truncated"),
     ],
 )
-def test_an_lz4_frame_has_at_least_a_header(size, complaint):
+def test_an_lz4_frame_has_at_least_seven_bytes(size, complaint):
     """The shortest header of an LZ4 frame has seven bytes."""
     with pytest.raises(CorruptRecordError, match=complaint):
         decompress(LZ4, Compressor(LZ4).compress(b"payload")[:size], MIB)
 
 
-def test_the_header_of_snappy_is_looked_at_whole():
+def test_a_damaged_snappy_header_is_corrupt():
     """A payload with a damaged framing header is read as a raw block, and is corrupt."""
     framed = Compressor(SNAPPY).compress(b"payload")
     with pytest.raises(CorruptRecordError, match="snappy"):
@@ -470,14 +470,14 @@ def test_the_header_of_snappy_is_looked_at_whole():
 
 
 @pytest.mark.parametrize("size", [17, 18, 19])
-def test_a_cut_off_length_of_a_snappy_block_is_corrupt(size):
+def test_a_truncated_length_of_a_snappy_block_is_corrupt(size):
     """A snappy payload is corrupt if it ends within the four bytes of a block's length."""
     with pytest.raises(CorruptRecordError, match="snappy: the payload is truncated"):
         decompress(SNAPPY, Compressor(SNAPPY).compress(b"payload")[:size], MIB)
 
 
 @pytest.mark.parametrize("version", [0x20, 0xA0, 0xE0])
-def test_other_lz4_versions_are_refused(version):
+def test_other_lz4_versions_are_rejected(version):
     """An unknown version of the LZ4 frame format is rejected."""
     frame = bytearray(Compressor(LZ4).compress(b"payload"))
     frame[4] = version
@@ -487,7 +487,7 @@ def test_other_lz4_versions_are_refused(version):
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD], ids=str)
 @pytest.mark.parametrize("payload", [b"\0" * 16, b"0123456789abcdef", b"\xff" * 16], ids=repr)
-def test_another_format_is_refused(codec, payload):
+def test_a_payload_of_another_format_is_rejected(codec, payload):
     """Bytes without the codec's magic number are rejected."""
     with pytest.raises(
         CorruptRecordError, match=f"the payload is not an? {codec.name.lower()} frame"

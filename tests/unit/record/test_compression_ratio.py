@@ -15,7 +15,7 @@ def estimator():
     return CompressionRatioEstimator()
 
 
-def test_nothing_is_hoped_for_at_first(estimator):
+def test_records_are_assumed_incompressible_at_first(estimator):
     """Before the first batch, records are assumed to be incompressible."""
     assert 1.0 == estimator.estimation("t", LZ4)
 
@@ -30,21 +30,21 @@ def test_nothing_is_hoped_for_at_first(estimator):
         (0.8, 0.9, 0.9),
     ],
 )
-def test_the_estimate_follows_as_in_java(estimator, current, observed, expected):
+def test_the_estimate_changes_as_in_java(estimator, current, observed, expected):
     """The estimate falls by at most 0.005 and rises by at least 0.05, as in Java."""
     estimator.set_estimation("t", LZ4, current)
     assert pytest.approx(expected) == estimator.update_estimation("t", LZ4, observed)
     assert pytest.approx(expected) == estimator.estimation("t", LZ4)
 
 
-def test_topics_and_codecs_are_apart(estimator):
+def test_each_topic_and_codec_has_its_own_estimate(estimator):
     """Each topic and codec has its own estimate."""
     estimator.set_estimation("t", LZ4, 0.5)
     assert 1.0 == estimator.estimation("u", LZ4)
     assert 1.0 == estimator.estimation("t", CompressionType.ZSTD)
 
 
-def test_a_topic_can_be_forgotten(estimator):
+def test_a_topic_can_be_reset(estimator):
     """Resetting a topic affects no other topic."""
     estimator.set_estimation("t", LZ4, 0.5)
     estimator.set_estimation("u", LZ4, 0.6)

@@ -36,13 +36,13 @@ def marker(marker_type):
 
 
 @pytest.mark.parametrize("marker_type", list(ControlRecordType))
-def test_markers_are_those_of_java(marker_type):
+def test_markers_equal_javas(marker_type):
     """Markers are byte for byte what Kafka's broker appends."""
     assert JAVA[marker_type] == marker(marker_type).hex()
 
 
 @pytest.mark.parametrize("marker_type", list(ControlRecordType))
-def test_markers_are_read_back(marker_type):
+def test_markers_round_trip(marker_type):
     """A marker decodes to a control batch whose only record tells how the transaction ended."""
     batch = decode_record_batch(marker(marker_type))
 

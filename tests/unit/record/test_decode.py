@@ -56,7 +56,7 @@ def decoded(records: list[PlainRecord], base_offset: int = 0) -> list[Record]:
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 @given(records=RECORDS, base_offset=st.integers(0, 2**62))
-def test_records_are_read_back(codec, records, base_offset):
+def test_records_round_trip(codec, records, base_offset):
     """Any record is decoded correctly with every codec."""
     batch = plain_batch(records, base_offset=base_offset, compression=codec)
     result = decode_record_batch(batch)
@@ -64,7 +64,7 @@ def test_records_are_read_back(codec, records, base_offset):
     assert validate_record_batch(batch) == result.header
 
 
-def test_a_brokers_timestamp_stands_for_all():
+def test_a_log_append_time_applies_to_all_records():
     """With LogAppendTime, the batch's timestamp replaces those of the records."""
     batch = plain_batch(
         [PlainRecord(timestamp=5), PlainRecord(timestamp=7)], attributes=8, max_timestamp=99
@@ -87,14 +87,14 @@ def test_offsets_may_have_gaps():
     assert [102, 105] == [record.offset for record in decode_record_batch(batch).records]
 
 
-def test_a_batch_may_be_left_without_records():
+def test_a_compacted_batch_may_be_empty():
     """A batch may be empty, since compaction keeps the header of a producer's last batch."""
     batch = plain_batch(payload=b"", record_count=0, last_offset_delta=9)
     assert [] == decode_record_batch(batch).records
 
 
 @pytest.mark.parametrize("delta_bytes", [b"\x80\x00", b"\x80\x80\x80\x80\x00"])
-def test_numbers_may_be_padded(delta_bytes):
+def test_padded_varints_are_accepted(delta_bytes):
     """Numbers may take more bytes than they need, as in Java."""
     body = b"\0\0" + delta_bytes + b"\x01\x01\0"
     payload = varint(len(body)) + body
@@ -109,7 +109,7 @@ def marker(kind: int, **changes) -> bytes:
     return plain_batch([record], attributes=0x30, **changes)
 
 
-def test_records_of_many_batches():
+def test_consecutive_batches_are_decoded_in_order():
     """Batches are read in order, without markers and without a truncated batch at the end."""
     buffer = (
         plain_batch(2)
@@ -120,7 +120,7 @@ def test_records_of_many_batches():
     assert [0, 1, 3] == [record.offset for record in decode_records(buffer)]
 
 
-def test_the_bound_goes_for_each_batch():
+def test_the_limit_applies_to_each_batch():
     """The limit applies to each batch, not to their sum."""
     batch = plain_batch(1, compression=CompressionType.GZIP)
     assert 3 == len(list(decode_records(batch * 3, max_uncompressed_bytes=10)))
@@ -132,7 +132,7 @@ def test_the_bound_goes_for_each_batch():
 
 
 @pytest.mark.parametrize("kind", ControlRecordType)
-def test_markers_say_how_a_transaction_ended(kind):
+def test_markers_are_decoded_to_commit_or_abort(kind):
     """A marker is decoded to commit or abort, and to its coordinator's epoch."""
     batch = decode_record_batch(marker(kind))
     assert batch.header.is_control
@@ -149,7 +149,7 @@ def test_unknown_markers_keep_their_number():
     ("key", "value"),
     [(None, b"\0" * 6), (b"\0\0\0", b"\0" * 6), (b"\0" * 4, None), (b"\0" * 4, b"\0" * 5)],
 )
-def test_what_is_no_marker_is_corrupt(key, value):
+def test_a_control_record_too_short_for_a_marker_is_corrupt(key, value):
     """A control record that is too short for a marker is corrupt."""
     with pytest.raises(
         CorruptRecordError, match="the record at offset 5 is not a transaction marker"
@@ -198,7 +198,7 @@ def record_of(body: bytes) -> bytes:
     ],
 )
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
-def test_records_that_contradict_themselves_are_corrupt(codec, payload, complaint):
+def test_inconsistent_records_are_corrupt(codec, payload, complaint):
     """Invalid lengths and numbers are corrupt, even with a correct checksum."""
     compressed = bytes(Compressor(codec).compress(payload))
     with pytest.raises(CorruptRecordError, match=complaint):
@@ -206,20 +206,20 @@ def test_records_that_contradict_themselves_are_corrupt(codec, payload, complain
 
 
 @pytest.mark.parametrize("count", [1, 3, 2**31 - 1])
-def test_the_number_of_records_counts(count):
+def test_a_wrong_number_of_records_is_corrupt(count):
     """A batch with more or fewer records than its header states is corrupt."""
     batch = plain_batch(2, record_count=count, last_offset_delta=2**31 - 1)
     with pytest.raises(CorruptRecordError, match=r"after the last record|truncated"):
         decode_record_batch(batch)
 
 
-def test_offsets_must_rise():
+def test_duplicate_offsets_are_corrupt():
     """A batch with two records of the same offset is corrupt."""
     with pytest.raises(CorruptRecordError, match="offset delta 0 after 0"):
         decode_record_batch(plain_batch(2, payload=GOOD + GOOD))
 
 
-def test_offsets_must_not_pass_the_last():
+def test_an_offset_past_the_last_one_is_corrupt():
     """A record with an offset past the last one in the header is corrupt."""
     second = encode_record(PlainRecord(), offset_delta=2, base_timestamp=0)
     with pytest.raises(
@@ -234,7 +234,7 @@ def test_the_checksum_is_checked_first():
         decode_record_batch(plain_batch(crc=1, payload=b"nonsense"))
 
 
-def test_a_bomb_is_not_unpacked():
+def test_a_decompression_bomb_is_rejected():
     """A batch that would decompress to more than the limit is rejected."""
     payload = Compressor(CompressionType.ZSTD).compress(bytes(10_000_000))
     batch = plain_batch(compression=CompressionType.ZSTD, payload=payload)
@@ -243,7 +243,7 @@ def test_a_bomb_is_not_unpacked():
 
 
 @given(st.binary(max_size=100), st.integers(0, 20), st.sampled_from(CompressionType))
-def test_garbage_is_corrupt_or_read(payload, count, codec):
+def test_garbage_is_corrupt_or_decoded(payload, count, codec):
     """With a valid header and checksum, random bytes raise nothing but CorruptRecordError."""
     batch = plain_batch(
         payload=payload, record_count=count, last_offset_delta=50, compression=codec
@@ -263,7 +263,7 @@ def test_a_changed_batch_is_corrupt(data):
 
 
 @given(st.binary(max_size=200))
-def test_anything_at_all_is_corrupt(garbage):
+def test_random_bytes_contain_no_batch(garbage):
     """Random bytes are rejected, or contain no complete batch."""
     with pytest.raises(CorruptRecordError):
         decode_record_batch(garbage)
@@ -272,7 +272,7 @@ def test_anything_at_all_is_corrupt(garbage):
 
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
-def test_decoding_spends_bytes_records_and_headers(codec):
+def test_decoding_charges_bytes_records_and_headers_to_the_budget(codec):
     """Decoding charges decompressed bytes, records and headers to the budget."""
     record = PlainRecord(headers=((b"a", b"1"), (b"b", None)))
     size = len(encode_record(record, offset_delta=0, base_timestamp=0))
@@ -293,7 +293,7 @@ def test_a_batch_beyond_the_budget_is_not_decoded(records):
 @pytest.mark.parametrize(
     ("elements", "complaint"), [(6, "^7 more records .* too many to decode"), (7, "truncated")]
 )
-def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint):
+def test_no_more_records_are_charged_than_the_bytes_can_hold(elements, complaint):
     """No more records are charged than the bytes can hold, at seven bytes each, and one more."""
     batch = plain_batch([PlainRecord(None)] * 6, record_count=1000, last_offset_delta=999)
     with pytest.raises(CorruptRecordError, match=complaint):
@@ -301,14 +301,14 @@ def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint
 
 
 @pytest.mark.parametrize("decode", [decode_record_batch, lambda batch: list(decode_records(batch))])
-def test_a_batch_may_have_128_mebibytes_unless_another_bound_is_given(decode):
+def test_the_default_limit_of_a_batch_is_128_mib(decode):
     """The default limit for the decompressed records of a batch is 128 MiB."""
     batch = plain_batch(compression=CompressionType.SNAPPY, payload=b"\xff\xff\xff\xff\x0f\0")
     with pytest.raises(CorruptRecordError, match="decompress to more than 134217728 bytes"):
         decode(batch)
 
 
-def test_a_failed_decompression_spends_all_bytes():
+def test_a_failed_decompression_uses_up_the_byte_budget():
     """A failed decompression uses up the budget's bytes, since its output size is unknown."""
     budget = DecodeBudget(uncompressed_bytes=1000, elements=4)
     batch = plain_batch(1, payload=b"x" * 1001, compression=CompressionType.GZIP)

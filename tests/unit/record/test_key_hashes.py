@@ -67,7 +67,7 @@ def librdkafka(name: str, key: bytes, partition_count: int) -> int:
 
 
 @pytest.mark.parametrize("row", SARAMA["rows"], ids=lambda row: row["key"])
-def test_fnv1a_places_keys_as_sarama_does(row):
+def test_fnv1a_places_keys_as_in_sarama(row):
     """Keys get the partitions of Sarama's HashPartitioner, including the hash -2**31."""
     key = bytes.fromhex(row["key"])
     counts = SARAMA["partition_counts"]
@@ -75,7 +75,7 @@ def test_fnv1a_places_keys_as_sarama_does(row):
     assert row["partitions"] == [partition_for_key(KeyHash.FNV1A, key, c) for c in counts]
 
 
-def test_the_sarama_table_has_the_hash_that_has_no_absolute_value():
+def test_the_sarama_table_has_the_hash_without_an_absolute_value():
     """The table has the key of Sarama's regression test, whose hash is -2**31."""
     assert 2**31 % 50 == partition_for_key(KeyHash.FNV1A, b"1468509572224", 50)
     assert b"1468509572224".hex() in [row["key"] for row in SARAMA["rows"]]
@@ -83,7 +83,7 @@ def test_the_sarama_table_has_the_hash_that_has_no_absolute_value():
 
 @pytest.mark.parametrize(("key_hash", "name"), HASHES_OF_LIBRDKAFKA)
 @given(key=st.binary(max_size=100), partition_count=PARTITION_COUNTS)
-def test_keys_are_placed_as_librdkafka_places_them(key_hash, name, key, partition_count):
+def test_keys_are_placed_as_in_librdkafka(key_hash, name, key, partition_count):
     """Keys get librdkafka's partitions, whatever their length and the partition count."""
     assert librdkafka(name, key, partition_count) == partition_for_key(
         key_hash, key, partition_count
@@ -91,7 +91,7 @@ def test_keys_are_placed_as_librdkafka_places_them(key_hash, name, key, partitio
 
 
 @given(key=st.binary(max_size=200), partition_count=PARTITION_COUNTS)
-def test_crc32_is_the_one_of_zlib(key, partition_count):
+def test_crc32_equals_that_of_zlib(key, partition_count):
     """The hash is the CRC-32 of IEEE 802.3, as an unsigned number."""
     assert zlib.crc32(key) % partition_count == partition_for_key(
         KeyHash.CRC32, key, partition_count
@@ -102,7 +102,7 @@ def test_crc32_is_the_one_of_zlib(key, partition_count):
     keys=st.lists(st.none() | st.binary(max_size=40), max_size=20), partition_count=PARTITION_COUNTS
 )
 @pytest.mark.parametrize("name", KEY_RULES)
-def test_columns_are_placed_as_single_keys_are(name, keys, partition_count):
+def test_columns_are_placed_like_single_keys(name, keys, partition_count):
     """The compiled loop hashes exactly the keys that are long enough for the rule."""
     rule = KEY_RULES[name]
     assert [
@@ -122,7 +122,7 @@ def test_columns_are_placed_as_single_keys_are(name, keys, partition_count):
         ("fnv1a", STICKY_SLOT, 0x7EE3623B % 1000),
     ],
 )
-def test_missing_and_empty_keys_are_keys_or_not(name, null_partition, empty_partition):
+def test_null_and_empty_keys_are_hashed_as_by_the_client(name, null_partition, empty_partition):
     """Each rule hashes null and empty keys as its client does."""
     assert [null_partition, empty_partition] == placed([None, b""], 1000, KEY_RULES[name])
 
@@ -134,7 +134,7 @@ def test_all_keys_can_be_ignored(name):
     assert [STICKY_SLOT] * 3 == placed([None, b"", b"key"], 7, rule, ignore_keys=True)
 
 
-def test_the_default_is_that_of_java():
+def test_the_default_rule_is_that_of_java():
     """Without a rule, keys are placed as by Java's BuiltInPartitioner."""
     keys = [bytes.fromhex(row["key"]) for row in JAVA["keys"]]
     for place, count in enumerate(JAVA["partition_counts"]):
@@ -144,7 +144,7 @@ def test_the_default_is_that_of_java():
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_partitions_are_no_choice(count):
+def test_a_key_cannot_be_placed_without_partitions(count):
     """A key cannot be placed without partitions."""
     with pytest.raises(ValueError, match=f"a key cannot be placed on {count} partitions"):
         partition_for_key(KeyHash.CRC32, b"k", count)
@@ -152,7 +152,7 @@ def test_no_partitions_are_no_choice(count):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ours", "theirs"), LIBRDKAFKA_NAMES)
-def test_a_confluent_producer_places_records_alike(ours, theirs):
+def test_a_confluent_producer_places_records_in_the_same_partitions(ours, theirs):
     """A confluent-kafka producer and our rule of that name place or spread keys alike."""
     count, copies = 5, 40
     keys = [b"", b"foobar", *(b"key-%d" % n for n in range(30)), None]

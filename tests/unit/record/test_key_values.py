@@ -93,7 +93,7 @@ def _as_decoded(batch):
 
 
 @given(records=_records, codec=_codecs, producer_id=st.integers(0, 2**63 - 1))
-def test_keys_and_values_are_those_that_the_decoder_has(records, codec, producer_id):
+def test_keys_and_values_equal_those_of_the_decoder(records, codec, producer_id):
     """Keys and values equal those of the decoder, whether or not a batch is read in place."""
     batch = plain_batch(
         records,
@@ -138,7 +138,7 @@ def _both_ways(data, *, offset=0):
     damage=st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)),
     offset=st.sampled_from([0, 0, 0, 1, 2, 3]),
 )
-def test_known_transactions_come_to_what_the_decoder_has(transactions, damage, offset):
+def test_known_transactions_equal_those_of_the_decoder(transactions, damage, offset):
     """Known transactions yield what the decoder yields, whatever is damaged in them."""
     data = bytearray()
     place = 0
@@ -167,7 +167,7 @@ def _known(number, **others):
 @pytest.mark.parametrize("key_size", [2, 3, 4])
 @pytest.mark.parametrize("value_size", [3, 4, 5])
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
+def test_a_known_record_with_a_wrong_size_is_left_to_the_decoder(key_size, value_size, more):
     """A known record with a wrong size is left to the decoder."""
     body = b"\0\0\0" + varint(key_size) + b"kab" + varint(value_size) + b"v1=2" + b"\0"
     plain, fast, groups = _both_ways(
@@ -191,7 +191,7 @@ def test_a_known_record_may_be_of_any_size_below_a_mebibyte(key_bytes, value_byt
     assert (plain, [b"7"]) == (fast, groups)
 
 
-def test_known_transactions_come_with_what_their_values_say():
+def test_known_transactions_have_their_matched_groups():
     """Consecutive known transactions of a producer are passed on with their matched groups."""
     data = b"".join(map(_known, range(3)))
     plain, fast, groups = _both_ways(data)
@@ -203,7 +203,7 @@ def test_known_transactions_come_with_what_their_values_say():
     assert [b"0", b"1"] == _both_ways(data[: -len(others)] + others)[2]
 
 
-def test_a_known_transaction_below_the_offset_is_left_out():
+def test_known_transactions_below_the_requested_offset_are_skipped():
     """Records of a known transaction below the requested offset are left out."""
     plain, fast, groups = _both_ways(_known(3), offset=7)
     assert (8, [(None, PRODUCER, []), (PRODUCER, True)]) == plain == fast
@@ -240,7 +240,7 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
 @pytest.mark.parametrize("base_offset", [0, 1_000])
 @pytest.mark.parametrize("key_bytes", [0, 1, 63, 64, 128, 8_191])
 @pytest.mark.parametrize("value_bytes", [None, 0, 1, 63, 64, 128, 8_191, 8_192, 16_384, 1_040_000])
-def test_most_batches_are_read_without_being_decoded(
+def test_simple_batches_are_read_without_the_decoder(
     monkeypatch, base_offset, key_bytes, value_bytes
 ):
     """Simple batches are read without the decoder, which is many times slower."""
@@ -259,7 +259,7 @@ def test_most_batches_are_read_without_being_decoded(
 
 
 @pytest.mark.parametrize("length", [-1, -64, -65, -8_192, -8_193, -(2**20)])
-def test_a_null_value_of_any_negative_length_is_read_without_being_decoded(monkeypatch, length):
+def test_a_null_value_of_any_negative_length_is_read_without_the_decoder(monkeypatch, length):
     """A null value with any negative length is read without the decoder."""
     monkeypatch.delattr(key_values, "decode_record_batch")
     body = b"\0\0\0" + varint(1) + b"k" + varint(length) + b"\0"
@@ -286,14 +286,14 @@ _LONG_VALUE = _sized(b"\0\0\0\2k" + b"\x81\x80\x81\0")
     [(_LONG_RECORD, "does not fit"), (_LONG_KEY, "does not fit"), (_LONG_VALUE, "truncated")],
     ids=["record", "key", "value"],
 )
-def test_the_whole_of_a_long_size_counts(payload, complaint):
+def test_a_long_size_is_not_mistaken_for_a_shorter_one(payload, complaint):
     """A size with more bytes than the fast path reads is not mistaken for a shorter one."""
     behind, [(offset, reason)] = _read(_transactional(1, payload=payload))
     assert (1, 0, True) == (behind, offset, complaint in reason)
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=str)
-def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec):
+def test_an_uncompressed_payload_marked_as_compressed_is_reported(codec):
     """An uncompressed payload in a batch marked as compressed is reported, not read."""
     payload = _transactional([PlainRecord(b"v1=2", b"k")])[61:]
     lying = _transactional(1, payload=payload, compression=codec)
@@ -318,14 +318,14 @@ def test_any_negative_length_means_null(key_length, value_length):
     ("size", "expected"),
     [(-7, "does not fit"), (-6, "does not fit"), (5, "is truncated"), (7, "does not fit")],
 )
-def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
+def test_a_record_whose_length_differs_from_its_fields_is_reported(size, expected):
     """A record whose length differs from its fields is reported."""
     behind, [(offset, reason)] = _read(_transactional(1, payload=varint(size) + b"\0\0\0\0\1\0"))
     assert (1, 0, True) == (behind, offset, expected in reason)
 
 
 @pytest.mark.parametrize("kept", range(7))
-def test_a_record_that_is_cut_off_at_the_end_of_what_was_fetched_is_reported(kept):
+def test_a_truncated_record_at_the_end_of_the_data_is_reported(kept):
     """A truncated record at the end of the data is reported."""
     batch = _transactional(1, payload=(varint(6) + b"\0\0\0\0\1\0")[:kept])
     behind, [(offset, reason)] = _read(batch)
@@ -339,14 +339,14 @@ def test_markers_end_transactions(monkeypatch, kind):
     assert (6, [(7, kind is ControlRecordType.COMMIT)]) == _read(_marker(kind, base_offset=5))
 
 
-def test_a_marker_of_a_later_version_is_read_too():
+def test_a_marker_of_a_later_version_is_read():
     """A marker of a later version, with more fields, is read."""
     key, value = struct.pack(">hh", 1, 1), struct.pack(">hiq", 1, 2, 3)
     batch = plain_batch([PlainRecord(value, key)], attributes=0x30, producer_id=9)
     assert (1, [(9, True)]) == _read(batch)
 
 
-def test_control_records_of_others_are_passed_over():
+def test_other_control_records_are_ignored():
     """Other control records, such as those of KRaft, are ignored."""
     batch = plain_batch(
         [PlainRecord(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 5))], attributes=0x20
@@ -354,7 +354,7 @@ def test_control_records_of_others_are_passed_over():
     assert (1, []) == _read(batch)
 
 
-def test_records_below_the_offset_are_left_out():
+def test_records_below_the_requested_offset_are_skipped():
     """Records below the requested offset are left out, since brokers return whole batches."""
     batch = _transactional(
         [PlainRecord(b"0", b"k"), PlainRecord(b"1", b"k"), PlainRecord(b"2", b"k")], base_offset=10
@@ -363,7 +363,7 @@ def test_records_below_the_offset_are_left_out():
     assert (6, []) == _read(_marker(ControlRecordType.COMMIT, base_offset=4), 6)
 
 
-def test_a_last_batch_that_is_cut_off_is_left_out():
+def test_a_truncated_last_batch_is_skipped():
     """A truncated last batch is left out, since the next response begins with it."""
     first = _transactional([PlainRecord(b"v", b"k")])
     second = _transactional([PlainRecord(b"w", b"k")], base_offset=1)
@@ -384,19 +384,19 @@ def test_a_last_batch_that_is_cut_off_is_left_out():
     ],
     ids=str,
 )
-def test_damaged_batches_are_refused(damage, complaint):
+def test_damaged_batches_are_rejected(damage, complaint):
     """A batch with a wrong checksum, format or length is an error that names its offset."""
     with pytest.raises(CorruptRecordError, match=complaint):
         _read(plain_batch(base_offset=7, **damage))
 
 
-def test_bytes_behind_the_last_record_are_reported():
+def test_bytes_after_the_last_record_are_reported():
     """Bytes after the last record are reported."""
     batch = _transactional(1, payload=plain_batch(2)[61:])
     assert (1, [(0, "8 bytes after the last record")]) == _read(batch)
 
 
-def test_a_batch_that_inflates_too_far_is_reported():
+def test_a_batch_that_exceeds_the_limit_is_reported():
     """A batch that exceeds the limit is reported, and the batches after it are read."""
     bomb = _transactional([PlainRecord(bytes(100_000), b"k")], compression=CompressionType.GZIP)
     good = _transactional([PlainRecord(b"v", b"k")], base_offset=1)
@@ -406,7 +406,7 @@ def test_a_batch_that_inflates_too_far_is_reported():
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
 @pytest.mark.parametrize("attributes", [0, 0x40], ids=["as it was sent", "compacted"])
-def test_records_outside_a_transaction_are_counted_and_not_decoded(codec, attributes):
+def test_records_outside_a_transaction_are_only_counted(codec, attributes):
     """Batches outside a transaction are counted without being decompressed or decoded."""
     plain = plain_batch(
         payload=b"neither gzip nor records",
@@ -423,7 +423,7 @@ def test_records_outside_a_transaction_are_counted_and_not_decoded(codec, attrib
 
 
 @pytest.mark.parametrize(("count", "reported"), [(-1, 0), (2, 2), (2**31 - 1, 3)])
-def test_the_number_of_plain_records_is_not_more_than_their_offsets(count, reported):
+def test_the_number_of_plain_records_is_bounded_by_their_offsets(count, reported):
     """The count of plain records is bounded by their offsets, since a header may be wrong."""
     batch = plain_batch(3, record_count=count)
     assert (3, [(0, reported)]) == _read(batch)

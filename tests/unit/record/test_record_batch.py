@@ -45,7 +45,7 @@ def test_the_header_has_61_bytes():
     assert 61 == RECORD_BATCH_OVERHEAD
 
 
-def test_every_field_is_where_kafka_has_it():
+def test_every_field_has_its_position():
     """Every header field has its position and is big-endian."""
     assert (
         "0102030405060708"  # baseOffset
@@ -64,7 +64,7 @@ def test_every_field_is_where_kafka_has_it():
     ) + b"payload".hex() == written().hex()
 
 
-def test_what_is_written_is_read():
+def test_headers_round_trip():
     """A written header is decoded to the same values, and the batch is valid."""
     header = validate_record_batch(written())
     assert (
@@ -88,7 +88,7 @@ def test_what_is_written_is_read():
     assert (68, 0x0102030405060711) == (header.size_in_bytes, header.last_offset)
 
 
-def test_a_header_says_nothing_that_it_is_not_told():
+def test_the_default_header_is_that_of_a_plain_batch():
     """By default, a header is that of a plain batch at the start of a log."""
     target = bytearray(RECORD_BATCH_OVERHEAD)
     write_header(
@@ -107,7 +107,7 @@ def test_a_header_says_nothing_that_it_is_not_told():
 
 
 @pytest.mark.parametrize("control", [{}, {"control": False}, {"control": True}])
-def test_a_batch_of_a_transaction_is_one_of_records_unless_it_is_told(control):
+def test_a_transactional_batch_is_a_control_batch_only_on_request(control):
     """A transactional batch is a control batch only on request."""
     header = validate_record_batch(
         uncompressed_transactional_batch(
@@ -134,7 +134,7 @@ def test_a_batch_of_a_transaction_is_one_of_records_unless_it_is_told(control):
 
 @pytest.mark.parametrize("compression", CompressionType)
 @pytest.mark.parametrize("flag", ["transactional", "log_append_time", "control", None])
-def test_attributes(compression, flag):
+def test_attributes_do_not_affect_each_other(compression, flag):
     """Codec and flags share a field without affecting each other."""
     changes = {"transactional": False, "compression": compression} | ({flag: True} if flag else {})
     header = decode_header(written(**changes))
@@ -147,7 +147,7 @@ def test_attributes(compression, flag):
     ]
 
 
-def test_a_delete_horizon_is_seen():
+def test_the_delete_horizon_is_a_separate_flag():
     """The log cleaner's delete horizon is a separate flag."""
     assert decode_header(plain_batch(attributes=0x40)).has_delete_horizon
 
@@ -169,7 +169,7 @@ def test_sequence_numbers_wrap_to_zero(base_sequence, count, expected):
     assert expected == decode_header(batch).last_sequence
 
 
-def test_the_header_may_stand_before_the_records_in_one_buffer():
+def test_a_header_can_be_written_in_front_of_its_records():
     """A header can be written in front of its records, which avoids a copy."""
     buffer = bytearray(RECORD_BATCH_OVERHEAD + 7 + 3)
     buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + 7] = b"payload"
@@ -178,7 +178,7 @@ def test_the_header_may_stand_before_the_records_in_one_buffer():
     assert written() + b"\0\0\0" == bytes(buffer)
 
 
-def test_base_offset_and_leader_epoch_are_the_brokers():
+def test_the_broker_can_change_base_offset_and_leader_epoch():
     """Base offset and leader epoch can be changed without affecting the checksum."""
     batch = bytearray(written())
     struct.pack_into(">q", batch, 0, 99)
@@ -188,7 +188,7 @@ def test_base_offset_and_leader_epoch_are_the_brokers():
 
 
 @pytest.mark.parametrize("size", range(RECORD_BATCH_OVERHEAD))
-def test_a_cut_off_header_is_corrupt(size):
+def test_a_truncated_header_is_corrupt(size):
     """A truncated header is corrupt."""
     with pytest.raises(CorruptRecordError, match="has 61 bytes"):
         decode_header(written()[:size])
@@ -210,7 +210,7 @@ def test_a_cut_off_header_is_corrupt(size):
         (plain_batch(2, last_offset_delta=-1), "2 records do not fit"),
     ],
 )
-def test_a_header_that_contradicts_itself_is_corrupt(batch, complaint):
+def test_an_inconsistent_header_is_corrupt(batch, complaint):
     """A header with an unknown format or codec, or inconsistent numbers, is corrupt."""
     with pytest.raises(CorruptRecordError, match=complaint):
         decode_header(batch)
@@ -222,7 +222,7 @@ def test_a_batch_may_be_empty():
 
 
 @pytest.mark.parametrize("position", range(21, 68))
-def test_the_checksum_covers_all_from_the_attributes_on(position):
+def test_the_checksum_covers_everything_from_the_attributes_on(position):
     """A changed bit anywhere from the attributes on is detected."""
     batch = bytearray(written(record_count=1, compression=CompressionType.NONE))
     batch[position] ^= 0x20
@@ -231,20 +231,20 @@ def test_the_checksum_covers_all_from_the_attributes_on(position):
 
 
 @pytest.mark.parametrize("crc", [0, 1, 2**32 - 1])
-def test_a_checksum_may_be_neither_too_small_nor_too_large(crc):
+def test_a_wrong_checksum_is_reported_with_both_values(crc):
     """The error for a wrong checksum names both checksums."""
     with pytest.raises(CorruptRecordError, match=f"checksum {crc:#010x}, its content 0x"):
         validate_record_batch(plain_batch(crc=crc))
 
 
 @pytest.mark.parametrize("batch", [written() + b"\0", written()[:-1]])
-def test_the_length_is_that_of_the_buffer(batch):
+def test_the_length_must_equal_that_of_the_buffer(batch):
     """A truncated batch, or one with extra bytes, is not valid."""
     with pytest.raises(CorruptRecordError, match="the record batch has 68 bytes, its buffer"):
         validate_record_batch(batch)
 
 
-def test_batches_are_cut_without_a_copy():
+def test_batches_are_split_without_a_copy():
     """Each batch is a view of the buffer."""
     first, second = plain_batch(2), plain_batch(1, base_offset=2)
     buffer = bytearray(first + second)
@@ -255,7 +255,7 @@ def test_batches_are_cut_without_a_copy():
 
 
 @pytest.mark.parametrize("size", range(len(plain_batch())))
-def test_a_batch_that_the_answer_cut_off_is_left_out(size):
+def test_a_truncated_last_batch_is_skipped(size):
     """A batch that is truncated by the limit of a Fetch response is left out."""
     whole, partial = plain_batch(2), plain_batch()[:size]
     assert [whole] == [bytes(batch) for batch in split_record_batches(whole + partial)]
@@ -270,7 +270,7 @@ def test_a_batch_that_the_answer_cut_off_is_left_out(size):
         (plain_batch(batch_length=-13), "batch length -13"),
     ],
 )
-def test_what_is_no_batch_cannot_be_cut(wrong, complaint):
+def test_batches_before_an_invalid_one_are_returned(wrong, complaint):
     """The batches before an invalid one are still returned."""
     batches = split_record_batches(plain_batch(2) + wrong)
     assert plain_batch(2) == bytes(next(batches))
@@ -278,7 +278,7 @@ def test_what_is_no_batch_cannot_be_cut(wrong, complaint):
         next(batches)
 
 
-def test_a_header_cannot_be_changed():
+def test_a_header_is_immutable():
     """A decoded header is immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         decode_header(written()).base_offset = 1

@@ -47,7 +47,7 @@ def contents(written: Written) -> list[tuple]:
 
 
 @given(RECORDS, st.integers(1, 1000))
-def test_the_parts_hold_the_same_records(records, max_bytes):
+def test_the_parts_contain_the_same_records(records, max_bytes):
     """The parts contain the same records in order, each with at most the maximum size."""
     written = write_records(columns_of(records))
     parts = split(written, max_bytes)
@@ -56,7 +56,7 @@ def test_the_parts_hold_the_same_records(records, max_bytes):
 
 
 @given(RECORDS)
-def test_parts_are_as_few_as_can_be(records):
+def test_the_number_of_parts_is_minimal(records):
     """A part ends only if the next record would make it too large."""
     written = write_records(columns_of(records))
     first, *rest = split(written, 500)
@@ -71,34 +71,34 @@ def test_parts_are_as_few_as_can_be(records):
     ("max_bytes", "expected"),
     [(209, [1] * 6), (210, [2, 2, 2]), (314, [2, 2, 2]), (315, [3, 3]), (10_000, [6])],
 )
-def test_a_part_may_be_as_large_as_the_bound(max_bytes, expected):
+def test_a_part_may_have_the_maximum_size(max_bytes, expected):
     """A part may be exactly as large as the maximum."""
     written = write_records(columns_of([PlainRecord(b"v" * 96)] * 6))
     assert 630 == len(written.payload)
     assert expected == [part.record_count for part in split(written, max_bytes)]
 
 
-def test_a_batch_that_is_small_enough_stays_as_it_is():
+def test_a_small_batch_is_unchanged():
     """A batch that is small enough is not changed."""
     written = write_records(columns_of([PlainRecord(timestamp=5), PlainRecord(timestamp=3)]))
     (part,) = split(written, len(written.payload))
     assert written == part
 
 
-def test_no_records_make_no_parts():
+def test_a_payload_without_records_has_no_parts():
     """A payload without records has no parts."""
     assert [] == split_payload(b"", record_count=0, base_timestamp=0, max_bytes=10)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9])
-def test_a_cut_off_payload_is_corrupt(cut):
+def test_a_truncated_payload_is_corrupt(cut):
     """A payload that ends within a record is corrupt."""
     written = write_records(columns_of([PlainRecord()] * 3))
     with pytest.raises(CorruptRecordError, match="a record of 7 bytes does not fit"):
         split(written._replace(payload=written.payload[:-cut]), 10)
 
 
-def test_bytes_behind_the_last_record_are_corrupt():
+def test_bytes_after_the_last_record_are_corrupt():
     """A payload with more records than stated is corrupt."""
     written = write_records(columns_of([PlainRecord()] * 3))
     third = len(split(written, 1)[2].payload)

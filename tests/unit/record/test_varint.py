@@ -43,14 +43,14 @@ def test_numbers_are_encoded_as_in_java(number, encoded):
     ("number", "encoded"),
     [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")],
 )
-def test_the_extremes_of_a_long(number, encoded):
+def test_the_extremes_of_a_long_are_encoded(number, encoded):
     """A 64-bit number takes up to ten bytes."""
     assert encoded == encode_varint(number).hex()
     assert (number, 10) == read_varlong(bytes.fromhex(encoded), 0, 10)
 
 
 @given(LONGS)
-def test_what_is_encoded_is_read_back(number):
+def test_any_long_round_trips(number):
     """Any long is decoded again, and has the encoding of an independent encoder."""
     data = encode_varint(number)
     assert plain_varint(number) == data
@@ -58,26 +58,26 @@ def test_what_is_encoded_is_read_back(number):
 
 
 @given(INTS)
-def test_an_int_is_read_wherever_it_lies(number):
+def test_an_int_is_decoded_at_any_position(number):
     """A number at any position is returned with the position after it."""
     data = encode_varint(number)
     assert (number, 3 + len(data)) == read_varint(b"abc" + data + b"\x80", 3, 3 + len(data))
 
 
-def test_a_number_may_take_more_bytes_than_it_needs():
+def test_a_padded_number_is_accepted():
     """A padded number is accepted, as in Java."""
     assert (1, 3) == read_varint(b"\x82\x80\x00", 0, 3)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff"])
-def test_a_cut_off_number_is_corrupt(data):
+def test_a_truncated_number_is_corrupt(data):
     """A truncated number is corrupt."""
     with pytest.raises(CorruptRecordError, match="truncated"):
         read_varint(data, 0, len(data))
 
 
 @pytest.mark.parametrize(("position", "end"), [(0, 1), (1, 1), (1, 0)])
-def test_the_end_counts_and_not_the_data(position, end):
+def test_bytes_after_the_end_are_not_read(position, end):
     """Bytes at or after the end are not read, even if the position is already past it."""
     with pytest.raises(CorruptRecordError, match="truncated"):
         read_varint(b"\x80\x01", position, end)
