@@ -53,7 +53,7 @@ def sink(**options):
     return KafkaSink(CaseInsensitiveDict({**OPTIONS, **options}))
 
 
-def test_the_module_that_spark_looks_for_has_the_sink():
+def test_the_module_that_spark_imports_has_the_sink():
     """Spark finds the sink as the DefaultSource of pyspark_pykafka, under the name pykafka."""
     assert KafkaSink is pyspark_pykafka.DefaultSource
     assert KafkaSink is spark_kafka_sink.KafkaSink
@@ -66,13 +66,13 @@ def test_the_package_has_no_other_lazy_names():
         _ = spark_kafka_sink.KafkaSource
 
 
-def test_a_checked_write_gets_a_writer(cluster):
+def test_a_valid_write_gets_a_writer(cluster):
     """A valid write gets a writer after a single query to the cluster."""
     assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
     assert [((("localhost", 9092),), ["events"])] == cluster.asked
 
 
-def test_a_writer_can_be_asked_for_again(cluster):
+def test_a_second_writer_can_be_requested(cluster):
     """Two requests return two writers and leave the options unchanged."""
     source = sink()
     first, second = (source.writer(VALUE, overwrite=False) for _ in range(2))
@@ -88,14 +88,14 @@ def test_a_sink_and_its_writer_can_be_pickled(cluster):
     assert vars(writer) == vars(again)
 
 
-def test_topics_of_a_column_are_not_asked_for(cluster):
+def test_topics_of_a_column_are_not_described(cluster):
     """If a column names the topics, the cluster is queried without topics."""
     source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
     source.writer(VALUE_AND_TOPIC, overwrite=False)
     assert [((("localhost", 9092),), [])] == cluster.asked
 
 
-def test_overwriting_is_refused(cluster):
+def test_overwriting_is_rejected(cluster):
     """Mode overwrite is rejected without querying a broker."""
     with pytest.raises(ConfigError, match="cannot be overwritten, only appended to: use mode"):
         sink().writer(VALUE, overwrite=True)
@@ -118,7 +118,7 @@ def test_overwriting_is_refused(cluster):
         ({}, StructType([StructField("value", LongType())]), SchemaError, "'value' is bigint"),
     ],
 )
-def test_what_can_be_known_without_a_broker_is_known_first(
+def test_options_and_columns_are_checked_before_the_cluster(
     cluster, options, schema, error, message
 ):
     """Invalid options and columns are rejected before any broker is queried."""
@@ -127,7 +127,7 @@ def test_what_can_be_known_without_a_broker_is_known_first(
     assert [] == cluster.asked
 
 
-def test_no_topic_at_all_is_refused(cluster):
+def test_a_write_without_a_topic_is_rejected(cluster):
     """A write needs a topic option or a topic column."""
     source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
     with pytest.raises(SchemaError, match="there is no topic: set the option 'topic' or add"):
@@ -143,7 +143,7 @@ def test_an_unreachable_cluster_fails_on_the_driver(cluster):
 
 
 @pytest.mark.parametrize("can_write", [True, None])
-def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
+def test_a_granted_or_unknown_write_permission_is_accepted(cluster, can_write):
     """A broker that does not report the client's rights does not prevent the write."""
     cluster.can_write = can_write
     assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
@@ -151,7 +151,7 @@ def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
     assert [["events"], ["events"]] == [topics for _, topics in cluster.asked]
 
 
-def test_no_right_to_write_fails_on_the_driver(cluster):
+def test_a_missing_write_permission_fails_on_the_driver(cluster):
     """A topic that the client cannot write to is rejected with Kafka's error code."""
     cluster.can_write = False
     with pytest.raises(
@@ -161,18 +161,18 @@ def test_no_right_to_write_fails_on_the_driver(cluster):
     assert (29, "TOPIC_AUTHORIZATION_FAILED") == (caught.value.code, caught.value.name)
 
 
-def test_an_error_of_the_driver_comes_without_inner_frames(cluster):
+def test_an_error_on_the_driver_has_no_inner_frames(cluster):
     """Spark prints one frame and the message of a rejected write, with no earlier error."""
     cluster.error = NetworkError("nobody there")
     cluster.error.__context__ = ValueError("inner")
     with pytest.raises(NetworkError) as caught:
         sink().writer(VALUE, overwrite=False)
     frames = [entry.name for entry in caught.traceback]
-    assert ["test_an_error_of_the_driver_comes_without_inner_frames", "writer"] == frames
+    assert ["test_an_error_on_the_driver_has_no_inner_frames", "writer"] == frames
     assert caught.value.__suppress_context__
 
 
-def test_options_of_the_source_are_warned_about(cluster, caplog):
+def test_options_of_the_source_are_ignored_with_a_warning(cluster, caplog):
     """Options of Spark's Kafka source are ignored with one warning that names them."""
     with caplog.at_level(logging.WARNING):
         sink(startingOffsets="earliest", **{"kafka.group.id": "g"}).writer(VALUE, overwrite=False)
@@ -180,7 +180,7 @@ def test_options_of_the_source_are_warned_about(cluster, caplog):
     assert [f"{warning}kafka.group.id, startingOffsets"] == caplog.messages
 
 
-def test_nothing_is_warned_about_without_need(cluster, caplog):
+def test_a_write_without_source_options_logs_no_warning(cluster, caplog):
     """A write without such options logs nothing."""
     with caplog.at_level(logging.DEBUG):
         sink().writer(VALUE, overwrite=False)
@@ -203,7 +203,7 @@ def test_a_check_is_a_dry_run_and_a_write_is_not(cluster):
     assert [(True, 15.0), (False, 15.0)] == cluster.dry_runs
 
 
-def test_a_check_takes_camel_case(cluster, tmp_path):
+def test_a_check_accepts_camel_case_options(cluster, tmp_path):
     """A check uses the same option names as a write."""
     path = tmp_path / "r.json"
     checked = KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS, reportPath=str(path))
@@ -217,19 +217,19 @@ def test_a_check_raises_what_a_write_would(cluster):
         KafkaSink.check(SimpleNamespace(schema=StructType([])), OPTIONS)
 
 
-def test_a_check_knows_no_partitions_of_a_topic_column(cluster):
+def test_a_check_has_no_partition_count_for_a_topic_column(cluster):
     """If a column names the topics, the partition count is None."""
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
     assert KafkaSink.check(SimpleNamespace(schema=VALUE_AND_TOPIC), servers).partitions is None
 
 
-def test_reading_is_refused_in_words():
+def test_the_error_of_a_read_names_the_format_to_use():
     """The error of a read names the format to read with."""
     with pytest.raises(ConfigError, match="pykafka only writes to Kafka: to read, use Spark's own"):
         sink().schema()
 
 
-def test_finding_the_sink_loads_nothing_heavy():
+def test_importing_the_sink_loads_no_heavy_library():
     """The module that every worker imports loads no numba, pyarrow, numpy or network code."""
     heavy = ["numba", "llvmlite", "pyarrow", "numpy", "asyncio", "pandas", "lz4", "zstandard"]
     script = f"""

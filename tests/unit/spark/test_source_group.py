@@ -52,7 +52,7 @@ def warnings_of(caplog):
 
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["at_least_once", "exactly_once"])
-def test_the_group_is_told_of_each_finished_batch(broker, tmp_path, caplog, options):
+def test_offsets_are_committed_for_each_finished_batch(broker, tmp_path, caplog, options):
     """After a batch the group has its end offsets; a replay commits them again."""
     stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **options)
     expected = [{("read", 0): 2}, {("read", 0): 4, ("read", 1): 1}]
@@ -67,7 +67,7 @@ def test_the_group_is_told_of_each_finished_batch(broker, tmp_path, caplog, opti
     assert [] == warned
 
 
-def test_a_batch_that_is_not_finished_is_not_told(broker, stream):
+def test_offsets_of_an_unfinished_batch_are_not_committed(broker, stream):
     """The offsets of a batch that was only planned, or aborted, are not committed."""
     stream.note(0, '{"read":{"0":2}}')
     pickle.dumps(stream.writer())
@@ -75,7 +75,7 @@ def test_a_batch_that_is_not_finished_is_not_told(broker, stream):
     assert {} == committed_offsets(broker.bootstrap_servers, "lag")
 
 
-def test_exactly_once_tells_after_the_commit(broker, tmp_path):
+def test_exactly_once_offsets_are_committed_after_the_transactions(broker, tmp_path):
     """Offsets are committed once the batch's transactions have ended."""
     stream = SourceStream(
         broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **EXACTLY_ONCE
@@ -88,14 +88,14 @@ def test_exactly_once_tells_after_the_commit(broker, tmp_path):
     assert (1, ApiKey.OFFSET_COMMIT) == (seen.count(ApiKey.OFFSET_COMMIT), seen[-1])
 
 
-def test_a_batch_without_rows_is_told(broker, stream):
+def test_offsets_of_a_batch_without_rows_are_committed(broker, stream):
     """Lag decreases even if a filter drops every row, or no task ran."""
     stream.note(0, '{"read":{"0":2}}')
     stream.writer().commit([], 0)
     assert {("read", 0): 2} == committed_offsets(broker.bootstrap_servers, "lag")
 
 
-def test_without_the_option_no_group_is_asked_for(broker, stream):
+def test_no_offsets_are_committed_by_default(broker, stream):
     """No offsets are committed by default."""
     hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
     stream.note(0, '{"read":{"0":2}}')
@@ -104,7 +104,7 @@ def test_without_the_option_no_group_is_asked_for(broker, stream):
     assert 0 == hook.seen
 
 
-def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, stream, caplog):
+def test_a_group_with_members_is_a_warning_and_a_later_batch_catches_up(broker, stream, caplog):
     """A group with consumers rejects the commit, and a later batch commits its offsets."""
     with joined_consumer(broker.bootstrap_servers, "lag", "read"):
         stream.note(0, '{"read":{"0":2,"1":3}}')
@@ -121,7 +121,7 @@ def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, 
     assert expected == committed_offsets(broker.bootstrap_servers, "lag")
 
 
-def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
+def test_topics_unknown_to_the_cluster_are_named(broker, stream, caplog):
     """Topics unknown to the cluster are named once each; the other offsets are committed."""
     stream.note(0, '{"there":{"0":1,"1":1},"too":{"0":1}}', "-", '{"read":{"0":2}}')
     with warnings_of(caplog) as warned:
@@ -142,7 +142,9 @@ def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
         ((ApiKey.OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE), "batch 0 was written"),
     ],
 )
-def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_answer, advice):
+def test_a_rejected_offset_commit_does_not_fail_the_batch(
+    broker, stream, caplog, request_and_answer, advice
+):
     """A rejected commit is a warning that names the missing right."""
     api_key, code = request_and_answer
     broker.on(api_key, AnswerError(code))
@@ -162,7 +164,7 @@ def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_a
         (None, "could not read the offsets of the batch"),
     ],
 )
-def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line, cause):
+def test_unreadable_offsets_do_not_fail_the_batch(stream, caplog, line, cause):
     """A missing or foreign offset log is a warning with its path."""
     if line is not None:
         stream.note(0, line)
@@ -173,7 +175,7 @@ def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line,
     assert "/c/offsets/0'" in warned[0]
 
 
-def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
+def test_an_unreadable_checkpoint_is_rejected(broker, tmp_path):
     """An unusable checkpoint location is an error before the first task."""
     stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data")
     stream._options["checkpointLocation"] = "s3a://bucket/c"
@@ -187,14 +189,14 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
         pickle.dumps(stream.writer())
 
 
-def test_a_batch_write_has_no_source_group(broker):
+def test_a_batch_write_rejects_a_source_group(broker):
     """A batch's driver does not know what was read, so the option is an error."""
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "data"}
     with pytest.raises(ConfigError, match="sourceConsumerGroup is only for streams"):
         KafkaSink.check(SimpleNamespace(schema=SCHEMA), options, sourceConsumerGroup="lag")
 
 
-def test_a_group_is_told_within_the_time_of_a_request(monkeypatch, tmp_path):
+def test_the_timeout_of_the_offset_commit_is_the_request_timeout(monkeypatch, tmp_path):
     """The timeout of the commit is request.timeout.ms, in seconds."""
     told = []
 

@@ -62,7 +62,7 @@ _offsets = st.dictionaries(
 
 
 @given(_offsets)
-def test_whatever_kafkas_source_has_read_is_found(offsets):
+def test_every_offset_of_a_kafka_source_is_found(offsets):
     """Every offset of the line is returned under its topic and partition."""
     line = json.dumps(
         {topic: {str(number): at for number, at in part.items()} for topic, part in offsets.items()}
@@ -77,7 +77,7 @@ def test_whatever_kafkas_source_has_read_is_found(offsets):
 
 
 @given(st.text() | st.lists(st.text()).map(lambda lines: log(*lines)))
-def test_garbage_gives_an_error_and_nothing_else(text):
+def test_garbage_raises_only_kafka_errors(text):
     """Any text is either parsed or rejected with a KafkaError."""
     try:
         read = source_offsets(text)
@@ -104,7 +104,7 @@ def test_garbage_gives_an_error_and_nothing_else(text):
         (log("[0]", version="v2"), "line 3 has no source id"),
     ],
 )
-def test_what_spark_would_not_write_is_refused(text, sentence):
+def test_a_file_that_is_not_an_offset_log_is_rejected(text, sentence):
     """A file that is not an offset log is rejected with an error that says what is wrong."""
     with pytest.raises(KafkaError) as caught:
         source_offsets(text)
@@ -127,7 +127,7 @@ def test_a_local_checkpoint_is_found(location, directory):
 
 
 @pytest.mark.parametrize("location", ["s3a://key:hunter2@bucket/c", "hdfs:/c", "file://host/c"])
-def test_a_remote_checkpoint_is_refused(location):
+def test_a_remote_checkpoint_is_rejected(location):
     """The error for a remote location shows its scheme, but not the keys in it."""
     with pytest.raises(ConfigError) as caught:
         offsets_directory(location)
@@ -136,13 +136,13 @@ def test_a_remote_checkpoint_is_refused(location):
 
 
 @pytest.mark.parametrize("location", [None, ""])
-def test_a_checkpoint_that_is_not_known_is_refused(location):
+def test_an_unknown_checkpoint_location_is_rejected(location):
     """Without the option the offsets cannot be found."""
     with pytest.raises(ConfigError, match="requires checkpointLocation as an option of the stream"):
         offsets_directory(location)
 
 
-def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_checkpoint_directory_is_rejected(tmp_path):
     """A directory that the driver cannot see must be on another file system."""
     with pytest.raises(ConfigError, match="the driver cannot read the directory"):
         check_offsets_directory(str(tmp_path))
@@ -151,7 +151,9 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("right", [os.R_OK, os.X_OK])
-def test_the_driver_needs_to_list_and_to_enter_the_checkpoint(tmp_path, monkeypatch, right):
+def test_the_driver_needs_read_and_execute_permission_on_the_checkpoint(
+    tmp_path, monkeypatch, right
+):
     """Either right alone is not enough."""
     (tmp_path / "offsets").mkdir()
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & right)
@@ -173,9 +175,7 @@ def test_the_file_of_the_batch_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("fault", [PermissionError, OSError])
-def test_a_checkpoint_that_cannot_be_read_may_belong_to_a_query_under_way(
-    tmp_path, monkeypatch, fault
-):
+def test_an_unreadable_checkpoint_may_belong_to_a_running_query(tmp_path, monkeypatch, fault):
     """A path without a scheme may belong to another file system than the local one."""
     (tmp_path / "offsets").mkdir()
     assert not may_have_run(str(tmp_path))

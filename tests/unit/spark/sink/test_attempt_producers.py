@@ -90,7 +90,7 @@ def test_an_attempt_has_a_transaction_of_its_own(worker):
     assert Prepared(1, winner) == attempt.prepared(ACKS)
 
 
-def test_an_attempt_without_rows_has_nothing_to_tell(worker):
+def test_an_attempt_without_rows_prepares_no_transaction(worker):
     """It takes no producer and prepares no transaction."""
     assert worker.attempt(1).prepared(()) is None
     assert [] == worker.started
@@ -105,7 +105,7 @@ def test_attempts_of_one_plan_have_different_ids(worker):
     assert [0, 1, 2] == slots(worker)
 
 
-def test_a_later_plan_uses_ids_and_producers_again(worker):
+def test_a_later_plan_reuses_ids_and_producers(worker):
     """In the next generation the worker's producers begin new transactions."""
     for generation in (1, 2):
         for _ in range(2):
@@ -126,7 +126,7 @@ def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
     assert 1 == worker.started[0].calls.count("init_transactions")
 
 
-def test_a_failed_attempts_id_gets_a_new_producer(worker):
+def test_the_id_of_a_failed_attempt_gets_a_new_producer(worker):
     """A failed producer is closed, and a later one with the same id fences it."""
     attempt = worker.attempt(1)
     attempt.failed(attempt.take())
@@ -145,7 +145,7 @@ def test_a_worker_with_many_tasks_keeps_few_producers(worker):
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "begin_transaction"])
-def test_a_transaction_that_cannot_be_begun_leaves_nothing_behind(worker, call):
+def test_a_failed_begin_closes_the_producer_and_frees_the_slot(worker, call):
     """The error is raised, the producer is closed, and the next plan can use the slot."""
     worker.fails_at = call
     with pytest.raises(KafkaTimeoutError, match=call):
@@ -156,7 +156,7 @@ def test_a_transaction_that_cannot_be_begun_leaves_nothing_behind(worker, call):
     assert [0, 0] == slots(worker)
 
 
-def test_a_transaction_that_cannot_be_prepared_is_not_told_of(worker):
+def test_a_failed_prepare_closes_the_producer_and_is_not_reported(worker):
     """The error is raised, the producer is closed, and the driver gets no transaction."""
     worker.fails_at = "prepare_transaction"
     attempt = worker.attempt(1)

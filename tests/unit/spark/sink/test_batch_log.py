@@ -32,7 +32,7 @@ def test_a_replayed_batch_replaces_its_line(path):
     assert [("q", 0, 1), ("q", 1, 3)] == lines(path)
 
 
-def test_a_line_may_be_written_only_where_there_is_none(path):
+def test_put_if_missing_never_replaces_a_line(path):
     """`put_if_missing` adds a missing line but never replaces one."""
     log = BatchLog(str(path))
     log.put("q", 0, {"rows": 1})
@@ -41,7 +41,7 @@ def test_a_line_may_be_written_only_where_there_is_none(path):
     assert [("q", 0, 1), ("q", 1, 0)] == lines(path)
 
 
-def test_batches_of_a_rolled_back_checkpoint_replace_theirs(path):
+def test_batches_of_a_rolled_back_checkpoint_replace_their_lines(path):
     """A batch that is committed again after later ones still appears once."""
     for batch, rows in ((0, 0), (1, 1), (2, 2), (1, 7)):
         BatchLog(str(path)).put("q", batch, {"rows": rows})
@@ -71,7 +71,7 @@ def test_a_line_is_appended_by_one_write(path, monkeypatch):
     assert path.read_bytes().splitlines(keepends=True) == written
 
 
-def test_a_line_goes_behind_what_was_appended_meanwhile(path, monkeypatch):
+def test_a_line_is_appended_after_concurrent_appends(path, monkeypatch):
     """A line is appended at the current end of the file and overwrites nothing."""
 
     def write(handle, data):
@@ -86,7 +86,7 @@ def test_a_line_goes_behind_what_was_appended_meanwhile(path, monkeypatch):
     assert [("b", 0, 1), ("a", 1, 2), ("b", 1, 3)] == lines(path)
 
 
-def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
+def test_an_interrupted_write_is_completed(path, monkeypatch):
     """The rest is written when a signal interrupts a write."""
     os_write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: os_write(handle, data[:7]))
@@ -101,7 +101,7 @@ def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
         (b'{"query_id": "q"}\n', "query_id or batch_id is missing$"),
     ],
 )
-def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, problem):
+def test_the_error_of_a_foreign_line_names_no_python_exception(path, content, problem):
     """The error names no Python exception and has no chain."""
     path.write_bytes(content)
     with pytest.raises(OSError, match=f"not a micro-batch's report: {problem}") as caught:
@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, probl
 
 
 @pytest.mark.parametrize("torn", ['{"query_id": "q", "batch', '{"query_id": "q", "batch_id": 1}'])
-def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
+def test_a_partial_last_line_is_removed(path, torn):
     """A partial last line is removed before the next line is appended."""
     log = BatchLog(str(path))
     log.put("q", 0, {"rows": 1})
@@ -121,14 +121,14 @@ def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
     assert [("q", 0, 1), ("q", 1, 2)] == lines(path)
 
 
-def test_a_file_with_nothing_but_a_torn_line_is_begun_anew(path):
+def test_a_partial_first_line_is_removed(path):
     """Even the first line may be a partial one."""
     path.write_text('{"query')
     BatchLog(str(path)).put("q", 0, {"rows": 1})
     assert [("q", 0, 1)] == lines(path)
 
 
-def test_lines_may_be_long(path):
+def test_a_line_longer_than_a_read_block_is_found(path):
     """A line longer than one read block is found."""
     log = BatchLog(str(path))
     for batch in range(3):
@@ -170,7 +170,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_a_file_that_is_something_else_stays_as_it_is(path, content):
+def test_a_file_that_is_not_a_report_is_rejected_unchanged(path, content):
     """A file that is not a report is rejected and not changed."""
     path.write_bytes(content)
     for batch in (0, 1):
@@ -196,7 +196,7 @@ def test_a_symbolic_link_is_not_followed(path, tmp_path, content):
     assert target == path.readlink()
 
 
-def test_a_pipe_is_refused_at_once(path):
+def test_a_pipe_is_rejected_at_once(path):
     """A pipe at the path is rejected without waiting for a reader."""
     os.mkfifo(path)
     with pytest.raises(OSError, match="is not a regular file"):
@@ -204,7 +204,7 @@ def test_a_pipe_is_refused_at_once(path):
 
 
 @pytest.mark.parametrize("batches", [(0,), (0, 1), (0, 1, 0)])
-def test_only_its_owner_may_read_a_report(path, batches):
+def test_a_report_is_readable_only_by_its_owner(path, batches):
     """The file has mode 0600, whether appended to or rewritten, and whatever the umask."""
     before = os.umask(0)
     try:

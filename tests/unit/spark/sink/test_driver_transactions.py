@@ -67,14 +67,14 @@ def test_a_client_is_kept_and_its_cluster_checked_once(admins):
 @pytest.mark.parametrize(
     "more", [{"transactionalIdPrefix": "other"}, {"ledgerTopic": "l"}, {"kafka.linger.ms": "7"}]
 )
-def test_other_prefixes_ledgers_and_settings_have_clients_of_their_own(admins, more):
+def test_each_prefix_ledger_and_configuration_has_its_own_client(admins, more):
     """Clients are kept per prefix, ledger topic and configuration."""
     step("orders")
     step("orders", **more)
     assert 2 == len(admins)
 
 
-def test_clients_of_eight_prefixes_are_kept(admins):
+def test_at_most_eight_clients_are_kept(admins):
     """With a ninth, the least recently used client is closed."""
     for number in range(8):
         step(f"p{number}")
@@ -99,7 +99,7 @@ def test_the_client_of_a_step_that_failed_is_closed(admins):
     assert ["require_transaction_apis", "init_producer_id"] == admins[1].calls
 
 
-def test_a_step_may_take_as_long_as_a_delivery():
+def test_the_timeout_of_a_step_is_the_delivery_timeout():
     """The timeout of a step is delivery.timeout.ms, in seconds."""
     config = options_of("orders", **{"kafka.delivery.timeout.ms": "130001"}).producer
     assert 130.001 == step_timeout(config)

@@ -94,7 +94,7 @@ def _all_of(state):
     return state.claim, dict(state.writes)
 
 
-def test_a_writer_made_right_before_a_commit_changes_nothing(query, world, requests):
+def test_a_writer_created_right_before_a_commit_changes_nothing(query, world, requests):
     """Spark creates a writer before commit and abort, which must not contact a broker."""
     messages = query.run_tasks(query.plan(), 0)
     requests.clear()
@@ -108,7 +108,7 @@ def test_a_writer_made_right_before_a_commit_changes_nothing(query, world, reque
     assert each_once(0) == world.visible()
 
 
-def test_batches_follow_each_other(query, world):
+def test_successive_batches_are_each_written_once(query, world):
     """Successive batches by the same workers and drivers are each written once."""
     for batch in range(4):
         query.run_batch(batch)
@@ -159,7 +159,7 @@ def test_the_report_has_each_batch_once(broker, tmp_path):
     ]
 
 
-def test_a_batch_below_the_last_is_refused(query, world):
+def test_a_batch_older_than_the_last_one_is_rejected(query, world):
     """A rolled back checkpoint stops the query with an error that says so."""
     for batch in range(3):
         query.run_batch(batch)
@@ -184,7 +184,7 @@ def test_a_deleted_checkpoint_is_a_new_query(query, broker, world, caplog):
     assert sorted(each_once(0) * 2 + each_once(1)) == world.visible()
 
 
-def test_two_queries_may_take_turns_under_a_prefix(query, broker, world):
+def test_two_queries_can_alternate_under_a_prefix(query, broker, world):
     """Each query's batches are tracked separately, so neither affects the other's."""
     other = Query(broker, "query-2")
     query.run_batch(0)
@@ -195,7 +195,7 @@ def test_two_queries_may_take_turns_under_a_prefix(query, broker, world):
     assert sorted(each_once(0) * 2 + each_once(1)) == world.visible()
 
 
-def test_of_two_drivers_at_once_the_later_one_wins(query, broker, world):
+def test_the_later_of_two_concurrent_drivers_wins(query, broker, world):
     """The earlier driver's commit fails with the other's name, and none of its rows are visible."""
     messages = query.run_tasks(query.plan(), 0)
     forget_connections()
@@ -206,7 +206,7 @@ def test_of_two_drivers_at_once_the_later_one_wins(query, broker, world):
     assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_a_stalled_task_of_an_earlier_plan_is_shut_out(query, world):
+def test_a_stalled_task_of_an_earlier_plan_is_excluded(query, world):
     """Rows written under an old plan belong to no batch, and their transactions are aborted."""
     planned = query.plan()
     early = query.run_task(planned, 0, 0)
@@ -228,7 +228,7 @@ def test_losing_attempts_are_aborted(query, world):
     assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_a_failed_batch_is_taken_back(query, world):
+def test_a_failed_batch_is_aborted(query, world):
     """Abort ends the transactions of finished tasks; None stands for an unfinished one."""
     planned = query.plan()
     message = query.run_task(planned, 0, 0)
@@ -247,14 +247,14 @@ def test_an_abort_after_a_commit_changes_nothing(query, world):
     assert each_once(0, 1) == world.visible()
 
 
-def test_an_abort_without_messages_asks_nobody(query, requests):
+def test_an_abort_without_messages_contacts_no_broker(query, requests):
     """An abort with only None contacts no broker; the next start aborts the transactions."""
     query.abort([None, None], 0)
     query.abort([], 0)
     assert [] == requests
 
 
-def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
+def test_a_failed_abort_is_a_warning(query, broker, caplog):
     """A failed abort must not hide why the batch failed."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -267,7 +267,7 @@ def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
     )
 
 
-def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
+def test_a_decided_batch_is_completed_by_the_next_start(query, broker, world):
     """A commit interrupted after its decision fails the query; a restart completes it."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -286,7 +286,7 @@ def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
     assert (each_once(0, 1), []) == (world.visible(), world.left_open())
 
 
-def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
+def test_a_half_committed_batch_stops_every_start(query, broker, world):
     """If an operator aborted half of a batch, the error lists what is written and what is not."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -343,7 +343,7 @@ def test_a_batch_without_tasks_is_committed(query, world, requests):
     assert (each_once(1), []) == (world.visible(), world.left_open())
 
 
-def test_workers_use_their_connections_and_ids_again(query, broker, requests, world):
+def test_workers_reuse_their_connections_and_ids(query, broker, requests, world):
     """From the second batch on, a task requests a new epoch and writes, without other set-up."""
     query.run_batch(0)
     planned = query.plan()
@@ -355,7 +355,7 @@ def test_workers_use_their_connections_and_ids_again(query, broker, requests, wo
     assert each_once(0, 1) == world.visible()
 
 
-def test_a_driver_asks_the_same_of_each_batch(query, requests):
+def test_a_driver_sends_the_same_requests_for_each_batch(query, requests):
     """The number of requests of plan and commit does not grow with the batches."""
     counts = []
     for batch in range(6):
@@ -380,7 +380,7 @@ def test_a_job_is_written_once(broker, world, capsys):
     assert "Kafka: wrote nothing; write 'day-1' was committed before\n" in capsys.readouterr().out
 
 
-def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
+def test_rerunning_a_written_job_does_not_change_its_report(broker, tmp_path):
     """The report belongs to the run that wrote; a later run neither changes nor recreates it."""
     path = tmp_path / "report.json"
     job = BatchJob(broker, writeId="day-1", reportPath=str(path))
@@ -394,7 +394,7 @@ def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
     assert not path.exists()
 
 
-def test_a_job_without_rows_is_in_too(broker, world):
+def test_a_job_without_rows_counts_as_written(broker, world):
     """A job that had no rows counts as written, so a later run with rows writes nothing."""
     job = BatchJob(broker, writeId="day-1")
     planned = job.plan()
@@ -403,7 +403,7 @@ def test_a_job_without_rows_is_in_too(broker, world):
     assert [] == world.visible()
 
 
-def test_a_job_without_an_id_is_another_one_each_time(broker, world):
+def test_a_job_without_a_write_id_is_written_every_time(broker, world):
     """Without a writeId every run of a job writes all rows, and the ledger drops its record."""
     for _ in range(2):
         BatchJob(broker).run()
@@ -412,7 +412,7 @@ def test_a_job_without_an_id_is_another_one_each_time(broker, world):
     assert 0 == len(world.ledger_state().writes)
 
 
-def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
+def test_a_failed_job_is_aborted_and_can_be_run_again(broker, world):
     """A failed job is not visible, and the same writeId can write it later."""
     job = BatchJob(broker, writeId="day-1")
     planned = job.plan()
@@ -422,7 +422,7 @@ def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
     assert each_once(0) == world.visible()
 
 
-def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
+def test_the_later_of_two_concurrent_jobs_wins(broker, world):
     """Of two jobs under one prefix, the earlier one's commit fails with advice."""
     early, late = BatchJob(broker, writeId="day-1"), BatchJob(broker, writeId="day-2")
     planned = early.plan()
@@ -436,7 +436,7 @@ def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
     assert each_once(0) == world.visible()
 
 
-def test_the_recipe_of_foreach_batch_writes_each_batch_once(broker, world):
+def test_the_foreach_batch_recipe_writes_each_batch_once(broker, world):
     """With a writeId of query id and batch id, foreachBatch skips a replayed batch."""
     for batch in (0, 1, 1, 2):
         job = BatchJob(broker, writeId=f"query-1-{batch}")
@@ -448,7 +448,7 @@ def test_the_recipe_of_foreach_batch_writes_each_batch_once(broker, world):
 # --- checks on the driver before a task
 
 
-def test_the_ledger_is_made_where_it_is_missing(query, world):
+def test_a_missing_ledger_topic_is_created(query, world):
     """The first plan creates a compacted topic with one partition."""
     query.plan()
     configs = world.admin.topic_configs("ledger", timeout=30)
@@ -456,7 +456,7 @@ def test_the_ledger_is_made_where_it_is_missing(query, world):
     assert 1 == world.admin.partition_count("ledger", timeout=30)
 
 
-def test_a_ledger_that_forgets_is_refused(broker):
+def test_a_ledger_topic_with_retention_is_rejected(broker):
     """A topic that deletes by age cannot be the ledger, and no task starts."""
     broker.create_topic("old", partitions=1, configs={"cleanup.policy": "delete"})
     with pytest.raises(
@@ -467,7 +467,7 @@ def test_a_ledger_that_forgets_is_refused(broker):
         BatchJob(broker, ledgerTopic="old").plan()
 
 
-def test_a_timeout_above_the_brokers_limit_is_refused(broker):
+def test_a_timeout_above_the_brokers_limit_is_rejected(broker):
     """The plan fails before the tasks start, and the error names both settings."""
     query = Query(broker, **{"kafka.transaction.timeout.ms": "900001"})
     with pytest.raises(
@@ -485,7 +485,7 @@ def test_a_timeout_above_the_brokers_limit_is_refused(broker):
         (ApiKey.PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_a_missing_right_is_said_before_the_tasks(broker, query, api, code):
+def test_a_missing_permission_is_reported_before_the_tasks(broker, query, api, code):
     """Whichever right on the ledger or the ids is missing, the error lists all that are needed."""
     BatchJob(broker, transactionalIdPrefix="other").run()
     broker.on(api, AnswerError(code))
@@ -493,7 +493,7 @@ def test_a_missing_right_is_said_before_the_tasks(broker, query, api, code):
         query.plan()
 
 
-def test_a_prefix_must_be_readable(broker, requests):
+def test_a_prefix_must_be_printable(broker, requests):
     """A prefix with unprintable characters is rejected when the writer is created."""
     with pytest.raises(ConfigError, match="transactionalIdPrefix must have 1 to 200 printable"):
         Query(broker, transactionalIdPrefix="a\nb").writer()
@@ -511,7 +511,7 @@ def test_a_stream_has_no_write_id(broker):
     [(ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS), (ApiKey.DESCRIBE_TRANSACTIONS,)],
     ids=["both", "one"],
 )
-def test_brokers_that_are_too_old_are_refused_before_anything_is_written(
+def test_brokers_that_are_too_old_are_rejected_before_anything_is_written(
     broker, query, requests, hidden
 ):
     """The error names the broker, the APIs and the version, and nothing has been created."""

@@ -36,7 +36,7 @@ def options(broker, **more):
     )
 
 
-def test_a_mistyped_topic_is_refused(missing_topics):
+def test_a_misspelled_topic_is_rejected(missing_topics):
     """A missing topic is an error that lists similar names, and is not created."""
     missing_topics.a_mistyped_name_is_refused()
 
@@ -46,12 +46,12 @@ def test_a_check_has_no_side_effects(missing_topics):
     missing_topics.a_check_creates_nothing()
 
 
-def test_a_mistyped_topic_of_a_row_is_named_with_its_row(missing_topics):
+def test_a_misspelled_topic_of_a_row_is_reported_with_its_row(missing_topics):
     """The error names the row, its topic and similar names."""
     missing_topics.a_mistyped_name_in_a_row_is_named_with_its_row()
 
 
-def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(broker):
+def test_a_misspelled_topic_of_a_row_is_an_error_even_if_topics_cannot_be_listed(broker):
     """The error names the topic and says why it suggests no similar names."""
 
     def refuse_lists(request, _):
@@ -66,7 +66,7 @@ def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(brok
         write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
 
 
-def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeypatch):
+def test_a_topic_created_meanwhile_does_not_change_the_error(broker, monkeypatch):
     """If the topic was created meanwhile, the original error and its cause are raised."""
     monkeypatch.setattr(cluster_check, "list_topics", lambda _: {"late"})
     batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["late"]})
@@ -77,18 +77,18 @@ def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeyp
     assert caught.value.__cause__.__cause__ is None
 
 
-def test_tasks_follow_the_option_too(missing_topics):
+def test_tasks_respect_auto_create_topics_too(missing_topics):
     """A topic named by a row is created only with autoCreateTopics=true."""
     missing_topics.a_topic_of_a_row_is_created_only_where_it_may_be()
 
 
-def test_a_name_like_no_other_is_refused_without_suggestions(broker):
+def test_a_name_unlike_any_other_is_rejected_without_suggestions(broker):
     """The error says that no topic has a similar name."""
     with pytest.raises(BrokerError, match=r"'orders' does not exist.*no topic has a similar name"):
         check_cluster(options(broker), "orders", is_dry_run=True)
 
 
-def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
+def test_a_missing_topic_is_an_error_even_if_topics_cannot_be_listed(broker):
     """The error names the topic and says why it suggests no similar names."""
 
     def refuse_lists(request, _):
@@ -99,14 +99,14 @@ def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
         check_cluster(options(broker), "orders", is_dry_run=True)
 
 
-def test_a_topic_that_appears_meanwhile_is_found(broker):
+def test_a_topic_created_during_the_check_is_found(broker):
     """The check retries, since a new topic is not known to all brokers at once."""
     broker.create_topic("orders", partitions=2)
     broker.on(ApiKey.METADATA, AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=2)
     assert 2 == check_cluster(options(broker), "orders", is_dry_run=True)
 
 
-def test_the_option_reaches_the_tasks_with_references(monkeypatch):
+def test_the_option_survives_pickling_with_references(monkeypatch):
     """A configuration with references is resolved again when unpickled, and keeps the option."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     monkeypatch.setenv("LOGIN", f'{module} required username="u" password="p";')
@@ -123,7 +123,7 @@ def test_the_option_reaches_the_tasks_with_references(monkeypatch):
         assert value is again.producer.allow_auto_create_topics
 
 
-def test_looking_at_a_topic_does_not_create_it(broker):
+def test_describing_a_topic_does_not_create_it(broker):
     """The admin client never creates the topics that it queries, even if producers may."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert config.allow_auto_create_topics

@@ -80,7 +80,7 @@ def test_a_driver_of_the_same_generation_has_not_taken_over(write):
     assert [30.0] == asked
 
 
-def test_the_ledger_is_not_read_for_an_error_of_another_kind(write):
+def test_the_ledger_is_not_read_for_other_errors(write):
     """Other errors do not mean that another process ended the transaction."""
     error, asked = write("NOT_LEADER_OR_FOLLOWER", 4)
     assert "a row was not delivered" == str(error)

@@ -105,7 +105,7 @@ def test_all_batches_go_to_one_producer():
     assert producer.config is CONFIG
 
 
-def test_it_is_told_what_was_acknowledged():
+def test_the_result_has_rows_acknowledgements_and_metrics():
     """The result has the row count, the sorted acknowledgements, and this write's metrics."""
     topics = pa.array(["u", "t", "u"])
     assert Written(
@@ -123,14 +123,14 @@ def test_an_empty_partition_starts_no_producer(batches):
     assert [] == producer.calls
 
 
-def test_an_empty_batch_is_passed_over():
+def test_an_empty_batch_is_skipped():
     """An empty batch among others is not appended."""
     producer = _FakeProducer()
     assert 2 == write([batch(), batch("a"), batch(), batch("b")], producer).rows
     assert [("append", 0, 1), ("append", 1, 1)] == producer.calls[1:3]
 
 
-def test_the_producers_error_is_what_is_raised():
+def test_the_producers_error_is_raised_unchanged():
     """The error of an append is raised unchanged, and the producer is closed at once."""
     error = RecordError("too large", row=1, topic="t", partition=2, advice="Shrink it")
     producer = _FakeProducer(append_error=error)
@@ -140,7 +140,7 @@ def test_the_producers_error_is_what_is_raised():
     assert ["start", ("append", 0, 2), ("close", 0)] == producer.calls
 
 
-def test_a_failed_flush_is_raised():
+def test_the_error_of_a_failed_flush_is_raised_unchanged():
     """The error of the flush is raised unchanged, and the producer is closed."""
     producer = _FakeProducer(flush_error=DeliveryError("no luck"))
     with pytest.raises(DeliveryError, match=r"^no luck$"):
@@ -148,7 +148,7 @@ def test_a_failed_flush_is_raised():
     assert ("close", 0) == producer.calls[-1]
 
 
-def test_an_error_while_closing_hides_nothing(caplog):
+def test_an_error_while_closing_does_not_hide_the_first_error(caplog):
     """An error while closing is logged, and the error that ended the write is raised."""
     producer = _FakeProducer(
         flush_error=DeliveryError("the cause"), close_error=RuntimeError("and this")
@@ -158,7 +158,7 @@ def test_an_error_while_closing_hides_nothing(caplog):
     assert ["could not close the producer cleanly"] == caplog.messages
 
 
-def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
+def test_an_error_while_closing_does_not_fail_acknowledged_rows(caplog):
     """Acknowledged rows are reported even if closing fails."""
     producer = _FakeProducer(close_error=RuntimeError("late"))
     with caplog.at_level(logging.WARNING):
@@ -166,7 +166,7 @@ def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
     assert ["could not close the producer cleanly"] == caplog.messages
 
 
-def test_why_a_producer_could_not_be_closed_is_logged(caplog):
+def test_an_error_while_closing_is_logged_with_its_traceback(caplog):
     """The log has the traceback, since the error is not raised."""
     error = KafkaError("cannot close")
     write([batch("a")], _FakeProducer(close_error=error))
@@ -178,7 +178,7 @@ def test_why_a_producer_could_not_be_closed_is_logged(caplog):
     ("topic", "name"),
     [("t", "UNKNOWN_TOPIC_OR_PARTITION"), (None, "LEADER_NOT_AVAILABLE"), (None, None)],
 )
-def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, topic, name):
+def test_topics_are_listed_only_if_a_row_names_a_missing_one(monkeypatch, topic, name):
     """Any other timeout is raised unchanged, without another query to brokers."""
     asked = []
     monkeypatch.setattr(
@@ -194,7 +194,7 @@ def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, top
     assert [] == asked
 
 
-def test_a_tasks_producer_sends_what_it_has_at_once(monkeypatch):
+def test_the_producer_of_a_task_does_not_linger(monkeypatch):
     """Spark delivers whole batches, so lingering for more rows would only delay them."""
     monkeypatch.setattr(
         "spark_kafka_sink.producer.kafka_producer.KafkaProducer",
@@ -237,7 +237,7 @@ def test_a_bad_first_row_starts_no_producer():
 
 
 @pytest.mark.parametrize(("lost", "acknowledged"), [(1, 2), (-1, 4), (3, 0)])
-def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, acknowledged):
+def test_a_mismatch_of_rows_and_acknowledgements_is_an_error(lost, acknowledged):
     """A write fails if fewer or more records are acknowledged than it has rows."""
     producer = _FakeProducer(lost=lost)
     sentence = f"3 rows were written, but {acknowledged} records were acknowledged"
@@ -246,7 +246,7 @@ def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, ackno
     assert ("close", 0) == producer.calls[-1]
 
 
-def test_what_the_imports_made_is_out_of_the_garbage_collectors_sight():
+def test_imported_objects_are_frozen_out_of_garbage_collection():
     """A full collection after a task walks no objects of numba's, but all objects of the job."""
     script = (
         "import gc\n"

@@ -60,13 +60,13 @@ def test_a_producer_serves_one_task_after_another():
     assert not first.closed.is_set()
 
 
-def test_two_tasks_at_once_have_a_producer_each():
+def test_concurrent_tasks_have_a_producer_each():
     """A producer in use is not shared."""
     cache = ProducerCache()
     assert of_query(cache).take() is not of_query(cache).take()
 
 
-def test_a_failed_producer_is_closed_and_gone():
+def test_a_failed_producer_is_closed_and_not_reused():
     """After a failure the next task gets a new producer."""
     cache = ProducerCache()
     first = of_query(cache).take()
@@ -75,7 +75,7 @@ def test_a_failed_producer_is_closed_and_gone():
     assert first is not of_query(cache).take()
 
 
-def test_a_producer_that_ended_while_idle_is_closed_and_not_handed_out():
+def test_a_producer_that_ended_while_idle_is_closed_and_not_reused():
     """The next task gets an older producer from the cache, or a new one."""
     cache = ProducerCache()
     older, dead = of_query(cache).take(), of_query(cache).take()
@@ -101,7 +101,7 @@ def test_a_producer_that_was_idle_refreshes_its_metadata_once_for_each_task():
         assert count == producer.refreshes
 
 
-def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
+def test_an_unanswered_refresh_does_not_end_the_producer(caplog):
     """The producer writes with old metadata, since brokers may return before its records expire."""
     cache = ProducerCache()
     producer = of_query(cache).take()
@@ -137,7 +137,7 @@ def test_a_producer_that_ends_while_it_refreshes_is_replaced():
     assert producer.closed.is_set()
 
 
-def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
+def test_rows_follow_a_topic_recreated_between_two_micro_batches():
     """No row goes to a partition that the recreated topic does not have."""
     cache = ProducerCache()
     with DevBroker(topics={"events": BEFORE}) as broker:
@@ -158,7 +158,7 @@ def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
         used_last.close(0)
 
 
-def test_a_login_refused_between_two_micro_batches_fails_neither():
+def test_a_login_rejected_between_two_micro_batches_fails_neither():
     """A producer whose login was rejected while idle is replaced once logins work again."""
     users, cache = {"alice": "secret"}, ProducerCache()
     with (
@@ -190,7 +190,7 @@ def test_a_login_refused_between_two_micro_batches_fails_neither():
         assert 2 == len(records_of(broker, "events"))
 
 
-def test_another_query_has_other_producers():
+def test_queries_do_not_share_producers():
     """Queries that write to the same cluster share no producers."""
     cache = ProducerCache()
     first = of_query(cache).take()
@@ -198,7 +198,7 @@ def test_another_query_has_other_producers():
     assert first is not of_query(cache, "another query").take()
 
 
-def test_another_configuration_has_other_producers():
+def test_configurations_do_not_share_producers():
     """A query restarted with another setting does not get the old producer."""
     cache = ProducerCache()
     first = of_query(cache).take()
@@ -213,7 +213,7 @@ def test_equal_configurations_have_equal_fingerprints():
     assert fingerprint(CONFIG) == fingerprint(again)
 
 
-def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
+def test_the_fingerprint_of_a_reference_follows_its_value(monkeypatch):
     """If the value of a reference changes, so does the fingerprint."""
 
     def configured(value):
@@ -229,14 +229,14 @@ def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
     assert fingerprint(configured("one")) == fingerprint(configured("one"))
 
 
-def test_a_secret_counts_and_is_not_kept():
+def test_the_fingerprint_has_only_the_hash_of_a_secret():
     """Different secrets give different fingerprints, which contain only their hashes."""
     plain = producer_cache._plain(Password("secret"))
     assert plain != producer_cache._plain(Password("other"))
     assert "secret" not in repr(plain)
 
 
-def test_what_is_idle_for_too_long_is_taken_out():
+def test_producers_that_are_idle_for_too_long_expire():
     """Producers expire by the time of their last use."""
     idle = IdleProducers(idle_seconds=10)
     old, new = _FakeProducer(), _FakeProducer()
@@ -250,14 +250,14 @@ def test_what_is_idle_for_too_long_is_taken_out():
     assert idle.until_next_expiry(now=10) is None
 
 
-def test_a_producer_may_be_idle_for_five_minutes():
+def test_producers_expire_after_five_idle_minutes():
     """That is longer than most trigger intervals, and shorter than brokers' idle timeout."""
     idle = IdleProducers()
     idle.put(KEY, _FakeProducer(), now=1)
     assert 300 == idle.until_next_expiry(now=1)
 
 
-def test_the_producer_used_last_is_taken_first():
+def test_the_most_recently_used_producer_is_taken_first():
     """The least recently used producers can then expire."""
     idle = IdleProducers()
     old, new = _FakeProducer(), _FakeProducer()
@@ -283,7 +283,7 @@ class _ScriptedTime:
         self.now = max(self.now, wakes_at)
 
 
-def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
+def test_the_cache_thread_sleeps_until_the_next_producer_expires():
     """It wakes up only when a producer expires, and ends with the last one."""
     time = _ScriptedTime()
     cache = ProducerCache(10.0, clock=lambda: time.now, sleep=time.sleep)
@@ -301,7 +301,7 @@ def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
     assert [10.0, 4.0] == time.slept
 
 
-def test_a_cache_has_one_thread_that_keeps_no_process_alive(monkeypatch):
+def test_a_cache_has_a_single_daemon_thread(monkeypatch):
     """It is a daemon thread, started once however many producers are added."""
     started = []
 
@@ -329,7 +329,7 @@ def test_idle_producers_are_closed():
         assert cache.take(KEY) is None
 
 
-def test_a_forked_process_begins_with_an_empty_cache(monkeypatch):
+def test_a_forked_process_starts_with_an_empty_cache(monkeypatch):
     """The threads of its parent's producers do not survive the fork."""
     cache = ProducerCache()
     monkeypatch.setattr(producer_cache, "_cache", cache)

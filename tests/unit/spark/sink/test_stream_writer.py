@@ -79,7 +79,7 @@ def message(rows=2, query_id="q", transactional=None):
     )
 
 
-def test_making_a_writer_asks_nobody(cluster, tmp_path):
+def test_creating_a_writer_contacts_no_broker(cluster, tmp_path):
     """Spark creates writers before each commit and abort, so creating one does nothing."""
     stream_writer(reportPath=str(tmp_path / "nowhere" / "r.jsonl"))
     stream_writer(overwrite=True)
@@ -87,7 +87,7 @@ def test_making_a_writer_asks_nobody(cluster, tmp_path):
     assert [] == list(tmp_path.iterdir())
 
 
-def test_the_cluster_is_asked_when_the_writer_is_pickled_for_the_tasks(cluster):
+def test_the_cluster_is_checked_when_the_writer_is_pickled_for_the_tasks(cluster):
     """The cluster is queried before the tasks, only once however often the writer is pickled."""
     writer = stream_writer()
     again = travel(travel(writer))
@@ -96,7 +96,7 @@ def test_the_cluster_is_asked_when_the_writer_is_pickled_for_the_tasks(cluster):
     assert vars(writer) == vars(again)
 
 
-def test_the_cluster_is_not_asked_before_each_batch(cluster):
+def test_the_cluster_is_not_checked_before_each_batch(cluster):
     """A successful check of a topic is trusted for a while."""
     for _ in range(3):
         travel(stream_writer())
@@ -105,7 +105,7 @@ def test_the_cluster_is_not_asked_before_each_batch(cluster):
     assert 2 == cluster.asked
 
 
-def test_an_answer_is_believed_for_five_minutes():
+def test_a_check_is_trusted_for_five_minutes():
     """A successful check is trusted for 300 seconds."""
     believed = Believed()
     believed.note("a", now=0)
@@ -116,7 +116,7 @@ def test_an_answer_is_believed_for_five_minutes():
     )
 
 
-def test_answers_are_believed_side_by_side():
+def test_checks_are_trusted_independently_of_each_other():
     """A later check of something else does not end the trust in an earlier one."""
     believed = Believed()
     believed.note("a", now=0)
@@ -143,7 +143,7 @@ def test_the_check_of_a_stream_may_create_its_topic(cluster, tmp_path, commits):
     assert [False] == cluster.dry_runs
 
 
-def test_a_refusal_is_asked_for_again(cluster):
+def test_a_failed_check_is_repeated(cluster):
     """A failed check is repeated, since the problem may be fixed by the next start."""
     cluster.can_write = False
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_a_refusal_is_asked_for_again(cluster):
 
 
 @pytest.mark.parametrize("error", [NetworkError("nobody there"), KafkaTimeoutError("too slow")])
-def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, caplog, error):
+def test_unavailable_brokers_do_not_fail_a_running_stream(cluster, tmp_path, caplog, error):
     """The tasks wait longer for brokers themselves; the driver checks again each time."""
     options = checkpoint_at(tmp_path, commits=1)
     cluster.error = error
@@ -168,7 +168,7 @@ def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, 
     assert [3.0] * 2 == cluster.timeouts
 
 
-def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
+def test_unavailable_brokers_fail_a_stream_that_never_wrote(cluster, tmp_path):
     """Before its first micro-batch a stream fails at once, as a job does."""
     cluster.error = NetworkError("nobody there")
     with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
@@ -177,28 +177,28 @@ def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "/no/such/directory", None])
-def test_a_stream_that_may_have_written_is_taken_for_one_under_way(cluster, location):
+def test_a_stream_that_may_have_written_counts_as_running(cluster, location):
     """A checkpoint that the driver cannot read may be that of a running stream."""
     cluster.error = NetworkError("nobody there")
     travel(stream_writer(checkpointLocation=location or ""))
     assert 1 == cluster.asked
 
 
-def test_a_missing_topic_ends_a_stream_under_way_too(cluster, tmp_path):
+def test_a_missing_topic_fails_a_running_stream_too(cluster, tmp_path):
     """An error from a broker is not an outage."""
     cluster.error = BrokerError("no topic", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
     with pytest.raises(pickle.PickleError, match="no topic"):
         travel(stream_writer(**checkpoint_at(tmp_path, commits=3)))
 
 
-def test_no_right_to_write_is_said_before_the_tasks(cluster):
+def test_a_missing_write_permission_is_reported_before_the_tasks(cluster):
     """A topic that the client may not write to fails the stream before a task starts."""
     cluster.can_write = False
     with pytest.raises(pickle.PickleError, match="topic 'events': this client is not authorized"):
         travel(stream_writer())
 
 
-def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
+def test_a_missing_report_directory_is_reported_before_the_tasks(cluster):
     """A missing directory fails the stream before a task starts or a broker is queried."""
     with pytest.raises(pickle.PickleError, match=r"the directory .* does not exist"):
         travel(stream_writer(reportPath="/nowhere/to/be/found/r.jsonl"))
@@ -206,7 +206,7 @@ def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_report_path_with_another_file_is_refused_before_the_tasks(cluster, tmp_path, is_link):
+def test_a_report_path_of_another_file_is_rejected_before_the_tasks(cluster, tmp_path, is_link):
     """A file that is not a stream's report fails the stream and is not changed."""
     other = tmp_path / "other"
     other.write_text("no newline")
@@ -222,7 +222,7 @@ def test_a_report_path_with_another_file_is_refused_before_the_tasks(cluster, tm
     assert 0 == cluster.asked
 
 
-def test_a_report_of_earlier_batches_is_no_obstacle(cluster, tmp_path):
+def test_a_restarted_stream_continues_its_report(cluster, tmp_path):
     """A restarted stream continues its report."""
     path = tmp_path / "r.jsonl"
     stream_writer(reportPath=str(path)).commit([message()], 0)
@@ -243,14 +243,14 @@ def test_options_and_columns_are_checked_at_once(cluster, options, schema, error
         stream_writer(schema, **options)
 
 
-def test_what_spark_hands_on_of_its_own_options_is_no_error(cluster, caplog):
+def test_options_of_write_stream_itself_are_ignored(cluster, caplog):
     """Options of `writeStream` itself are ignored without a warning."""
     with caplog.at_level(logging.DEBUG):
         travel(stream_writer(queryName="name", asyncProgressTrackingEnabled="true"))
     assert [] == caplog.messages
 
 
-def test_options_of_the_source_are_warned_about_once(cluster, caplog):
+def test_options_of_the_source_are_ignored_with_one_warning(cluster, caplog):
     """Options of Spark's Kafka source are ignored with one warning, not one per batch."""
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -259,7 +259,7 @@ def test_options_of_the_source_are_warned_about_once(cluster, caplog):
     assert "startingOffsets" in caplog.messages[0]
 
 
-def test_a_commit_says_what_the_batch_has_written(cluster, capsys, tmp_path):
+def test_a_commit_reports_what_the_batch_wrote(cluster, capsys, tmp_path):
     """A micro-batch is printed in one line and recorded by one line of the report."""
     path = tmp_path / "r.jsonl"
     stream_writer(reportPath=str(path)).commit([message(), message(3)], 7)
@@ -278,7 +278,7 @@ WRITTEN = TransactionalPart(generation=1, planned_at_ms=0)
     [[REPLAYED, REPLAYED], [REPLAYED, WRITTEN], [WRITTEN, REPLAYED]],
     ids=["all", "the first", "the last"],
 )
-def test_a_batch_with_a_replayed_task_replaces_no_line(cluster, tmp_path, parts):
+def test_a_batch_with_a_replayed_task_does_not_replace_its_line(cluster, tmp_path, parts):
     """A replayed task does not know what it wrote before, so an existing line has more detail."""
     path = tmp_path / "r.jsonl"
     stream = stream_writer(reportPath=str(path))
@@ -304,7 +304,7 @@ def test_a_batch_without_a_replayed_task_replaces_its_line(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("step", ["commit", "abort"])
-def test_an_exactly_once_batch_is_ended_by_its_query_and_number(monkeypatch, step):
+def test_an_exactly_once_batch_ends_under_its_query_id_and_batch_id(monkeypatch, step):
     """The query id and the plan come from the tasks' messages."""
     ended = []
     monkeypatch.setattr(
@@ -322,7 +322,7 @@ def test_an_exactly_once_batch_is_ended_by_its_query_and_number(monkeypatch, ste
     assert 1 == len(ended)
 
 
-def test_a_commit_of_nothing_is_silent(cluster, capsys):
+def test_an_empty_commit_prints_nothing(cluster, capsys):
     """A micro-batch without rows prints nothing, and may have no tasks."""
     stream_writer().commit([], 0)
     stream_writer().commit([message(0)], 1)
@@ -339,7 +339,7 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\n", b"no newline"])
-def test_a_file_that_is_no_report_by_now_does_not_fail_the_batch(
+def test_a_report_replaced_by_another_file_does_not_fail_the_batch(
     cluster, caplog, tmp_path, content
 ):
     """A report that was replaced meanwhile is a warning, and the file is not changed."""
@@ -352,7 +352,7 @@ def test_a_file_that_is_no_report_by_now_does_not_fail_the_batch(
     assert content == path.read_bytes()
 
 
-def test_an_abort_says_what_stays(cluster, caplog):
+def test_an_abort_logs_how_many_rows_are_in_kafka(cluster, caplog):
     """An abort logs how many rows are in Kafka; None messages are ignored."""
     with caplog.at_level(logging.WARNING):
         stream_writer().abort([None, message(), None], 4)
@@ -361,7 +361,7 @@ def test_an_abort_says_what_stays(cluster, caplog):
     assert "batch 4 failed; 2 rows of tasks that had finished remain in Kafka" in caplog.messages[0]
 
 
-def test_writing_outside_a_task_is_refused(cluster):
+def test_writing_outside_a_task_is_rejected(cluster):
     """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) must be called in a Spark task"):
         stream_writer().write(iter([]))

@@ -39,7 +39,7 @@ def report(*messages):
     return WriteReport.from_messages(messages)
 
 
-def test_messages_are_folded_per_partition():
+def test_messages_are_merged_per_partition():
     """A partition's offsets and counts are merged over all tasks that wrote to it."""
     folded = report(
         message(3, {("t", 1): acks(10, 3, 50)}),
@@ -62,7 +62,7 @@ def test_messages_are_folded_per_partition():
     assert (100, ("t",), True) == (folded.bytes, folded.topics, folded.offsets_known)
 
 
-def test_unfinished_tasks_count_as_nothing():
+def test_unfinished_tasks_are_ignored():
     """None stands for a task that did not finish, and is ignored."""
     assert report(message(3, {("t", 0): acks(0, 3)})) == report(
         None, message(3, {("t", 0): acks(0, 3)}), None
@@ -101,7 +101,7 @@ def test_the_table_of_several_topics():
     ) == text
 
 
-def test_a_long_table_is_cut():
+def test_a_long_table_is_truncated():
     """Beyond the maximum the table says how many more lines there are."""
     text = report(
         message(6, {(topic, part): acks(0, 1) for topic in "abc" for part in range(2)})
@@ -113,7 +113,7 @@ def test_a_long_table_is_cut():
 
 
 @pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["  ... and 1 more partition"])])
-def test_a_table_has_twenty_lines_of_partitions(count, more):
+def test_a_table_has_at_most_twenty_partitions_by_default(count, more):
     """The default maximum is 20 partitions."""
     written = {("t", number): acks(0, 1) for number in range(count)}
     assert more == report(message(count, written)).to_text().splitlines()[22:]
@@ -128,7 +128,7 @@ def test_the_table_says_where_offsets_are_unknown():
     ] == text.splitlines()[2:]
 
 
-def test_the_table_says_whose_timestamps_were_replaced():
+def test_the_table_names_topics_that_replaced_timestamps():
     """A topic that replaced the timestamps has a line that says so."""
     text = report(
         message(2, {("t", 0): acks(0, 1, log_append_time=True), ("u", 0): acks(0, 1)})
@@ -146,7 +146,7 @@ def test_the_table_says_whose_timestamps_were_replaced():
         ([message(0, {})] * 2, "Kafka: there were no rows to write (2 tasks)\n"),
     ],
 )
-def test_the_table_of_nothing(messages, expected):
+def test_the_table_of_an_empty_write(messages, expected):
     """A write without rows is reported in one line."""
     assert expected == report(*messages).to_text()
 
@@ -161,7 +161,7 @@ def test_the_table_of_nothing(messages, expected):
         (2 * 10**15, "2,000.0 TB"),
     ],
 )
-def test_sizes_are_written_in_the_unit_that_suits_them(count, expected):
+def test_sizes_are_formatted_with_a_suitable_unit(count, expected):
     """Sizes are formatted with powers of 1000."""
     text = report(message(1, {("t", 0): acks(0, 1, count)})).to_text()
     assert f"({expected})" in text.splitlines()[0]
@@ -206,7 +206,7 @@ def test_the_json_is_indented_by_two_spaces():
     assert report().to_json().startswith('{\n  "tasks": 0,\n  "rows": 0,\n')
 
 
-def test_the_json_is_written_whole(tmp_path):
+def test_the_json_file_is_replaced_atomically(tmp_path):
     """The file replaces an older one, is private, and leaves no temporary file behind."""
     target = tmp_path / "report.json"
     target.write_text("old")
@@ -217,7 +217,7 @@ def test_the_json_is_written_whole(tmp_path):
     assert [target] == list(tmp_path.iterdir())
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path):
+def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     """If the file cannot be replaced, the temporary one is removed and the error raised."""
     target = tmp_path / "report.json"
     target.mkdir()
@@ -240,7 +240,7 @@ def test_a_report_path_becomes_absolute(tmp_path, monkeypatch):
         ("missing/r.json", "the directory '"),
     ],
 )
-def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkeypatch):
+def test_an_unusable_report_path_is_rejected(path, problem, tmp_path, monkeypatch):
     """A path that cannot be written is rejected before any row is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
@@ -249,7 +249,7 @@ def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkey
     assert problem in str(caught.value)
 
 
-def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
+def test_a_report_path_must_be_allowed(tmp_path, monkeypatch):
     """A report is written only to the allowed paths, if they are restricted."""
     monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_PATHS", str(tmp_path / "reports"))
     (tmp_path / "reports").mkdir()
@@ -261,7 +261,7 @@ def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
             resolve_report_path(str(other))
 
 
-def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypatch):
+def test_a_report_directory_without_write_permission_is_rejected(tmp_path, monkeypatch):
     """A directory without write permission is rejected (simulated, since root may always write)."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ConfigError, match="no permission to write to the directory"):
@@ -278,7 +278,7 @@ def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypat
     ),
     st.randoms(use_true_random=False),
 )
-def test_folding_loses_nothing_in_any_order(messages, random):
+def test_merging_is_independent_of_the_order_of_messages(messages, random):
     """Records and bytes add up, in whatever order tasks finish."""
     shuffled = list(messages)
     random.shuffle(shuffled)
@@ -288,7 +288,7 @@ def test_folding_loses_nothing_in_any_order(messages, random):
     assert folded.bytes == sum(a.bytes for m in messages for _, a in m.acks)
 
 
-def test_what_tasks_measured_is_summed_up():
+def test_metrics_are_summed_over_the_tasks():
     """Totals are summed over the tasks, and appear below the table and in the JSON."""
     measured = MetricsSnapshot(
         records_per_request=Summary(2, 6.0, 4.0),

@@ -38,7 +38,7 @@ def refusal(given, topic="t"):
     return str(caught.value)
 
 
-def test_a_value_is_enough():
+def test_only_a_value_column_is_required():
     """With a topic option only a value column is needed."""
     assert WriteSchema("t", ("value",), ()) == write_schema(schema(value=BinaryType()), "t")
 
@@ -77,7 +77,7 @@ def test_other_columns_are_ignored():
     assert ("offset", "timestampType") == write_schema(given, "t").ignored
 
 
-def test_the_topic_option_goes_before_the_column():
+def test_the_topic_option_takes_precedence_over_the_column():
     """With a topic option a topic column is ignored, whatever its type."""
     given = schema(topic=LongType(), value=StringType())
     assert WriteSchema("t", ("value",), ("topic",)) == write_schema(given, "t")
@@ -101,31 +101,31 @@ def test_the_topic_option_goes_before_the_column():
         ("headers", header_type(names=("k", "v")), "<struct<k:string,v:binary>>, but must be"),
     ],
 )
-def test_a_mistyped_column_is_refused(column, kind, expected):
+def test_a_column_of_the_wrong_type_is_rejected(column, kind, expected):
     """The error names the column's type, the required one, and what to do."""
     assert expected in refusal(schema(**{"value": StringType(), column: kind}))
 
 
-def test_a_mistyped_topic_column_is_refused():
+def test_a_topic_column_of_the_wrong_type_is_rejected():
     """Without a topic option the topic column must be a string."""
     assert "column 'topic' is int, but must be string: cast it, or set the option 'topic'" == (
         refusal(schema(value=StringType(), topic=IntegerType()), topic=None)
     )
 
 
-def test_a_missing_value_is_refused():
+def test_a_missing_value_column_is_rejected():
     """A DataFrame needs a value column."""
     assert "there is no column 'value'" == refusal(schema(key=StringType()))
 
 
-def test_a_missing_topic_is_refused():
+def test_a_write_without_a_topic_is_rejected():
     """A write needs a topic option or a topic column."""
     assert "there is no topic: set the option 'topic' or add a 'topic' column" == refusal(
         schema(value=StringType()), topic=None
     )
 
 
-def test_the_first_column_of_another_case_is_pointed_at():
+def test_only_the_first_column_that_differs_in_case_is_suggested():
     """The error names only the first column whose name differs in case."""
     assert (
         "there is no column 'value' (there is 'Value', but column names are case-sensitive here)"
@@ -133,7 +133,7 @@ def test_the_first_column_of_another_case_is_pointed_at():
     )
 
 
-def test_names_are_compared_with_their_case():
+def test_column_names_are_case_sensitive():
     """The error names a column whose name differs only in case, since it is not used."""
     assert (
         "there is no topic: set the option 'topic' or add a 'topic' column (there is 'Topic', but "
@@ -148,13 +148,13 @@ def test_names_are_compared_with_their_case():
     )
 
 
-def test_two_columns_of_one_name_are_refused():
+def test_duplicate_columns_are_rejected():
     """Two value columns are an error, since either could be meant."""
     doubled = StructType([StructField("value", StringType()), StructField("value", BinaryType())])
     assert "2 columns are named 'value': keep only one of them" == refusal(doubled)
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_all_problems_are_reported_at_once():
     """One error lists all problems, so that they can be fixed together."""
     given = schema(key=LongType(), partition=LongType())
     assert [

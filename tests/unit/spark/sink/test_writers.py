@@ -78,7 +78,7 @@ def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
     )
 
 
-def test_a_commit_of_nothing(capsys):
+def test_a_commit_without_messages_prints_an_empty_report(capsys):
     """A DataFrame without partitions is committed without messages."""
     writer().commit([])
     assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_a_commit_of_nothing(capsys):
     ("write_id", "expires_at_ms"),
     [({}, 7_000_500), ({"writeId": "nightly"}, 7_000_500 + 3_600_000)],
 )
-def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
+def test_a_job_is_batch_0_and_its_record_expires_with_its_write_id(
     monkeypatch, capsys, write_id, expires_at_ms
 ):
     """Without a write id the record may be dropped at once: the same job cannot run again."""
@@ -117,7 +117,7 @@ def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
     assert [(3, 0, expires_at_ms)] == committed
 
 
-def test_an_abort_says_what_stays(caplog, capsys):
+def test_an_abort_logs_how_many_rows_are_in_kafka(caplog, capsys):
     """An abort logs how many rows are in Kafka; None messages are ignored."""
     with caplog.at_level(logging.WARNING):
         writer().abort([None, MESSAGE, None])
@@ -127,7 +127,7 @@ def test_an_abort_says_what_stays(caplog, capsys):
 
 
 @pytest.mark.parametrize("messages", [[], [None], [None, None]])
-def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
+def test_an_abort_without_finished_tasks_logs_nothing(messages, caplog, capsys):
     """If no task has finished, nothing is logged."""
     with caplog.at_level(logging.DEBUG):
         writer().abort(messages)
@@ -135,18 +135,18 @@ def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
     assert "" == capsys.readouterr().out
 
 
-def test_an_abort_leaves_no_report(tmp_path):
+def test_an_abort_writes_no_report(tmp_path):
     """A failed write has no report."""
     writer(str(tmp_path / "report.json")).abort([MESSAGE])
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_writer_shows_no_setting():
+def test_the_repr_of_a_writer_has_no_settings():
     """The repr of a writer, which Spark may log, contains no settings."""
     assert "name" not in repr(writer()).replace("__name__", "")
 
 
-def test_writing_outside_a_task_is_refused():
+def test_writing_outside_a_task_is_rejected():
     """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) must be called in a Spark task"):
         writer().write(iter([]))
