@@ -38,7 +38,7 @@ class _HeldElsewhere:
     ],
     ids=["gather", "write_without_waiting"],
 )
-def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
+def test_the_network_thread_does_not_wait_for_a_held_lock(
     use: Callable[[object], float | None],
 ):
     """The network thread tries the lock once, because waiting would stall every connection."""
@@ -50,7 +50,7 @@ def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
     assert future.chunk is None
 
 
-def test_a_thread_that_is_woken_by_progress_does_not_wait_in_the_lock_itself():
+def test_a_thread_that_can_be_woken_by_progress_does_not_block_in_the_lock():
     """A thread blocked in the lock would not notice that its condition has become true."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
@@ -58,7 +58,7 @@ def test_a_thread_that_is_woken_by_progress_does_not_wait_in_the_lock_itself():
     assert [0, 0] == held.waits
 
 
-def test_a_held_lock_is_waited_for_without_a_limit():
+def test_acquire_waits_for_a_held_lock_indefinitely():
     """A plain `acquire`, like the context manager, waits until the holder releases the lock."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
@@ -97,16 +97,14 @@ def never_free(monkeypatch) -> _NeverFree:
 @pytest.mark.parametrize(
     ("give_up_at", "wait"), [(None, 61.0), (1_000.0, 61.0), (104.0, 4.0), (100.0, 0), (90.0, 0)]
 )
-def test_the_writing_of_staged_records_waits_for_the_lock_for_max_block_ms(
-    never_free, give_up_at, wait
-):
+def test_writing_staged_records_waits_for_the_lock_for_max_block_ms(never_free, give_up_at, wait):
     """The wait is at most max.block.ms plus the second that waiting for memory may take."""
     with pytest.raises(KafkaTimeoutError):
         never_free.harness.gatherer.write_staged(give_up_at)
     assert [wait] == never_free.waits
 
 
-def test_a_thread_that_is_woken_before_its_time_waits_for_the_rest(never_free):
+def test_a_thread_that_is_woken_early_waits_until_its_deadline(never_free):
     """A wake-up caused by another thread's progress does not extend the deadline."""
     never_free.cut_short = 30.5
     with pytest.raises(KafkaTimeoutError):
@@ -114,7 +112,7 @@ def test_a_thread_that_is_woken_before_its_time_waits_for_the_rest(never_free):
     assert [61.0, 30.5] == never_free.waits
 
 
-def test_a_thread_that_need_not_wait_any_more_goes_without_the_lock(never_free):
+def test_a_wait_that_is_no_longer_needed_ends_without_the_lock(never_free):
     """The wait ends without the lock once another thread has written the thread's record."""
     never_free.harness.gatherer.write_staged(unless=lambda: bool(never_free.waits))
     assert [61.0] == never_free.waits
@@ -134,9 +132,7 @@ _CALLS = {
 
 @pytest.mark.parametrize("call", _CALLS.values(), ids=_CALLS)
 @pytest.mark.parametrize(("give_up_at", "wait"), [(None, -1), (104.0, 4.0), (100.0, 0), (90.0, 0)])
-def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
-    never_free, call, give_up_at, wait
-):
+def test_other_calls_wait_for_the_lock_until_their_deadline(never_free, call, give_up_at, wait):
     """A call that cannot get the lock until its deadline raises and does nothing."""
     future = never_free.harness.stage(b"v")
     with pytest.raises(KafkaTimeoutError):
@@ -146,9 +142,7 @@ def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
 
 
 @pytest.mark.parametrize(("give_up_at", "wait"), [(104.0, 4.0), (100.0, 0), (90.0, 0)])
-def test_the_record_that_makes_a_chunk_full_stays_staged_without_the_lock(
-    never_free, give_up_at, wait
-):
+def test_a_record_that_fills_a_chunk_stays_staged_without_the_lock(never_free, give_up_at, wait):
     """A record that fills a chunk stays staged for the next writer if the lock is not free."""
     future = never_free.harness.stage(b"v")
     never_free.harness.gatherer.staged_since = None

@@ -99,7 +99,7 @@ class _Built:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
+def test_a_record_that_just_fits_gets_all_of_the_memory(codec):
     """The size of a block is never rounded up beyond buffer.memory."""
     built = _Built(
         **{"buffer.memory": 100_000, "max.request.size": 100_000, "compression.type": codec}
@@ -108,7 +108,7 @@ def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
     assert 1 == sum(built.sizes().values())
 
 
-def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
+def test_a_partition_added_during_an_append_is_used_by_the_next_one():
     """If metadata adds a partition during an append, the append leaves it alone."""
     built = _Built(**{"batch.size": 100})
     built.append([b"a", b"b"], topics=["t", "u"], led=[0])
@@ -121,7 +121,7 @@ def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
 
 
 @pytest.mark.parametrize(("size", "records"), [(1, 1), (107, 1), (200, 2), (300, 5), (511, 9)])
-def test_a_small_batch_size_is_kept(size, records):
+def test_a_small_batch_size_is_not_exceeded(size, records):
     """No batch of several records exceeds batch.size, even below the smallest block size."""
     built = _Built(**{"batch.size": size, "compression.type": "none"})
     built.append([bytes(40)] * 60)
@@ -132,7 +132,7 @@ def test_a_small_batch_size_is_kept(size, records):
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
+def test_with_a_batch_size_of_0_each_record_is_a_batch(codec):
     """batch.size=0 disables batching, as in Java."""
     built = _Built(**{"batch.size": 0, "compression.type": codec})
     built.append([os.urandom(1_000)] * 6)
@@ -140,7 +140,7 @@ def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
     assert [1] * 6 == [batch.record_count for batch in built.batches]
 
 
-def test_a_batch_grows_in_large_steps_and_the_next_begins_with_what_the_last_needed():
+def test_a_batch_grows_fourfold_and_the_next_starts_with_its_size():
     """Blocks grow fourfold to limit copying, and the next batch starts with the last size."""
     built = _Built(**{"batch.size": 1_000_000})
 
@@ -157,31 +157,31 @@ def test_a_batch_grows_in_large_steps_and_the_next_begins_with_what_the_last_nee
     assert [block_bytes(900_000)] == blocks(800)
 
 
-def _taken(built: _Built) -> int:
+def _used(built: _Built) -> int:
     return built.pool.total_bytes - built.pool.available_bytes
 
 
-def test_the_less_memory_is_free_the_smaller_a_batch_begins():
+def test_the_initial_size_of_a_batch_depends_on_the_free_memory():
     """A batch may take half of the free memory or its fair share of all, whichever is larger."""
     built = _Built(**{"buffer.memory": 60_000, "batch.size": 60_000})
     taken = [0]
     for partition in range(4):
         built.append([b"v"], partitions=[partition], partition_count=4)
-        taken.append(_taken(built))
+        taken.append(_used(built))
     assert [16_384, 16_384, 14_336, 8_192] == [b - a for a, b in itertools.pairwise(taken)]
     assert [] == built.batches
 
 
-def test_a_batch_grows_at_once_to_what_a_large_record_needs():
+def test_a_batch_grows_directly_to_the_size_of_a_large_record():
     """If four times its size is too little, a batch grows directly to the size that it needs."""
     built = _Built(**{"batch.size": 1_000_000})
     built.append([bytes(15_000)], partitions=[0])
-    assert 16_384 == _taken(built)
+    assert 16_384 == _used(built)
     built.append([bytes(100_000)], partitions=[0])
-    assert (131_072, []) == (_taken(built), built.batches)
+    assert (131_072, []) == (_used(built), built.batches)
 
 
-def test_a_batch_that_cannot_take_the_next_record_is_closed_as_it_is():
+def test_a_batch_without_room_for_the_next_record_is_closed_without_growing():
     """A batch that has no room for the next record is closed without growing first."""
     built = _Built(**{"batch.size": 100_000})
     built.append([bytes(15_000)], partitions=[0])
@@ -193,7 +193,7 @@ def test_a_batch_that_cannot_take_the_next_record_is_closed_as_it_is():
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(1_067, [1_067]), (1_066, [564, 564])])
-def test_a_batch_is_filled_to_its_last_byte(size, sizes):
+def test_a_batch_can_be_filled_to_its_last_byte(size, sizes):
     """Here a record takes 503 bytes, including varints, and the batch header takes 61."""
     built = _Built(**{"batch.size": size})
     built.append([bytes(494)] * 2, partitions=[0, 0])
@@ -222,7 +222,7 @@ def _rows(built: _Built) -> list[tuple[int | None, int | None]]:
     return [(batch.first_row, batch.last_row) for batch in built.batches]
 
 
-def test_a_batch_of_several_calls_knows_its_first_and_its_last_row():
+def test_a_batch_records_its_row_range_across_calls():
     """A batch records its row range across calls if the caller's row numbers are consecutive."""
     built = _Built()
     built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
@@ -231,7 +231,7 @@ def test_a_batch_of_several_calls_knows_its_first_and_its_last_row():
 
 
 @pytest.mark.parametrize(("again", "last"), [(71, None), (72, 72), (0, None)])
-def test_rows_that_are_counted_anew_leave_no_range(again, last):
+def test_a_batch_in_which_row_numbers_restart_has_no_row_range(again, last):
     """A restart of the row numbers within a batch makes its last row unknown."""
     built = _Built()
     built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
@@ -239,7 +239,7 @@ def test_rows_that_are_counted_anew_leave_no_range(again, last):
     assert [(70, last)] == _rows(built)
 
 
-def test_a_batch_that_was_begun_in_the_new_counting_has_a_range():
+def test_a_batch_opened_after_row_numbers_restarted_has_a_row_range():
     """A batch opened after row numbers restarted has a range, however often they restarted."""
     built = _Built()
     for _ in range(3):
@@ -249,7 +249,7 @@ def test_a_batch_that_was_begun_in_the_new_counting_has_a_range():
 
 
 @pytest.mark.parametrize(("first_row", "row"), [(0, 1), (70, 71), (None, None)])
-def test_an_error_names_the_row_that_it_is_about(first_row, row):
+def test_an_error_names_its_row(first_row, row):
     """Errors number rows as the caller does, and have no row number if the caller has none."""
     built = _Built(**{"max.request.size": 1_000})
     with pytest.raises(InvalidPartitionError) as invalid:
@@ -263,7 +263,7 @@ def test_an_error_names_the_row_that_it_is_about(first_row, row):
 
 
 @pytest.mark.parametrize("counts", [[], [3], [3, 3, 3]], ids=str)
-def test_each_topic_has_to_come_with_its_number_of_partitions(counts):
+def test_append_requires_a_partition_count_for_each_topic(counts):
     """Append raises unless every topic comes with a partition count, and writes nothing."""
     built = _Built()
     rows = columns([b"a", b"b"], topics=["t", "u"])

@@ -18,18 +18,18 @@ GIVEN_UP = DeliveryError("given up")
 class _Watcher:
     """A watcher that records written and refused rows, and continues after a refusal or not."""
 
-    def __init__(self, rows: int, *, goes_on: bool) -> None:
+    def __init__(self, rows: int, *, skips: bool) -> None:
         self.row_indexes = np.zeros(rows, np.int32)
         self.written_rows: list[int] = []
         self.refused_rows: dict[int, Exception] = {}
-        self._goes_on = goes_on
+        self._skips = skips
 
     def written(self, start: int, stop: int, row_slots: object) -> None:
         self.written_rows += range(start, stop)
 
     def refused(self, row: int, error: Exception) -> bool:
         self.refused_rows[row] = error
-        return self._goes_on
+        return self._skips
 
 
 def _append(harness: GathererHarness, values, *, partitions=None, watcher=None, **given) -> None:
@@ -45,7 +45,7 @@ def _append(harness: GathererHarness, values, *, partitions=None, watcher=None, 
 # --- by the clock
 
 
-def test_batches_are_due_one_after_the_other():
+def test_each_batch_lingers_from_its_own_opening():
     """Each batch lingers from its own opening, and the time of the next one is returned."""
     harness = GathererHarness(partitions=2, **LINGER)
     _append(harness, [b"a"], partitions=[0])
@@ -58,19 +58,19 @@ def test_batches_are_due_one_after_the_other():
     assert [b"a", b"b"] == harness.values()
 
 
-def test_a_batch_that_is_overdue_is_asked_about_at_every_look():
+def test_an_overdue_batch_is_closed_as_soon_as_it_can_be_sent():
     """An overdue batch is closed by the first check at which it could be sent."""
     harness = GathererHarness(**LINGER)
     _append(harness, [b"a"])
-    asked = []
+    checks = []
 
     def not_yet(topic_partition: object) -> bool:
-        asked.append(topic_partition)
-        return len(asked) > 2
+        checks.append(topic_partition)
+        return len(checks) > 2
 
     harness.is_drainable = not_yet
     assert [NEVER] * 3 == [harness.builder.close_due(5.0 + n) for n in range(3)]
-    assert 3 == len(asked)
+    assert 3 == len(checks)
     assert [b"a"] == harness.values()
 
 
@@ -86,7 +86,7 @@ def test_a_batch_whose_node_is_throttled_is_checked_when_the_throttle_ends(ready
     assert [] == harness.values()
 
 
-def test_lingering_batches_are_as_old_as_their_opening():
+def test_the_delivery_timeout_of_a_batch_includes_lingering():
     """delivery.timeout.ms includes the lingering, as in Java, except in the bulk form."""
     for lingers, created_at in ((True, 1.0), (False, 3.0)):
         harness = GathererHarness(lingers=lingers, **LINGER)
@@ -100,10 +100,10 @@ def test_lingering_batches_are_as_old_as_their_opening():
 # --- aborted batches
 
 
-def test_open_batches_can_be_given_up():
+def test_open_batches_can_be_aborted():
     """The results of aborted batches fail, their memory is freed, and the next rows start anew."""
     harness = GathererHarness(partitions=2, **LINGER)
-    watcher = _Watcher(2, goes_on=True)
+    watcher = _Watcher(2, skips=True)
     _append(harness, [b"a", b"b"], partitions=[0, 1], watcher=watcher)
     open_batches = harness.builder._open
     results = [open_batches.result(slot) for slot in open_batches.open_slots()]
@@ -116,7 +116,7 @@ def test_open_batches_can_be_given_up():
     assert [b"c"] == harness.values()
 
 
-def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
+def test_an_interrupt_while_a_batch_is_closed_fails_its_result(monkeypatch):
     """An interrupt during a close fails the result, so no thread waits for it forever."""
     harness = GathererHarness(**{"compression.type": "lz4"})
     _append(harness, [b"a"])
@@ -135,10 +135,10 @@ def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
 # --- refused rows
 
 
-def test_a_watcher_may_have_the_other_rows_written():
+def test_a_watcher_can_skip_a_bad_row():
     """A row that can never be sent is reported by its index and skipped if the watcher agrees."""
     harness = GathererHarness(**TINY_MEMORY)
-    watcher = _Watcher(4, goes_on=True)
+    watcher = _Watcher(4, skips=True)
     _append(harness, [b"a", bytes(1_500), b"b", bytes(1_500)], watcher=watcher)
     harness.builder.close_all()
     assert [b"a", b"b"] == harness.values()
@@ -149,10 +149,10 @@ def test_a_watcher_may_have_the_other_rows_written():
     ]
 
 
-def test_a_watcher_may_stop_the_writing():
+def test_a_watcher_can_stop_at_a_bad_row():
     """If the watcher stops, the error is raised with the caller's number of the row."""
     harness = GathererHarness(**TINY_MEMORY)
-    watcher = _Watcher(3, goes_on=False)
+    watcher = _Watcher(3, skips=False)
     with pytest.raises(RecordTooLargeError, match="row 101"):
         _append(harness, [b"a", bytes(1_500), b"b"], watcher=watcher, first_row=100)
     harness.builder.close_all()
@@ -163,7 +163,7 @@ def test_a_watcher_may_stop_the_writing():
 # --- memory
 
 
-def test_rows_that_wait_in_vain_share_their_time():
+def test_rows_that_get_no_memory_share_one_timeout():
     """Rows of a call that get no memory share one wait of max.block.ms."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
@@ -175,13 +175,13 @@ def test_rows_that_wait_in_vain_share_their_time():
 
     harness.hold_memory()
     harness.pool.wait_for = wait_for
-    watcher = _Watcher(3, goes_on=True)
+    watcher = _Watcher(3, skips=True)
     _append(harness, [b"a", b"b", b"c"], watcher=watcher)
     assert [1.0, 0.0, 0.0] == waits
     assert [BufferExhaustedError] * 3 == [type(e) for e in watcher.refused_rows.values()]
 
 
-def test_each_call_has_its_own_time_to_wait():
+def test_each_call_has_its_own_timeout():
     """Time that an earlier call spent waiting does not count against the next call."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
@@ -199,7 +199,7 @@ def test_each_call_has_its_own_time_to_wait():
     assert [1.0, 1.0] == waits
 
 
-def test_without_waiting_memory_has_to_be_there():
+def test_an_append_without_waiting_fails_if_no_memory_is_free():
     """An append from the network thread, which alone frees memory, fails without waiting."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 60_000})
     held = harness.hold_memory()
@@ -211,7 +211,7 @@ def test_without_waiting_memory_has_to_be_there():
     assert [b"a"] == harness.values()
 
 
-def _wait_in_vain(harness: GathererHarness) -> list[float]:
+def _time_out(harness: GathererHarness) -> list[float]:
     """Exhaust the memory, make each wait for it advance the clock, and return when waits began."""
     waits = []
 
@@ -235,50 +235,50 @@ def _lingering(**settings: object) -> GathererHarness:
     return harness
 
 
-def test_a_thread_that_waits_for_memory_closes_what_lingers_no_longer():
+def test_a_thread_that_waits_for_memory_closes_due_batches():
     """The waiting thread closes lingering batches on time, because no other thread can."""
     harness = _lingering()
     closed_at = []
     harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
-    waits = _wait_in_vain(harness)
+    waits = _time_out(harness)
     with pytest.raises(BufferExhaustedError):
         _append(harness, [b"c"], partitions=[2])
     assert [(0, 5.0), (1, 7.0)] == closed_at
     assert ([2.0, 5.0, 7.0], 62.0) == (waits, harness.now)
 
 
-def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
+def test_a_due_batch_stays_open_while_others_are_queued_before_it():
     """A memory shortage does not close small batches early when the broker cannot keep up."""
     harness = _lingering()
     harness.is_queue_empty = lambda place: place.partition == 1
-    _wait_in_vain(harness)
+    _time_out(harness)
     with pytest.raises(BufferExhaustedError):
         _append(harness, [b"c"], partitions=[2])
     assert [b"b"] == harness.values()
 
 
-def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
+def test_a_batch_left_open_is_closed_once_its_queue_is_empty():
     """The waiting thread checks again every linger.ms, because nothing signals an empty queue."""
     harness = _lingering()
     closed_at = []
     harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
     harness.is_queue_empty = lambda place: place.partition == 1 or harness.now >= 8.0
-    _wait_in_vain(harness)
+    _time_out(harness)
     with pytest.raises(BufferExhaustedError):
         _append(harness, [b"c"], partitions=[2])
     assert [(1, 7.0), (0, 12.0)] == closed_at
 
 
-def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
+def test_a_batch_left_open_by_a_failed_wait_is_checked_afterwards():
     """After a failed wait the network thread is given the age of the oldest batch left open."""
     harness = _lingering(**{"max.block.ms": 1_000})
-    _wait_in_vain(harness)
+    _time_out(harness)
     with pytest.raises(BufferExhaustedError):
         _append(harness, [b"c"], partitions=[2])
     assert ([], 0.0) == (harness.values(), harness.builder.first_opened_at)
 
 
-def test_memory_in_open_batches_is_not_waited_for():
+def test_the_fullest_batch_is_closed_if_waiting_cannot_free_memory():
     """If waiting cannot free memory, the fullest open batch is closed instead."""
     harness = GathererHarness(partitions=3, **TINY_MEMORY, **{"max.block.ms": 0})
     _append(harness, [bytes(300), bytes(100)], partitions=[0, 1])

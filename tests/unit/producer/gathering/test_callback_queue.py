@@ -22,7 +22,7 @@ def _queue() -> tuple[CallbackQueue, list]:
     return CallbackQueue(scheduled.append), scheduled
 
 
-def test_jobs_wait_for_the_network_thread_and_run_in_order():
+def test_jobs_run_in_order_on_the_network_thread():
     """Adding a job never runs it, and one turn is scheduled for any number of jobs."""
     queue, scheduled = _queue()
     ran = []
@@ -33,7 +33,7 @@ def test_jobs_wait_for_the_network_thread_and_run_in_order():
     assert [0, 1, 2] == ran
 
 
-def test_what_a_job_adds_waits_for_another_turn():
+def test_jobs_added_by_a_job_run_in_a_later_turn():
     """A job that a job adds runs in a later turn, so endless callbacks cannot block the thread."""
     queue, scheduled = _queue()
     ran = []
@@ -44,7 +44,7 @@ def test_what_a_job_adds_waits_for_another_turn():
     assert ["added"] == ran
 
 
-def test_the_end_runs_the_rest():
+def test_the_end_runs_all_remaining_jobs():
     """The end runs all remaining jobs, including those that they add."""
     queue, _ = _queue()
     ran = []
@@ -53,7 +53,7 @@ def test_the_end_runs_the_rest():
     assert ["added"] == ran
 
 
-def test_after_the_end_whoever_adds_runs_the_rest():
+def test_after_the_end_the_adding_thread_runs_the_jobs():
     """After the end, adding threads run the jobs with `run_rest`, which before does nothing."""
     queue, _ = _queue()
     ran = []
@@ -67,7 +67,7 @@ def test_after_the_end_whoever_adds_runs_the_rest():
     assert ["before", "after"] == ran
 
 
-def test_waiting_takes_until_the_callbacks_have_been_called():
+def test_a_wait_ends_when_the_callbacks_have_run():
     """A flush waits until queued callbacks have run, and does not wait if none is queued."""
     queue, _ = _queue()
     assert queue.wait(0)
@@ -80,7 +80,7 @@ def test_waiting_takes_until_the_callbacks_have_been_called():
     assert ["called"] == ran
 
 
-def test_an_interrupt_while_the_network_thread_is_called_loses_no_callback():
+def test_an_interrupt_while_a_turn_is_scheduled_loses_no_callback():
     """If Ctrl-C strikes inside of `add`, the next job schedules a turn for both."""
     scheduled: list = []
     interrupts = [KeyboardInterrupt()]
@@ -107,13 +107,13 @@ def test_no_callback_is_called_while_records_are_written():
     )
     queue, scheduled = _queue()
     harness.gatherer = _with_callbacks(harness, queue)
-    told = []
-    harness.stage(bytes(1_500), callback=told.append)
-    harness.stage(b"v", callback=told.append)
+    called = []
+    harness.stage(bytes(1_500), callback=called.append)
+    harness.stage(b"v", callback=called.append)
     harness.gatherer.write_staged()
-    assert ([], [queue.run]) == (told, scheduled)
+    assert ([], [queue.run]) == (called, scheduled)
     queue.run()
-    assert [RecordTooLargeError] == [type(future.exception(0)) for future in told]
+    assert [RecordTooLargeError] == [type(future.exception(0)) for future in called]
 
 
 def _with_callbacks(harness: GathererHarness, queue: CallbackQueue) -> RecordGatherer:
@@ -144,7 +144,7 @@ def _stage_two_and_one(harness: GathererHarness) -> list:
     return [harness.stage(bytes(450), partition=number) for number in (0, 0, 1)]
 
 
-def test_a_future_is_done_when_its_batch_is_while_another_record_waits_for_memory():
+def test_a_future_is_done_while_another_record_waits_for_memory():
     """An acknowledged record's future is done while the rest of its chunk waits for memory."""
     harness = _two_partitions()
     first, second, third = _stage_two_and_one(harness)
@@ -161,7 +161,7 @@ def test_a_future_is_done_when_its_batch_is_while_another_record_waits_for_memor
     assert (True, 7, False, False) == seen[0]
 
 
-def test_a_thread_that_waits_for_one_record_waits_for_no_memory_of_another():
+def test_waiting_for_a_record_does_not_wait_for_the_memory_of_another():
     """The thread writes the chunk up to its own record, and the rest stays staged."""
     harness = _two_partitions()
     first, *others = _stage_two_and_one(harness)
@@ -180,7 +180,7 @@ def test_a_thread_that_waits_for_one_record_waits_for_no_memory_of_another():
     assert 2 == len(harness.gatherer.staged)
 
 
-def test_a_thread_that_waits_for_the_batches_wakes_when_its_record_is_in_one():
+def test_a_thread_that_waits_for_the_lock_wakes_when_its_record_is_in_a_batch():
     """A waiting thread wakes when its record is in a batch, not when the writer is done."""
     lock = AppendLock(lambda: None)
     lock.acquire()

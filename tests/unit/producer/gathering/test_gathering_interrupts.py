@@ -85,13 +85,13 @@ def _interrupt(call: str, line: int) -> str | None:
 
 
 @pytest.mark.parametrize("call", ["write_staged", "close_batches"])
-def test_an_interrupt_anywhere_leaves_no_record_pending(call):
+def test_an_interrupt_at_any_line_leaves_no_record_pending(call):
     """After an interrupt nothing has happened yet, or the producer ends and all futures end."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
 
 
-def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind(monkeypatch):
+def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):
     """An interrupt during construction stops the thread, because no caller could close it."""
     threads = []
     real_start = ProducerCore.start
@@ -107,7 +107,7 @@ def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind
     assert [False] == [thread.is_alive for thread in threads]
 
 
-def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
+def test_an_interrupted_wake_up_does_not_suppress_the_next(monkeypatch):
     """An interrupted wake-up of the network thread does not suppress the next one."""
     producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
     core = producer._core
@@ -166,13 +166,13 @@ def _add_interrupted_at(line: int) -> bool:
     return bool(struck)
 
 
-def test_an_interrupt_while_a_callback_is_queued_leaves_none_without_a_turn():
+def test_an_interrupt_while_a_callback_is_queued_still_schedules_a_turn():
     """Every queued callback has a turn scheduled, since no later one may come to schedule it."""
     lines = itertools.takewhile(bool, (_add_interrupted_at(line) for line in itertools.count(1)))
     assert len(list(lines)) > 3
 
 
-def test_callbacks_may_be_called_before_the_thread_that_ends_the_batch_goes_on():
+def test_a_callback_that_runs_early_finds_its_batch_ended():
     """If the network thread is quicker, the callback already finds the batch ended."""
     called: list[bool] = []
     result = ProduceResult(TopicPartition("t", 0), lambda settle: settle())

@@ -44,7 +44,7 @@ def _without_memory() -> tuple[GathererHarness, list[float]]:
         (1, 1_048_577, True),
     ],
 )
-def test_a_chunk_is_full_by_its_records_or_by_their_bytes(records, heavy_bytes, is_full):
+def test_a_chunk_is_limited_by_records_and_by_bytes(records, heavy_bytes, is_full):
     """A chunk is full at 2,048 records, or if its large records exceed 1 MiB together."""
     harness = GathererHarness(**SETTINGS)
     for _ in range(records):
@@ -57,7 +57,7 @@ def test_a_chunk_is_full_by_its_records_or_by_their_bytes(records, heavy_bytes, 
     ("give_up_at", "wait", "fails"),
     [(None, 60.0, True), (161.0, 60.0, True), (160.0, 60.0, True), (159.5, 59.5, False)],
 )
-def test_a_record_fails_that_has_waited_for_memory_for_max_block_ms(give_up_at, wait, fails):
+def test_a_record_fails_after_waiting_for_memory_for_max_block_ms(give_up_at, wait, fails):
     """A record whose writer gives up before max.block.ms stays staged for one that can wait."""
     harness, waits = _without_memory()
     future = harness.stage(b"v")
@@ -68,7 +68,7 @@ def test_a_record_fails_that_has_waited_for_memory_for_max_block_ms(give_up_at, 
     assert (1 - fails) == len(harness.gatherer.staged)
 
 
-def test_the_network_thread_fails_no_record_for_want_of_memory():
+def test_the_network_thread_fails_no_record_for_lack_of_memory():
     """The network thread never waits, so the records stay staged for a thread that does."""
     harness, waits = _without_memory()
     futures = [harness.stage(b"v") for _ in range(3)]
@@ -79,7 +79,7 @@ def test_the_network_thread_fails_no_record_for_want_of_memory():
     assert (3, []) == (len(harness.gatherer.staged), harness.refused)
 
 
-def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
+def test_only_the_record_that_filled_a_chunk_fails_for_lack_of_memory():
     """Only the sender of that record has waited for long enough, so the others stay staged."""
     harness, waits = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
@@ -90,7 +90,7 @@ def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
     assert 1 == len(harness.gatherer.staged)
 
 
-def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
+def test_a_written_record_does_not_fail_for_lack_of_memory():
     """A record that is already written is not affected by the shortage of those behind it."""
     harness, _ = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
@@ -99,7 +99,7 @@ def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
     assert (None, []) == (last.error, harness.refused)
 
 
-def test_what_stays_staged_begins_behind_a_record_that_was_refused():
+def test_records_behind_a_rejected_one_stay_staged():
     """A refused record fails and is counted, and the records behind it stay staged."""
     harness, _ = _without_memory()
     futures = [harness.stage(value) for value in (bytes(1_500), bytes(1_500), b"a", b"b")]
@@ -123,7 +123,9 @@ def test_a_record_in_a_batch_is_not_staged_again():
 
 
 @pytest.mark.parametrize(("lingers", "wakeups", "looks_at"), [(False, 0, NEVER), (True, 2, 5.0)])
-def test_only_a_producer_that_lingers_has_the_network_thread_look(lingers, wakeups, looks_at):
+def test_only_a_lingering_producer_schedules_checks_on_the_network_thread(
+    lingers, wakeups, looks_at
+):
     """In the bulk form the network thread neither checks batches nor is woken for them."""
     harness = GathererHarness(lingers=lingers, **SETTINGS)
     harness.gatherer.write_columns(columns([b"v"]), [1], 0)
@@ -133,7 +135,7 @@ def test_only_a_producer_that_lingers_has_the_network_thread_look(lingers, wakeu
     assert wakeups == harness.wakeups
 
 
-def test_a_look_of_the_network_thread_wakes_nobody():
+def test_a_check_by_the_network_thread_does_not_wake_it():
     """A check by the network thread does not wake it, because it knows when to check again."""
     harness = GathererHarness(**SETTINGS)
     for now in (0.0, 1.0, 5.0):
@@ -145,7 +147,7 @@ def test_a_look_of_the_network_thread_wakes_nobody():
 
 
 @pytest.mark.parametrize(("age", "wakes"), [(0.0, 0), (-0.5, 1), (0.5, 0)])
-def test_the_network_thread_is_woken_for_what_is_due_before_its_next_look(age, wakes):
+def test_the_network_thread_is_woken_for_a_batch_due_before_its_next_check(age, wakes):
     """The network thread is woken for a batch only if that is due before its next check."""
     harness = GathererHarness(**SETTINGS, partitions=2)
     harness.now = 100.0

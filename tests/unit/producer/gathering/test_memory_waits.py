@@ -24,12 +24,12 @@ class _Waits:
         self._answers = list(answers)
         self.harness: GathererHarness
         #: The bytes and the timeout of each wait.
-        self.asked: list[tuple[int, float]] = []
+        self.calls: list[tuple[int, float]] = []
         self.waited: list[tuple[float, float]] = []
         self.exhausted: list[float] = []
 
     def wait_for(self, size: int, timeout: float) -> bool:
-        self.asked.append((size, timeout))
+        self.calls.append((size, timeout))
         answer = self._answers.pop(0)
         self.harness.now += timeout if answer is None else answer
         if answer is not None:
@@ -68,15 +68,15 @@ def _append(harness: GathererHarness, *partitions: int, **given: object) -> None
 # --- metrics
 
 
-def test_a_wait_that_finds_memory_is_counted_as_a_wait_alone():
+def test_a_successful_wait_is_not_counted_as_exhausted():
     """The wait counts in bufferpool-wait-time but not as buffer-exhausted."""
     harness, waits = _short(3.0)
     _append(harness, 0)
-    assert [(512, 10.0)] == waits.asked
+    assert [(512, 10.0)] == waits.calls
     assert ([(3.0, 103.0)], []) == (waits.waited, waits.exhausted)
 
 
-def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
+def test_a_wait_that_times_out_is_counted_as_a_wait_and_as_exhausted():
     """A wait that times out counts as a wait and as buffer-exhausted."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
@@ -87,16 +87,16 @@ def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
 @pytest.mark.parametrize(
     "given", [{"may_wait": False}, {"unless": lambda: True}], ids=["may not", "need not"]
 )
-def test_what_does_not_wait_is_not_counted(given):
+def test_a_call_that_does_not_wait_is_not_counted(given):
     """The network thread does not wait, nor does a thread whose condition is already true."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, **given)
-    assert [(512, 0.0)] == waits.asked
+    assert [(512, 0.0)] == waits.calls
     assert ([], []) == (waits.waited, waits.exhausted)
 
 
-def test_a_wait_that_breaks_off_is_counted_as_a_wait():
+def test_an_interrupted_wait_is_counted_as_a_wait():
     """The wait is counted, but the interrupt is not counted as a lack of memory."""
     harness, waits = _short()
 
@@ -113,69 +113,69 @@ def test_a_wait_that_breaks_off_is_counted_as_a_wait():
 # --- how long a row waits
 
 
-def test_each_row_that_gets_memory_gives_the_next_one_its_full_time():
+def test_a_row_that_gets_memory_restarts_the_timeout_for_the_next():
     """A row that gets memory leaves the full max.block.ms to the next one."""
     harness, waits = _short(9.0, 9.0, 0.0)
     _append(harness, 0, 1, 2)
-    assert [(512, 10.0)] * 3 == waits.asked
+    assert [(512, 10.0)] * 3 == waits.calls
 
 
-def test_a_wait_does_not_go_on_beyond_the_time_that_was_given():
+def test_a_wait_ends_at_the_callers_deadline():
     """A wait ends at the caller's deadline, as part of max.block.ms may have passed already."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=GIVE_UP_AT)
-    assert [(512, 4.0)] == waits.asked
+    assert [(512, 4.0)] == waits.calls
 
 
-def test_a_time_that_is_longer_than_max_block_ms_does_not_count():
+def test_max_block_ms_limits_a_longer_deadline():
     """No row waits longer than max.block.ms."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=200.0)
-    assert [(512, 10.0)] == waits.asked
+    assert [(512, 10.0)] == waits.calls
 
 
-def test_a_time_that_is_over_leaves_no_time_to_wait():
+def test_a_row_does_not_wait_after_its_deadline():
     """After its deadline a row gets memory only if some is free."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=90.0)
-    assert [(512, 0.0)] == waits.asked
+    assert [(512, 0.0)] == waits.calls
 
 
 @pytest.mark.parametrize(("renews", "second"), [(False, 1.0), (True, 10.0)])
-def test_the_time_that_was_given_begins_anew_where_it_renews(renews, second):
+def test_a_renewing_deadline_restarts_after_a_wait(renews, second):
     """With `renews` the deadline starts anew after a wait, as freed memory shows progress."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT, renews=renews)
-    assert [(512, 4.0), (512, second)] == waits.asked
+    assert [(512, 4.0), (512, second)] == waits.calls
 
 
-def test_the_time_that_was_given_does_not_begin_anew_by_itself():
+def test_a_deadline_does_not_restart_by_default():
     """Without `renews` the rows of a call share the given deadline."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT)
-    assert [(512, 4.0), (512, 1.0)] == waits.asked
+    assert [(512, 4.0), (512, 1.0)] == waits.calls
 
 
-def test_a_wait_ends_as_soon_as_there_is_memory():
+def test_a_wait_ends_as_soon_as_memory_is_free():
     """A wait returns as soon as memory is free, although it is split to check lingering batches."""
     harness, waits = _short(2.0, **{"linger.ms": 4_000})
     _append(harness, 0)
-    assert [(512, 10.0)] == waits.asked
+    assert [(512, 10.0)] == waits.calls
     harness, waits = _short(None, 1.0, **{"linger.ms": 4_000})
     harness.pool.release(512)
     _append(harness, 0)
     harness.is_queue_empty = lambda _: False
     _append(harness, 1)
-    assert [(512, 4.0), (512, 4.0)] == waits.asked
+    assert [(512, 4.0), (512, 4.0)] == waits.calls
 
 
 @pytest.mark.parametrize(("linger_ms", "pause"), [(0, 0.05), (50, 0.05), (51, 0.051)])
-def test_a_batch_that_is_left_open_is_looked_at_again_after_a_pause(linger_ms, pause):
+def test_a_batch_left_open_is_checked_again_after_a_pause(linger_ms, pause):
     """With a short linger.ms the thread still pauses between checks."""
     harness, waits = _short(0.0, **{"linger.ms": linger_ms})
     harness.pool.release(512)
@@ -183,10 +183,10 @@ def test_a_batch_that_is_left_open_is_looked_at_again_after_a_pause(linger_ms, p
     harness.is_queue_empty = lambda _: False
     harness.now = 101.0
     _append(harness, 1)
-    assert [(512, pytest.approx(pause))] == waits.asked
+    assert [(512, pytest.approx(pause))] == waits.calls
 
 
-def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
+def test_the_age_of_the_oldest_batch_left_open_is_kept():
     """The builder keeps the age of the oldest open batch for the network thread's next check."""
     harness, _ = _short(None, **{"linger.ms": 0})
     harness.pool.release(1_024)
@@ -203,7 +203,7 @@ def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
 
 
 @pytest.mark.parametrize(("memory", "closed"), [(1_536, []), (1_535, [b"v"])])
-def test_a_batch_is_closed_where_all_other_memory_would_not_suffice(memory, closed):
+def test_a_batch_is_closed_if_other_memory_does_not_suffice(memory, closed):
     """Memory in open batches is freed only by closing one, while other memory is freed anyway."""
     waits = _Waits(0.0)
     waits.harness = harness = GathererHarness(
@@ -215,5 +215,5 @@ def test_a_batch_is_closed_where_all_other_memory_would_not_suffice(memory, clos
     harness.builder.append(
         columns([bytes(900)], partitions=[1]), partition_counts=[2], first_row=0, now_ms=0
     )
-    assert [1_024] == [size for size, _ in waits.asked]
+    assert [1_024] == [size for size, _ in waits.calls]
     assert closed == harness.values()

@@ -58,7 +58,7 @@ class _OpenBatchesByAge(RuleBasedStateMachine):
         self._slot(0)
 
     @invariant()
-    def what_is_due_is_found(self) -> None:
+    def due_batches_are_found(self) -> None:
         for now in (LINGER, LINGER + 0.1, LINGER + 0.3, LINGER + 2.5):
             due = {place for place, at in self.opened_at.items() if at + LINGER <= now}
             later = [at for place, at in self.opened_at.items() if place not in due]
@@ -82,7 +82,7 @@ def test_the_oldest_batch_is_due_first(order):
     assert ([first_slot, first_slot + 1, first_slot + 2], 3.0) == batches.due(2.0 + LINGER, LINGER)
 
 
-def test_batches_that_were_closed_are_forgotten():
+def test_closed_batches_are_forgotten():
     """The memory used is bounded even if every batch is closed because it is full."""
     batches = OpenBatches()
     slot = batches.topic("t", 2).first_slot
@@ -95,7 +95,7 @@ def test_batches_that_were_closed_are_forgotten():
     assert NO_SLOT not in batches.open_slots()
 
 
-def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
+def test_closed_batches_are_forgotten_many_at_a_time(monkeypatch):
     """Stale entries are dropped many at a time, because scanning all open batches takes long."""
     lengths = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: lengths.append(len(heap)))
@@ -108,7 +108,7 @@ def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
     assert [1, 1] == lengths
 
 
-def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch):
+def test_closed_batches_are_dropped_once_they_are_the_majority(monkeypatch):
     """Stale entries are dropped once all entries exceed 64 plus two per open batch."""
     opened = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: dropped_at.append(len(opened)))
@@ -125,7 +125,7 @@ def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch)
         assert expected == dropped_at
 
 
-def test_a_slot_is_as_it_was_once_its_batch_is_taken():
+def test_a_slot_is_reset_when_its_batch_is_taken():
     """A slot has room and no record when its batch opens, and is zero again after `take`."""
     batches = OpenBatches()
     slot = batches.topic("t", 2).first_slot + 1
@@ -139,7 +139,7 @@ def test_a_slot_is_as_it_was_once_its_batch_is_taken():
     assert before == batches.slots[slot].tolist()
 
 
-def test_a_batch_of_several_slots_is_the_fullest():
+def test_the_fullest_batch_is_found():
     """A slot without an open batch counts as empty."""
     batches = OpenBatches()
     slot = batches.topic("t", 3).first_slot
@@ -171,7 +171,7 @@ def harness():
     return GathererHarness(partitions=2, **{"linger.ms": int(LINGER * 1000)})
 
 
-def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness):
+def test_a_batch_opened_after_a_younger_one_is_due_first(harness):
     """A batch opened after a younger one is still due first."""
     harness.now = 4.0
     _append(harness, "t", 0)
@@ -181,7 +181,7 @@ def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness
     assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
 
 
-def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
+def test_a_batch_whose_topic_has_grown_is_due_on_time(harness):
     """A batch whose slot has moved behind those of younger batches is still due first."""
     _append(harness, "grows", 0)
     harness.now = 4.0
@@ -192,7 +192,7 @@ def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
     assert [TopicPartition("grows", 0)] == [batch.topic_partition for batch in harness.batches]
 
 
-def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
+def test_a_batch_that_cannot_be_sent_does_not_delay_the_next(harness):
     """A due batch that cannot be sent stays open and does not set the time of the next check."""
     _append(harness, "t", 0)
     harness.now = 1.0
@@ -205,7 +205,7 @@ def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
 
 
 @pytest.mark.parametrize("has_record", [False, True])
-def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_record):
+def test_aborting_open_batches_returns_whether_a_record_is_lost(harness, has_record):
     """Aborting returns whether any open batch had a record, since an empty one loses nothing."""
     if has_record:
         _append(harness, "t", 0)
@@ -216,7 +216,7 @@ def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_reco
     assert (0, pool.total_bytes) == (len(slots), pool.available_bytes)
 
 
-def test_a_batch_that_got_no_record_is_closed_without_a_trace(harness):
+def test_an_empty_batch_is_dropped(harness):
     """A batch interrupted before its first record is dropped, because brokers reject empty ones."""
     slots, pool = harness.builder._open, harness.pool
     slot = slots.topic("t", 2).first_slot

@@ -72,7 +72,7 @@ def test_a_staged_record_waits_for_linger_ms(harness):
     assert [b"v"] == harness.values()
 
 
-def test_with_no_linger_a_record_goes_with_the_next_look():
+def test_without_linger_a_record_is_sent_at_the_next_check():
     """linger.ms=0 sends the records that are there."""
     harness = GathererHarness(**{"linger.ms": 0})
     harness.stage(b"v")
@@ -80,7 +80,7 @@ def test_with_no_linger_a_record_goes_with_the_next_look():
     assert [b"v"] == harness.values()
 
 
-def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
+def test_only_the_first_record_schedules_a_check(harness):
     """The network thread is woken once, and then knows when to check."""
     harness.stage(b"a")
     assert 1 == harness.wakeups
@@ -92,7 +92,7 @@ def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
     assert 1 == harness.wakeups
 
 
-def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
+def test_a_record_that_would_be_checked_too_late_schedules_a_check(harness):
     """The network thread is woken if it would check too late for a new record or batch."""
     assert NEVER == harness.gather()
     _append(harness, b"a")
@@ -108,7 +108,7 @@ def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
     assert 2 == harness.wakeups
 
 
-def test_a_record_without_memory_asks_for_a_look():
+def test_a_record_without_memory_schedules_a_check():
     """A record that stays staged for lack of memory wakes the network thread."""
     harness = GathererHarness(**LINGER, **TINY_MEMORY)
     harness.pool.try_allocate(2_000)
@@ -121,7 +121,7 @@ def test_a_record_without_memory_asks_for_a_look():
     assert [] == harness.batches
 
 
-def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
+def test_a_check_without_memory_is_followed_by_a_pause():
     """After a check without memory the network thread pauses, even without linger.ms."""
     harness = GathererHarness(**TINY_MEMORY, **{"linger.ms": 0})
     harness.hold_memory()
@@ -130,7 +130,7 @@ def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
     assert 1 == harness.wakeups
 
 
-def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
+def test_an_open_batch_of_rows_waits_for_linger_ms(harness):
     """The time of a batch counts from its opening, whichever call opened it."""
     harness.now = 1.0
     _append(harness, b"a")
@@ -140,7 +140,7 @@ def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
     assert [b"a"] == harness.values()
 
 
-def test_a_batch_that_lingered_knows_its_rows(harness):
+def test_the_error_of_a_lingering_batch_names_its_rows(harness):
     """The error of a lingering batch can name the range of its rows."""
     _append(harness, b"a", b"b", first_row=70)
     harness.now = 5.0
@@ -148,7 +148,7 @@ def test_a_batch_that_lingered_knows_its_rows(harness):
     assert [(70, 71)] == [(batch.first_row, batch.last_row) for batch in harness.batches]
 
 
-def test_a_batch_that_could_not_be_sent_goes_on_filling(harness):
+def test_a_batch_that_cannot_be_sent_stays_open(harness):
     """A batch that cannot be sent yet stays open, as it would only wait in the queue."""
     _append(harness, b"a")
     harness.now = 6.0
@@ -160,7 +160,7 @@ def test_a_batch_that_could_not_be_sent_goes_on_filling(harness):
     assert 1 == len(harness.batches)
 
 
-def test_a_batch_that_could_never_be_sent_is_closed_for_its_time_out(harness):
+def test_an_open_batch_expires_after_delivery_timeout_ms(harness):
     """An open batch expires like a queued one, after delivery.timeout.ms."""
     _append(harness, b"a")
     harness.now = harness.config.delivery_timeout_ms / 1000
@@ -169,7 +169,7 @@ def test_a_batch_that_could_never_be_sent_is_closed_for_its_time_out(harness):
     assert 0.0 == harness.batches[0].created_at
 
 
-def test_each_partition_is_asked_about_by_itself():
+def test_only_batches_that_can_be_sent_are_closed():
     """Only the batches that could be sent are closed."""
     harness = GathererHarness(partitions=2, **LINGER)
     harness.stage(b"a", partition=0)
@@ -192,7 +192,7 @@ def test_without_lingering_only_the_caller_closes_batches():
     assert 1_000.0 == harness.batches[0].created_at
 
 
-def test_a_full_batch_waits_for_nothing(harness):
+def test_a_full_batch_does_not_linger(harness):
     """batch.size closes a batch before linger.ms does."""
     harness = GathererHarness(**LINGER, **{"batch.size": 1_000})
     for number in range(100):
@@ -205,7 +205,7 @@ def test_a_full_batch_waits_for_nothing(harness):
 # --- order
 
 
-def test_records_go_before_rows_that_came_later(harness):
+def test_records_are_written_before_later_rows(harness):
     """All that a caller sends has one order, in whichever form."""
     harness.stage(b"a")
     _append(harness, b"b")
@@ -227,7 +227,7 @@ def test_more_than_a_chunk_is_written_in_order(harness):
     assert [1_000, 1_000 + count - 1] == [f.result(0).offset for f in (futures[0], futures[-1])]
 
 
-def test_a_record_without_a_timestamp_has_that_of_writing(harness):
+def test_a_record_without_a_timestamp_gets_the_time_of_writing(harness):
     """The wall clock is read once for each chunk."""
     future = harness.stage(b"a")
     given = harness.stage(b"b", timestamp=5)
@@ -254,7 +254,7 @@ def test_the_network_thread_never_waits_for_the_lock(harness):
     assert future.chunk is not None
 
 
-def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
+def test_a_check_that_finds_the_lock_held_is_repeated(harness):
     """A due batch that could not be sent has no timer, so the release of the lock wakes it."""
     _append(harness, b"v")
     harness.now = 5.0
@@ -270,7 +270,7 @@ def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
     assert wakeups + 1 == harness.wakeups
 
 
-def test_a_caller_waits_for_the_lock_as_long_as_for_memory():
+def test_a_caller_waits_for_the_lock_for_max_block_ms():
     """max.block.ms limits the wait, and the error names its cause."""
     harness = GathererHarness(**{"max.block.ms": 0})
     future = harness.stage(b"v")
@@ -281,7 +281,7 @@ def test_a_caller_waits_for_the_lock_as_long_as_for_memory():
     assert future.chunk is not None
 
 
-def test_a_callback_may_send_while_records_are_written(harness):
+def test_a_callback_can_send_while_records_are_written(harness):
     """The callback of a record that fails in its chunk runs meanwhile, and can send records."""
     harness = GathererHarness(**LINGER, **TINY_MEMORY)
     sent = []
@@ -302,7 +302,7 @@ def test_a_callback_may_send_while_records_are_written(harness):
 # --- memory
 
 
-def test_the_network_thread_puts_back_what_finds_no_memory():
+def test_the_network_thread_restages_records_without_memory():
     """Only this thread frees memory, so it does not wait; order is kept, and linger restarts."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER)
     futures = [harness.stage(b"%0100d" % number) for number in range(8)]
@@ -323,14 +323,14 @@ def test_the_network_thread_puts_back_what_finds_no_memory():
     assert [b"%0100d" % number for number in range(9)] == harness.values()
 
 
-def test_a_caller_waits_for_memory_and_then_each_record_fails_by_itself():
+def test_a_caller_that_gets_no_memory_fails_its_remaining_records():
     """After max.block.ms the records behind fail without more waiting, and none stays pending."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER, **{"max.block.ms": 0})
-    told = []
+    called = []
     held = harness.hold_memory()
-    futures = [harness.stage(b"v", callback=told.append) for _ in range(5)]
+    futures = [harness.stage(b"v", callback=called.append) for _ in range(5)]
     harness.gatherer.write_staged()
-    assert futures == told
+    assert futures == called
     for future in futures:
         with pytest.raises(BufferExhaustedError, match=r"buffer\.memory"):
             future.result(0)
@@ -340,7 +340,7 @@ def test_a_caller_waits_for_memory_and_then_each_record_fails_by_itself():
     assert [b"later"] == harness.values()
 
 
-def test_a_record_too_large_fails_alone():
+def test_an_oversized_record_fails_alone():
     """Only the record that is too large fails, and the records around it are written."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER)
     before, wrong, after = (harness.stage(value) for value in (b"a", bytes(1_500), b"b"))
@@ -351,20 +351,20 @@ def test_a_record_too_large_fails_alone():
     assert [7, 8] == [before.result(0).offset, after.result(0).offset]
 
 
-def test_a_record_whose_partition_is_gone_fails_alone():
+def test_a_record_for_a_deleted_partition_fails_alone():
     """Only records of deleted partitions fail, and the others are sent in order."""
     harness = GathererHarness(**LINGER, partitions=4)
-    told = []
+    called = []
     others = [harness.stage(b"a", partition=1), harness.stage(b"b", topic="other", partition=0)]
-    gone = [harness.stage(b"%d" % n, partition=n, callback=told.append) for n in (3, 2)]
+    deleted = [harness.stage(b"%d" % n, partition=n, callback=called.append) for n in (3, 2)]
     others += [harness.stage(b"c", partition=1), harness.stage(b"d", key=b"key")]
     harness.partitions = 2
     harness.gatherer.close_batches()
     assert {b"a", b"b", b"c", b"d"} == set(harness.values())
     assert [b"a", b"c"] == [value for value in harness.values() if value in {b"a", b"c"}]
     assert [None] * 4 == [future.error for future in others]
-    assert gone == told
-    errors = [future.exception(0) for future in gone]
+    assert deleted == called
+    errors = [future.exception(0) for future in deleted]
     assert [InvalidPartitionError] * 2 == [type(error) for error in errors]
     assert [("t", 3), ("t", 2)] == [(error.topic, error.partition) for error in errors]
     assert "it now has 2" in str(errors[0])
@@ -372,7 +372,7 @@ def test_a_record_whose_partition_is_gone_fails_alone():
     assert [] == harness.broken
 
 
-def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged():
+def test_a_chunk_of_records_for_deleted_partitions_leaves_nothing_staged():
     """If no record of a chunk is left, nothing stays staged."""
     harness = GathererHarness(**LINGER, partitions=2)
     futures = [harness.stage(b"v", partition=1) for _ in range(3)]
@@ -387,7 +387,7 @@ def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged(
 
 
 @pytest.mark.parametrize("error", [MemoryError("out of it"), KafkaError("refused")], ids=repr)
-def test_no_future_is_left_pending_by_an_error_on_the_way(harness, error):
+def test_an_error_in_a_write_leaves_no_future_pending(harness, error):
     """Any error while a chunk is written fails all records of the chunk."""
     harness = GathererHarness(**LINGER, **{"batch.size": 1_000})
 
@@ -417,7 +417,7 @@ def test_an_interrupt_is_not_swallowed(harness):
     assert "KeyboardInterrupt" in str(futures[-1].exception(0))
 
 
-def test_rows_that_broke_off_are_reported_to_the_producer(harness):
+def test_rows_lost_by_an_interrupt_are_reported(harness):
     """Rows that an interrupt lost are reported, so that a later flush does not miss them."""
     harness.builder._history = None
     with pytest.raises(AttributeError):
@@ -429,22 +429,22 @@ def test_rows_that_broke_off_are_reported_to_the_producer(harness):
 # --- the end
 
 
-def test_the_end_of_the_producer_resolves_all_that_is_in_no_closed_batch(harness):
+def test_the_end_of_the_producer_fails_all_unclosed_records(harness):
     """Staged records, open batches, and records sent later all fail."""
-    told = []
-    written = harness.stage(b"a", callback=told.append)
+    called = []
+    written = harness.stage(b"a", callback=called.append)
     harness.gatherer.write_staged()
-    staged = harness.stage(b"b", callback=told.append)
+    staged = harness.stage(b"b", callback=called.append)
     harness.gatherer.fail_all(ENDED)
-    late = harness.stage(b"c", callback=told.append)
-    assert {written, staged, late} == set(told)
+    late = harness.stage(b"c", callback=called.append)
+    assert {written, staged, late} == set(called)
     assert [ENDED] * 3 == [future.exception(0) for future in (written, staged, late)]
     assert harness.config.buffer_memory == harness.pool.available_bytes
     assert NEVER == harness.gather()
     assert [] == harness.batches
 
 
-def test_a_record_staged_in_the_moment_of_the_end_is_resolved(harness):
+def test_a_record_staged_as_the_producer_ends_fails(harness):
     """A record staged as the producer ends fails, although no check was scheduled for it."""
     harness.stage(b"a")
     harness.gatherer.fail_all(ENDED)
@@ -454,7 +454,7 @@ def test_a_record_staged_in_the_moment_of_the_end_is_resolved(harness):
     assert ENDED is late.exception(0)
 
 
-def test_a_record_that_was_taken_out_when_the_producer_ended_is_resolved(harness):
+def test_a_record_being_written_as_the_producer_ends_fails(harness):
     """A thread that writes after the end fails its records."""
     future = harness.stage(b"a")
     harness.gatherer._failed_by = ENDED
@@ -462,23 +462,23 @@ def test_a_record_that_was_taken_out_when_the_producer_ended_is_resolved(harness
     assert ENDED is future.exception(0)
 
 
-def test_an_abort_fails_what_is_open_and_goes_on(harness):
+def test_an_abort_fails_open_records_and_accepts_new_ones(harness):
     """Later records are accepted, and the memory of the aborted ones is free."""
     aborted = TransactionAbortedError("aborted")
-    told = []
-    written = harness.stage(b"a", callback=told.append)
+    called = []
+    written = harness.stage(b"a", callback=called.append)
     harness.gatherer.write_staged()
-    staged = harness.stage(b"b", callback=told.append)
+    staged = harness.stage(b"b", callback=called.append)
     harness.gatherer.abort(aborted)
     assert [aborted, aborted] == [written.exception(0), staged.exception(0)]
-    assert {written, staged} == set(told)
+    assert {written, staged} == set(called)
     assert harness.config.buffer_memory == harness.pool.available_bytes
     harness.stage(b"c")
     harness.gatherer.close_batches()
     assert [b"c"] == harness.values()
 
 
-def test_several_threads_send_and_write_at_once(harness):
+def test_several_threads_can_send_and_write_concurrently(harness):
     """Each record is written once, in its thread's order, whichever thread writes it."""
     harness = GathererHarness(**LINGER, **{"batch.size": 2_000})
 

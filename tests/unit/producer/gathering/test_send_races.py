@@ -81,7 +81,7 @@ def _leader(producer: KafkaProducer) -> Node:
     return leader
 
 
-def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
+def test_an_open_batch_is_sent_after_the_throttle_of_its_broker(broker):
     """Nothing signals the end of a throttle (KIP-219), yet a batch is sent soon after it."""
     with _producer(broker) as producer:
         producer.send("t", b"a").result(10)
@@ -90,7 +90,7 @@ def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
         assert 1 == producer.send("t", b"b").result(10).offset
 
 
-def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
+def test_an_open_batch_is_sent_after_the_reconnect_backoff_of_its_broker(broker):
     """Nothing signals the end of a back-off, yet a batch is sent soon after it."""
     backoff = {"reconnect.backoff.ms": int(PAUSE * 1000), "reconnect.backoff.max.ms": 1_000}
     with _producer(broker, **backoff) as producer:
@@ -103,7 +103,7 @@ def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
 # --- transactions
 
 
-def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
+def test_a_staged_record_without_memory_fails_its_transaction(broker):
     """The commit fails even if the application does not check the record's future."""
     with _producer(broker, **{"transactional.id": "x", "max.block.ms": 100}) as producer:
         patiently(producer.init_transactions)
@@ -126,9 +126,7 @@ def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
 
 
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
-    broker, monkeypatch, end
-):
+def test_a_record_overtaken_by_the_end_of_its_transaction_fails(broker, monkeypatch, end):
     """The future of a send that the end of its transaction overtook fails."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
@@ -151,7 +149,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
     assert [b"in", b"next"] == values_of(broker, "t")
 
 
-def test_rows_that_are_late_for_their_transaction_are_refused(broker):
+def test_rows_overtaken_by_the_end_of_their_transaction_are_rejected(broker):
     """Rows overtaken by the end of their transaction are refused, under the lock of the batches."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
@@ -172,7 +170,7 @@ def test_rows_that_are_late_for_their_transaction_are_refused(broker):
     assert [b"next"] == values_of(broker, "t")
 
 
-def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(broker):
+def test_a_batch_closed_during_an_abort_stays_out_of_the_next_transaction(broker):
     """An abort between the check of a batch and its append keeps the batch out of the next one."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
@@ -213,12 +211,12 @@ def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, 
     owner = attrgetter(part)(producer._core)
     works = getattr(owner, where)
 
-    def fail_with_a_batch_at_hand(*args: object, **named: object) -> object:
+    def fail_with_a_batch_in_flight(*args: object, **named: object) -> object:
         if producer._core.accumulator.has_incomplete:
             1 / 0  # noqa: B018
         return works(*args, **named)
 
-    setattr(owner, where, fail_with_a_batch_at_hand)
+    setattr(owner, where, fail_with_a_batch_in_flight)
     lost = producer.send("t", b"lost")
     producer._core.gatherer.close_batches()
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
@@ -242,7 +240,7 @@ def _without_memory(broker: DevBroker) -> tuple[KafkaProducer, FutureRecordMetad
 
 @pytest.mark.parametrize("is_locked", [False, True], ids=["free", "locked"])
 @pytest.mark.parametrize("call", ["result", "flush", "close"])
-def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
+def test_no_call_exceeds_its_timeout(broker, call, is_locked):
     """Neither max.block.ms nor another thread's wait for memory extends a timeout."""
     producer, future = _without_memory(broker)
     waiting = threading.Thread(target=future.exception, daemon=True)
@@ -261,7 +259,7 @@ def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
         waiting.join(10)
 
 
-def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(broker):
+def test_a_send_behind_a_wait_for_memory_raises_no_error(broker):
     """The record is already staged, so an error would make the caller send it twice."""
     producer, first = _without_memory(broker)
     waiting = threading.Thread(target=first.exception, daemon=True)
@@ -279,7 +277,7 @@ def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(bro
 # --- memory and batches
 
 
-def test_a_record_that_found_no_memory_is_looked_at_again(broker):
+def test_a_record_without_memory_is_retried(broker):
     """A record without memory is retried, because memory may be freed without a signal."""
     with _producer(broker, **{"linger.ms": 20}) as producer:
         producer.send("t", b"a").result(10)
@@ -295,7 +293,7 @@ def test_a_record_that_found_no_memory_is_looked_at_again(broker):
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_batch_size_of_nothing_switches_batching_off(broker, codec):
+def test_a_batch_size_of_0_disables_batching(broker, codec):
     """With batch.size=0 each record is a batch, as in Java."""
     settings = {"batch.size": 0, "linger.ms": 100, "compression.type": codec}
     with _producer(broker, **settings) as producer:
@@ -324,7 +322,7 @@ def test_a_lost_row_does_not_end_the_network_thread(broker):
     assert pool.total_bytes == pool.available_bytes
 
 
-def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
+def test_appended_rows_are_sent_after_linger_ms(broker):
     """The network thread closes batches of appended rows after linger.ms, without another call."""
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")
@@ -332,7 +330,7 @@ def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
         _await(lambda: values_of(broker, "t") == [b"a"])
 
 
-def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
+def test_rows_before_a_bad_one_are_sent_after_linger_ms(broker):
     """The rows before a bad one are sent, although the call has raised an error."""
     values = pa.array([b"a", bytes(2_000_000)])
     with _producer(broker, **{"linger.ms": 50}) as producer:

@@ -30,7 +30,7 @@ from tests.support.producer.sending import LONG_LINGER, records_of, sending_prod
         ({"value": bytes(468), "headers": [("ä", None), ("b", b"")], "key": b"k"}, 2, 513),
     ],
 )
-def test_a_record_is_staged_by_its_size(broker, record, staged, heavy_bytes):
+def test_the_size_of_a_record_decides_whether_it_is_staged(broker, record, staged, heavy_bytes):
     """Up to 512 bytes a record weighs nothing, and above 4,096 it is written to a batch at once."""
     # A record with more than a key and value weighs at most what it takes in a batch.
     with sending_producer(broker, **LONG_LINGER) as producer:
@@ -53,7 +53,7 @@ def test_a_chunk_is_written_as_soon_as_it_is_full(broker):
 @pytest.mark.parametrize(
     "record", [{"value": bytes(4_096)}, {"value": bytes(4_075), "partition": 0}], ids=len
 )
-def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
+def test_a_chunk_is_written_once_its_bytes_exceed_the_limit(broker, record):
     """256 records of 4,096 bytes do not exceed 1 MiB yet."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"first")
@@ -64,15 +64,15 @@ def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
         assert (0, 0) == (len(producer._staged), producer._staged.heavy_bytes)
 
 
-def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
+def test_a_record_with_more_than_a_value_is_sent_whole(broker):
     """A record with more than a value is sent whole, even after plain records of its topic."""
-    told = []
+    outcomes = []
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"plain")
         producer.send("one", b"key", b"k")
         producer.send("one", b"headers", headers=[("h", b"1")])
         producer.send("one", b"timestamp", timestamp=5)
-        producer.send("one", b"told", on_delivery=lambda *ended: told.append(ended))
+        producer.send("one", b"delivered", on_delivery=lambda *ended: outcomes.append(ended))
         producer.send("one", bytearray(b"bytearray"), key=memoryview(b"view"))
         producer.send("one")
         for value, key in (("text", None), (b"v", "text"), (1, None), (b"v", 1)):
@@ -84,16 +84,16 @@ def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
         (b"key", b"k", ()),
         (b"headers", None, (("h", b"1"),)),
         (b"timestamp", None, ()),
-        (b"told", None, ()),
+        (b"delivered", None, ()),
         (b"bytearray", b"view", ()),
         (None, None, ()),
     ] == [(record.value, record.key, tuple(record.headers)) for record in records_of(broker)]
     assert [b"timestamp"] == [each.value for each in records_of(broker) if each.timestamp == 5]
-    [(metadata, error)] = told
+    [(metadata, error)] = outcomes
     assert (4, None) == (metadata.offset, error)
 
 
-def test_a_record_goes_where_it_says_though_it_lacks_nothing_else_of_a_plain_one(broker):
+def test_a_record_with_only_a_partition_and_a_value_goes_to_that_partition(broker):
     """A record with a partition goes there, even after records that stuck to another one."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("t", b"plain")

@@ -18,7 +18,7 @@ COUNTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), min_size=
 
 
 @given(COUNTS)
-def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
+def test_a_topic_has_one_slot_per_partition(changes):
     """A topic has a slot for each partition, after growth as well as after recreation."""
     batches = OpenBatches()
     for name, count in changes:
@@ -29,7 +29,7 @@ def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
 
 
 @given(COUNTS, st.data())
-def test_open_batches_stay_those_of_their_partitions(changes, data):
+def test_open_batches_keep_their_partitions(changes, data):
     """Open batches keep their partitions, even deleted ones, whose batches end by timeout."""
     batches = OpenBatches()
     opened = set()
@@ -43,7 +43,7 @@ def test_open_batches_stay_those_of_their_partitions(changes, data):
     assert opened == {batches.result(slot).topic_partition for slot in batches.open_slots()}
 
 
-def test_the_sticky_partition_is_chosen_anew_when_it_is_gone():
+def test_a_deleted_sticky_partition_is_replaced():
     """A sticky partition that still exists is kept, because its batch has room."""
     batches = OpenBatches()
     topic = batches.topic("t", 6)
@@ -54,7 +54,7 @@ def test_the_sticky_partition_is_chosen_anew_when_it_is_gone():
     assert NO_SLOT == batches.sticky["slot"][topic.index]
 
 
-def test_topics_get_their_slots_one_behind_the_other():
+def test_the_slots_of_topics_are_contiguous():
     """`moves` counts moved slots, after which remembered slot numbers are invalid."""
     batches = OpenBatches()
     assert [(0, 0, 3, 3), (1, 3, 2, 2)] == [

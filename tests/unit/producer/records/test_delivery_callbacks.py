@@ -50,7 +50,7 @@ class _Ends:
         self._running.release()
 
 
-def test_callbacks_come_in_order_on_the_network_thread_however_short_the_memory(broker):
+def test_callbacks_run_in_order_on_the_network_thread_despite_a_lack_of_memory(broker):
     """Batches are acknowledged in order while the rest of their chunk waits for memory."""
     ends = _Ends()
     count = 3 * CHUNK_RECORDS
@@ -66,14 +66,14 @@ def test_callbacks_come_in_order_on_the_network_thread_however_short_the_memory(
 
 
 @pytest.mark.parametrize("size", [2_000, 20_000], ids=["in its chunk", "at once"])
-def test_a_callback_may_take_a_lock_that_is_held_around_send(broker, size):
+def test_a_callback_can_take_a_lock_held_around_send(broker, size):
     """The network thread calls the callback, so a lock held around `send` cannot deadlock."""
     lock = threading.Lock()
-    told = []
+    outcomes = []
 
     def on_delivery(metadata, error) -> None:
         with lock:
-            told.append((type(error), threading.current_thread().name.partition(" ")[0]))
+            outcomes.append((type(error), threading.current_thread().name.partition(" ")[0]))
 
     with sending_producer(broker, **{"max.request.size": 1_000}, **LONG_LINGER) as producer:
         producer.partitions_for("one")
@@ -89,24 +89,24 @@ def test_a_callback_may_take_a_lock_that_is_held_around_send(broker, size):
         sending.join(TIMEOUT)
         assert not sending.is_alive()
         producer.flush()
-    assert [(RecordTooLargeError, "kafka-producer-network-thread")] == told
+    assert [(RecordTooLargeError, "kafka-producer-network-thread")] == outcomes
 
 
-def test_a_flush_waits_for_the_callbacks_of_records_that_got_into_no_batch(broker):
+def test_a_flush_waits_for_the_callbacks_of_records_without_a_batch(broker):
     """After a flush the callbacks of all records have run."""
-    told = []
+    outcomes = []
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         producer.partitions_for("one")
         for _ in range(20):
-            producer.send("one", bytes(2_000), on_delivery=lambda m, e: told.append(e))
+            producer.send("one", bytes(2_000), on_delivery=lambda m, e: outcomes.append(e))
             producer.flush()
-            assert isinstance(told.pop(), RecordTooLargeError)
+            assert isinstance(outcomes.pop(), RecordTooLargeError)
 
 
 # --- what the network thread sends
 
 
-def test_the_network_thread_stages_no_more_than_memory_has_room_for(broker):
+def test_the_network_thread_stages_only_records_that_fit_into_memory(broker):
     """No memory is freed during a callback, so records beyond the bound fail at once."""
     futures = []
     staged = []
@@ -145,7 +145,7 @@ def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
     assert {BufferExhaustedError} == {type(future.exception(0)) for future in failed}
 
 
-def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
+def test_records_of_callbacks_wait_for_a_writer_while_memory_is_free():
     """Records wait for a thread that holds the batches, unless it waits for memory itself."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     for _ in range(CHUNK_RECORDS):
@@ -161,7 +161,7 @@ def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
     assert 0 == len(gatherer.staged)
 
 
-def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
+def test_a_full_chunk_is_retried_only_if_more_memory_is_free():
     """A full chunk is checked again only if more memory is free, because a check takes long."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     gatherer, append = harness.gatherer, harness.builder.append
@@ -237,7 +237,7 @@ def _blocking_producer(broker) -> tuple[KafkaProducer, _Waits]:
     return producer, _Waits(producer)
 
 
-def test_a_send_waits_for_metadata_and_memory_together_no_longer_than_max_block(broker):
+def test_max_block_ms_limits_the_total_wait_of_a_send(broker):
     """As with Java's remainingWaitMs, only the record of that call fails, not earlier ones."""
     producer, waits = _blocking_producer(broker)
     before = producer.send("one", b"v")
@@ -250,7 +250,7 @@ def test_a_send_waits_for_metadata_and_memory_together_no_longer_than_max_block(
     producer.close(0)
 
 
-def test_appended_rows_wait_for_metadata_and_memory_together_no_longer_than_max_block(broker):
+def test_max_block_ms_limits_the_total_wait_of_an_append(broker):
     """A call that exceeds max.block.ms in total raises, and none of its rows is written."""
     producer, waits = _blocking_producer(broker)
     with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms"):
@@ -262,7 +262,7 @@ def test_appended_rows_wait_for_metadata_and_memory_together_no_longer_than_max_
     producer.close(0)
 
 
-def test_memory_that_came_free_gives_the_rows_behind_it_time_of_their_own():
+def test_freed_memory_restarts_the_timeout_of_later_rows():
     """A large table does not time out with slow brokers as long as it makes progress."""
     harness = GathererHarness(
         **{"buffer.memory": 2_000, "max.request.size": 1_000, "batch.size": 600},
@@ -285,7 +285,7 @@ def test_memory_that_came_free_gives_the_rows_behind_it_time_of_their_own():
 
 
 @pytest.mark.parametrize("call", ["columns", "commit", "abort", "begin"])
-def test_no_call_waits_longer_for_another_thread_than_for_all_else(call):
+def test_the_timeout_of_a_call_includes_waiting_for_another_thread(call):
     """If the batches are not free in time, the call raises and has done nothing."""
     harness = GathererHarness()
     gatherer = harness.gatherer
@@ -303,16 +303,16 @@ def test_no_call_waits_longer_for_another_thread_than_for_all_else(call):
     assert [] == done
 
 
-def test_a_commit_that_finds_no_memory_for_its_last_records_has_not_begun():
+def test_a_commit_without_memory_for_its_last_records_can_be_repeated():
     """The records stay staged, and a second call continues to wait for them."""
     harness = GathererHarness(**{"max.block.ms": 3_000})
     harness.pool.wait_for = lambda size, timeout: False
     held = harness.hold_memory()
     harness.stage(b"v")
-    begun = []
+    ended = []
     with pytest.raises(BufferExhaustedError):
-        harness.gatherer.end_transaction(lambda: begun.append(1), 2.0)
-    assert [] == begun
+        harness.gatherer.end_transaction(lambda: ended.append(1), 2.0)
+    assert [] == ended
     harness.pool.release(held)
-    harness.gatherer.end_transaction(lambda: begun.append(1), 2.0)
-    assert ([1], [b"v"]) == (begun, harness.values())
+    harness.gatherer.end_transaction(lambda: ended.append(1), 2.0)
+    assert ([1], [b"v"]) == (ended, harness.values())

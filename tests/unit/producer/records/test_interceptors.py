@@ -23,15 +23,15 @@ RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)
 class _Appending(ProducerInterceptor):
     """An interceptor that appends its name to values and records acknowledgements."""
 
-    def __init__(self, name: str, heard: list) -> None:
+    def __init__(self, name: str, acks: list) -> None:
         self.name = name
-        self.heard = heard
+        self.acks = acks
 
     def on_send(self, record):
         return replace(record, value=f"{record.value}+{self.name}")
 
     def on_acknowledgement(self, metadata, error):
-        self.heard.append((self.name, metadata, error))
+        self.acks.append((self.name, metadata, error))
 
 
 class _Failing:
@@ -44,17 +44,17 @@ class _Failing:
         raise RuntimeError("on_acknowledgement")
 
 
-def test_each_sees_what_the_one_before_it_returned():
+def test_each_interceptor_gets_the_record_of_the_previous_one():
     """Records pass through the chain in order, and the original record is unchanged."""
     chain = ProducerInterceptors([_Appending("a", []), _Appending("b", [])])
     assert replace(RECORD, value="secret value+a+b") == chain.on_send(RECORD)
     assert "secret value" == RECORD.value
 
 
-def test_acknowledgements_are_told_in_order():
+def test_interceptors_get_acknowledgements_in_order():
     """Every interceptor is called for success and failure."""
-    heard: list = []
-    chain = ProducerInterceptors([_Appending("a", heard), _Appending("b", heard)])
+    acks: list = []
+    chain = ProducerInterceptors([_Appending("a", acks), _Appending("b", acks)])
     error = TimeoutError()
     chain.on_acknowledgement("metadata", None)
     chain.on_acknowledgement(None, error)
@@ -63,10 +63,10 @@ def test_acknowledgements_are_told_in_order():
         ("b", "metadata", None),
         ("a", None, error),
         ("b", None, error),
-    ] == heard
+    ] == acks
 
 
-def test_one_that_raises_on_send_is_passed_over(caplog):
+def test_an_interceptor_that_raises_in_on_send_is_skipped(caplog):
     """If one raises, the next one gets the last good record, and the log has no content of it."""
     chain = ProducerInterceptors([_Appending("a", []), _Failing(), _Appending("b", [])])
     assert "secret value+a+b" == chain.on_send(RECORD).value
@@ -80,7 +80,7 @@ def test_one_that_raises_on_send_is_passed_over(caplog):
 
 
 @pytest.mark.parametrize("returned", [None, "record"])
-def test_one_that_returns_no_record_is_passed_over(caplog, returned):
+def test_an_interceptor_that_returns_no_record_is_skipped(caplog, returned):
     """A record is not lost if an interceptor forgets to return it."""
 
     class Forgetful:
@@ -92,12 +92,12 @@ def test_one_that_returns_no_record_is_passed_over(caplog, returned):
     assert f"returned {type(returned).__name__}, not a ProducerRecord" in caplog.text
 
 
-def test_one_that_raises_keeps_nobody_from_hearing(caplog):
+def test_an_interceptor_that_raises_does_not_affect_the_others(caplog):
     """Interceptors behind one that raises still receive acknowledgements."""
-    heard: list = []
-    chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
+    acks: list = []
+    chain = ProducerInterceptors([_Failing(), _Appending("b", acks)])
     chain.on_acknowledgement(None, None)
-    assert [("b", None, None)] == heard
+    assert [("b", None, None)] == acks
     assert ["an interceptor's on_acknowledgement failed"] == caplog.messages
     assert all(entry.exc_info for entry in caplog.records)
 
@@ -113,7 +113,7 @@ def test_an_interrupt_is_not_swallowed():
         ProducerInterceptors([Interrupted()]).on_send(RECORD)
 
 
-def test_methods_may_be_missing():
+def test_interceptor_methods_are_optional():
     """An interceptor needs only the methods that it uses, and the base class has no-ops for all."""
 
     class Listening:
@@ -125,20 +125,20 @@ def test_methods_may_be_missing():
     chain.on_acknowledgement(None, None)
 
 
-def test_headers_go_to_those_that_take_them():
+def test_headers_are_passed_to_interceptors_that_accept_them():
     """An interceptor with a parameter named `headers` gets the headers; others are unaffected."""
-    heard: list = []
+    acks: list = []
 
     class WithHeaders:
         def on_acknowledgement(self, metadata, error, headers):
-            heard.append(("with", headers))
+            acks.append(("with", headers))
 
-    chain = ProducerInterceptors([WithHeaders(), _Appending("b", heard)])
+    chain = ProducerInterceptors([WithHeaders(), _Appending("b", acks)])
     chain.on_acknowledgement("metadata", None, [("h", b"1")])
-    assert [("with", [("h", b"1")]), ("b", "metadata", None)] == heard
+    assert [("with", [("h", b"1")]), ("b", "metadata", None)] == acks
 
 
-def test_no_interceptors_are_false():
+def test_an_empty_chain_is_false():
     """The truth value says whether there are any interceptors."""
     assert not ProducerInterceptors()
     assert ProducerInterceptors([ProducerInterceptor()])
@@ -150,7 +150,7 @@ def test_a_record_is_frozen():
         RECORD.value = "other"
 
 
-def test_a_record_has_all_but_its_topic_by_default():
+def test_a_record_requires_only_a_topic():
     """A record needs only a topic, and is then a tombstone without a key."""
     record = ProducerRecord("t")
     assert (None, None, (), None, None) == (
@@ -169,15 +169,15 @@ def references(*values: object) -> list[PluginReference]:
     return [INTERCEPTORS.read(value) for value in values]
 
 
-def test_classes_objects_and_paths_are_interceptors():
+def test_an_interceptor_can_be_a_class_an_object_or_an_import_path():
     """Classes are instantiated without arguments, in the order of the setting."""
-    heard: list = []
+    acks: list = []
     chain = resolve_interceptors(
         references(
-            _Appending("a", heard),
+            _Appending("a", acks),
             ProducerInterceptor,
             "spark_kafka_sink.producer.records.interceptors:ProducerInterceptor",
-            _Appending("b", heard),
+            _Appending("b", acks),
         ),
         PlugIns(),
     )
@@ -195,7 +195,7 @@ def test_classes_objects_and_paths_are_interceptors():
         (_Appending, r"interceptor\.classes: .*Appending could not be created without arguments"),
     ],
 )
-def test_what_is_no_interceptor_is_refused(bad, sentence):
+def test_an_object_that_is_not_an_interceptor_is_rejected(bad, sentence):
     """The error names the setting and what is missing."""
     with pytest.raises(ConfigError, match=sentence):
         resolve_interceptors(references(_Appending("a", []), bad), PlugIns())

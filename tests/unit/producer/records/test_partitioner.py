@@ -65,7 +65,7 @@ def draws(partitioner, available, number) -> Counter:
 # --- the built-in partitioner
 
 
-def test_another_partition_is_chosen_if_there_is_one():
+def test_no_partition_is_chosen_twice_in_a_row():
     """Without load statistics no partition is chosen twice in a row unless it is the only one."""
     partitioner = BuiltInPartitioner(random.Random(1))
     current = partitioner.next_partition(range(3), None)
@@ -108,7 +108,7 @@ def test_weights_are_reciprocal_to_queues():
     assert [2 * weight for weight in weights] == [counts[p] for p in range(5)]
 
 
-def test_weights_hold_for_the_current_partition_too():
+def test_weights_also_apply_to_the_current_partition():
     """The idle one of two partitions is preferred even if it was the previous choice."""
     partitioner = BuiltInPartitioner(random.Random(7))
     partitioner.update_load_stats([8, 0], [3, 5], 2)
@@ -117,7 +117,7 @@ def test_weights_hold_for_the_current_partition_too():
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=20), st.randoms(use_true_random=False))
-def test_any_queues_give_each_partition_a_chance(queue_sizes, rng):
+def test_every_partition_can_be_chosen_whatever_the_queues(queue_sizes, rng):
     """Weights are at least 1, and only the given partitions are chosen."""
     ids = [7 * place for place in range(len(queue_sizes))]
     partitioner = BuiltInPartitioner(_CountingRandom())
@@ -133,7 +133,7 @@ def test_any_queues_give_each_partition_a_chance(queue_sizes, rng):
     [([4, 4, 4], [0, 1, 2], 3), ([], [], 3), ([9], [0], 1)],
     ids=["all equal", "all left out", "one partition"],
 )
-def test_weights_that_say_nothing_are_not_used(queue_sizes, ids, partition_count):
+def test_equal_weights_are_not_used(queue_sizes, ids, partition_count):
     """If the weights are equal or empty, the choice is uniform and never repeats itself."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([9, 0, 0], [0, 1, 2], 3)
@@ -145,7 +145,7 @@ def test_weights_that_say_nothing_are_not_used(queue_sizes, ids, partition_count
         current = chosen
 
 
-def test_equal_queues_count_when_a_partition_is_left_out():
+def test_equal_queues_matter_if_a_partition_is_left_out():
     """A partition that is left out is not chosen, although it has a leader."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([1, 1], [0, 2], 3)
@@ -162,14 +162,14 @@ def test_queues_that_are_equal_again_leave_no_weights():
     assert {0, 1, 2} == set(draws(partitioner, range(3), 100))
 
 
-def test_stale_statistics_do_not_override_the_leaders_of_now():
+def test_stale_statistics_do_not_override_the_current_leaders():
     """A partition that has lost its leader in the meantime is not chosen."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([0, 9], [0, 1], 2)
     assert {1} == set(draws(partitioner, [1], 100))
 
 
-def test_a_queue_for_each_partition_is_needed():
+def test_each_partition_requires_a_queue_size():
     """Lists of different lengths raise an error."""
     with pytest.raises(ValueError, match="2 queues for 3 partitions"):
         BuiltInPartitioner(random.Random(1)).update_load_stats([1, 2], [0, 1, 2], 3)
@@ -178,7 +178,7 @@ def test_a_queue_for_each_partition_is_needed():
 # --- partitions that are left out
 
 
-def test_a_node_is_available_until_it_was_not_drained_for_the_timeout():
+def test_a_node_is_unavailable_if_not_drained_within_the_timeout():
     """A node's latency is the time from its last drain to the last time it had ready batches."""
     latencies = NodeLatencies(5.0)
     assert latencies.is_available(1)
@@ -192,7 +192,7 @@ def test_a_node_is_available_until_it_was_not_drained_for_the_timeout():
     assert latencies.is_available(1)
 
 
-def test_a_node_that_has_nothing_ready_does_not_age():
+def test_idle_time_does_not_count_as_latency():
     """Idle time does not count as latency."""
     latencies = NodeLatencies(5.0)
     latencies.update(1, 100.0, can_drain=True)
@@ -208,7 +208,7 @@ def test_without_a_timeout_every_node_is_available():
     assert latencies.is_available(1)
 
 
-def test_loads_leave_out_who_cannot_take_more():
+def test_load_statistics_leave_out_unavailable_partitions():
     """Partitions without a leader and queued partitions of an unavailable node are left out."""
     latencies = NodeLatencies(1.0)
     latencies.update(7, 0.0, can_drain=True)
@@ -217,7 +217,7 @@ def test_loads_leave_out_who_cannot_take_more():
     assert ([2, 0, 0], [1, 3, 4], 5) == loads
 
 
-def test_a_node_gets_its_chance_once_its_queues_are_empty():
+def test_partitions_with_empty_queues_stay_available():
     """Partitions with empty queues are kept, so that a batch can show that their node is back."""
     latencies = NodeLatencies(1.0)
     latencies.update(7, 0.0, can_drain=True)
@@ -235,7 +235,7 @@ def topics(*names: str, count: int = 4, available=None) -> list[TopicPartitions]
     ]
 
 
-def test_round_robin_serves_partitions_in_turn():
+def test_round_robin_uses_partitions_in_turn():
     """Keys are ignored, the next call continues, and every topic has its own turns."""
     partitioner = RoundRobinPartitioner()
     first = place_rows(partitioner, columns([b"v"] * 3, keys=[b"k"] * 3), topics("t"))
@@ -244,7 +244,7 @@ def test_round_robin_serves_partitions_in_turn():
     assert [0, 3, 1, 0] == place_rows(partitioner, mixed, topics("u", "t")).partition.tolist()
 
 
-def test_round_robin_passes_over_partitions_without_a_leader():
+def test_round_robin_skips_partitions_without_a_leader():
     """Partitions without a leader are used only if no partition has one."""
     made = columns([b"v"] * 3)
     served = place_rows(RoundRobinPartitioner(), made, topics("t", available=[1, 3]))
@@ -253,7 +253,7 @@ def test_round_robin_passes_over_partitions_without_a_leader():
     assert [0, 1, 0] == served.partition.tolist()
 
 
-def test_round_robin_goes_on_where_a_java_int_ends():
+def test_round_robin_wraps_like_a_java_int():
     """The sign of the counter is masked, so that 0 follows 2**31 - 1."""
     partitioner = RoundRobinPartitioner()
     partitioner._counters["t"] = 2**31 - 2
@@ -302,14 +302,14 @@ def test_columns_without_nulls_have_no_bitmap():
     assert [ord("k") % 4] == place_rows(choose, made, topics("t")).partition.tolist()
 
 
-def test_rows_that_say_where_they_go_are_not_asked_about():
+def test_rows_with_a_partition_are_not_passed_to_the_partitioner():
     """If no row needs a partition, the columns are returned as they are, even with a null topic."""
     made = columns([b"v"] * 2, partitions=[3, None], topics=["t", None])
     assert made is place_rows(_Returning([]), made, topics("t"))
     assert [3, NULL_PARTITION] == made.partition.tolist()
 
 
-def test_the_columns_given_are_not_changed():
+def test_the_given_columns_are_not_modified():
     """Columns are shared, so the chosen partitions are set in a copy."""
     made = columns([b"v"] * 2)
     place_rows(RoundRobinPartitioner(), made, topics("t"))
@@ -342,7 +342,7 @@ class _ByLengthOfKey:
         return (lengths[rows] % topic.partition_count).astype(np.int32)
 
 
-def test_a_plug_in_may_place_whole_columns():
+def test_a_plug_in_can_partition_whole_columns():
     """A plug-in can view the keys as an Arrow array without a copy and return one array."""
     keys = [b"a", b"bb", b"ccc", b"", b"ddddd"]
     made = columns([b"v"] * 5, keys=keys, partitions=[None, None, 1, None, None])
@@ -351,7 +351,7 @@ def test_a_plug_in_may_place_whole_columns():
 
 
 @pytest.mark.parametrize("answer", [[0, 4], [0, -1], np.array([1, 2**40])])
-def test_a_partition_that_the_topic_lacks_is_refused(answer):
+def test_a_partition_that_does_not_exist_is_rejected(answer):
     """The error names the record, the partition and the partitioner."""
     made = columns([b"v"] * 3, partitions=[0, None, None])
     with pytest.raises(
@@ -365,7 +365,7 @@ def test_a_partition_that_the_topic_lacks_is_refused(answer):
     )
 
 
-def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
+def test_the_error_for_an_invalid_partition_names_the_function():
     """The error names the function, so that users can tell which partitioner to correct."""
     choose = FunctionPartitioner(lambda *_: 4)
     with pytest.raises(InvalidPartitionError, match="lambda> chose this"):
@@ -373,13 +373,13 @@ def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
 
 
 @pytest.mark.parametrize("answer", [[0], [0.0, 1.0], [[0, 1]], None, ["0", "1"], [True, False]])
-def test_an_answer_of_another_shape_is_refused(answer):
+def test_a_result_of_the_wrong_shape_is_rejected(answer):
     """The result must have one integer for every row."""
     with pytest.raises(InvalidPartitionError, match="_Returning failed: it returned"):
         place_rows(_Returning(answer), columns([b"v"] * 2), topics("t"))
 
 
-def test_a_partitioner_that_raises_fails_its_records_alone():
+def test_a_partitioner_that_raises_fails_only_its_records():
     """The exception is the cause of a RecordError, so the producer continues."""
     cause = RuntimeError("no idea")
     with pytest.raises(InvalidPartitionError, match="RuntimeError: no idea") as raised:
@@ -388,7 +388,7 @@ def test_a_partitioner_that_raises_fails_its_records_alone():
 
 
 @pytest.mark.parametrize("bad", [None, "0", 0.0, 2**31])
-def test_a_function_that_gives_no_number_is_refused(bad):
+def test_a_function_that_returns_no_number_is_rejected(bad):
     """The error names the record and the function."""
     answers = iter([0, bad])
     choose = FunctionPartitioner(lambda *_: next(answers))
@@ -427,12 +427,12 @@ def test_every_built_in_name_is_known(name):
         ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", DEFAULT_KEY_RULE),
     ],
 )
-def test_names_of_hashes_are_rules(name, rule):
+def test_names_of_hashes_resolve_to_rules(name, rule):
     """Built-in hashes resolve to rules, which the kernel applies without calling Python."""
     assert rule == resolve_partitioner(reference(name))
 
 
-def test_round_robin_is_made_anew_for_each_producer():
+def test_each_producer_has_its_own_round_robin():
     """Every producer has its own turns."""
     name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     made = [resolve_partitioner(reference(name)) for _ in range(2)]
@@ -445,7 +445,7 @@ def test_no_reference_is_the_default():
     assert DEFAULT_KEY_RULE == resolve_partitioner(None)
 
 
-def test_objects_classes_and_functions_are_plug_ins():
+def test_a_plug_in_can_be_an_object_a_class_or_a_function():
     """Objects with partition_rows are used directly, classes instantiated, callables wrapped."""
     plug_in = _Returning([0])
     assert plug_in is resolve_partitioner(reference(plug_in))
@@ -460,7 +460,7 @@ def test_plug_ins_can_be_imported():
     assert isinstance(resolve_partitioner(reference(path)), RoundRobinPartitioner)
 
 
-def test_what_is_no_partitioner_is_refused():
+def test_an_object_that_is_not_a_partitioner_is_rejected():
     """The error says what a partitioner needs."""
     with pytest.raises(
         ConfigError, match=r"partitioner\.class: .*object is not a partitioner: pass a"
@@ -468,7 +468,7 @@ def test_what_is_no_partitioner_is_refused():
         resolve_partitioner(PluginReference(target=object()))
 
 
-def test_a_class_that_cannot_be_made_is_refused():
+def test_a_class_that_cannot_be_instantiated_is_rejected():
     """The error names the setting and the class, and has the exception as its cause."""
 
     class Needy:

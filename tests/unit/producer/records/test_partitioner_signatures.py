@@ -43,7 +43,7 @@ def _by_key(key):
     ],
     ids=["rows", "as Java's", "function"],
 )
-def test_a_partitioner_of_another_signature_is_refused_before_any_record(
+def test_a_partitioner_with_the_wrong_signature_is_rejected_at_the_start(
     plug_in, name, own, needed
 ):
     """The error names the partitioner, its parameters, and the arguments that it would get."""
@@ -57,7 +57,7 @@ def test_a_partitioner_of_another_signature_is_refused_before_any_record(
     assert expected == str(raised.value)
 
 
-def test_a_decorated_partitioner_is_judged_by_its_wrapper():
+def test_the_signature_of_a_decorated_partitioner_is_that_of_its_wrapper():
     """The wrapper is called, so the signature of the wrapped function does not matter."""
 
     @wraps(_by_key)
@@ -69,6 +69,6 @@ def test_a_decorated_partitioner_is_judged_by_its_wrapper():
     assert 0 == made.partition(TopicPartitions("t", 1, [0]), None, b"v")
 
 
-def test_a_partitioner_that_does_not_tell_its_signature_is_taken():
+def test_a_partitioner_without_a_signature_is_accepted():
     """A function without a signature, such as some written in C, is accepted."""
     assert isinstance(resolve_partitioner(PARTITIONERS.read(max)), FunctionPartitioner)

@@ -123,7 +123,7 @@ def test_an_interrupted_close_closes_the_others():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8))
-def test_each_object_is_closed_once_in_the_order_of_making(uses):
+def test_each_object_is_closed_once_in_the_order_of_creation(uses):
     """An object used twice, such as for keys and values, is closed once."""
     life = []
     objects = [_PlugIn(name, life) for name in range(4)]
@@ -147,7 +147,7 @@ def test_a_plug_in_that_cannot_be_imported_is_named_with_its_setting(setting):
 
 
 @pytest.mark.parametrize("broken", ["value.serializer", "metric.reporters", "interceptor.classes"])
-def test_a_producer_that_cannot_be_made_closes_what_was_configured(broken):
+def test_a_producer_that_cannot_be_created_closes_its_configured_plug_ins(broken):
     """If a plug-in cannot be configured, no producer is created and no plug-in is left open."""
     life = []
     settings = _all_kinds(life)
@@ -160,7 +160,7 @@ def test_a_producer_that_cannot_be_made_closes_what_was_configured(broken):
     assert sorted(configured) == sorted(name for name, what in life if what == "close")
 
 
-def test_a_producer_that_fails_behind_its_plug_ins_closes_them(monkeypatch):
+def test_a_failure_after_configuring_plug_ins_closes_them(monkeypatch):
     """A failure after all plug-ins have been configured leaves none of them open."""
 
     def fail(*_: object, **__: object) -> None:
@@ -183,7 +183,7 @@ def test_a_producer_that_fails_behind_its_plug_ins_closes_them(monkeypatch):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_producer_that_fails_behind_its_reporters_closes_all_plug_ins(monkeypatch, module, part):
+def test_a_failure_after_starting_a_reporter_closes_all_plug_ins(monkeypatch, module, part):
     """A failure after a reporter has started leaves neither it nor another plug-in open."""
 
     def fail(*_: object, **__: object) -> None:
@@ -197,7 +197,7 @@ def test_a_producer_that_fails_behind_its_reporters_closes_all_plug_ins(monkeypa
     assert ["reporter", "partitioner", "first", "second", "key", "value"] == closed
 
 
-def test_plug_ins_are_told_the_settings():
+def test_plug_ins_get_the_settings():
     """Plug-ins get Kafka's setting names with effective values, without security settings."""
     settings = plug_in_settings(
         ProducerConfig.from_mapping(
@@ -211,23 +211,23 @@ def test_plug_ins_are_told_the_settings():
 
 
 @pytest.mark.parametrize("is_key", [True, False])
-def test_a_serializer_may_ask_which_of_the_two_it_is(is_key):
+def test_is_key_is_passed_only_to_a_configure_that_accepts_it(is_key):
     """`is_key` is passed only if `configure` takes it, as in Java's `configure(configs, isKey)`."""
-    told = []
+    configured = []
 
     class Asking:
         def configure(self, settings, is_key):
-            told.append((settings["linger.ms"], is_key))
+            configured.append((settings["linger.ms"], is_key))
 
         def __call__(self, value):
             return value
 
     reference = SERIALIZERS.read(Asking())
     resolve_serializer(reference, is_key=is_key, plug_ins=PlugIns({"linger.ms": 7}))
-    assert [(7, is_key)] == told
+    assert [(7, is_key)] == configured
 
 
-def test_serializers_may_write_headers(broker):
+def test_serializers_can_add_headers(broker):
     """The key's serializer comes before the value's, and each sees the headers so far."""
     settings = {"key.serializer": _Serializer("k", []), "value.serializer": _Serializer("v", [])}
     with sending_producer(broker, **settings) as producer:
@@ -239,7 +239,7 @@ def test_serializers_may_write_headers(broker):
     assert [("v", b"one")] == list(second.headers)
 
 
-def test_a_function_may_take_headers_by_name(broker):
+def test_a_function_can_accept_headers_by_name(broker):
     """A plain function needs no class, and the caller's list of headers is not changed."""
 
     def tagging(value, headers, topic):
@@ -254,7 +254,7 @@ def test_a_function_may_take_headers_by_name(broker):
     assert [("h", b"1")] == own
 
 
-def test_headers_that_a_serializer_spoils_are_refused(broker):
+def test_invalid_headers_from_a_serializer_are_rejected(broker):
     """Invalid headers raise an error in `send`, and nothing is sent."""
 
     def spoiling(value, headers):
@@ -269,7 +269,7 @@ def test_headers_that_a_serializer_spoils_are_refused(broker):
     assert [] == records_of(broker)
 
 
-def test_what_a_serializers_method_raises_is_the_cause():
+def test_an_error_in_a_serializers_method_is_the_cause():
     """The error of a serializer's method names topic and part; null is not passed to it."""
 
     class Failing:
@@ -297,7 +297,7 @@ def test_a_partitioner_sees_the_record_and_the_cluster(broker):
     assert len(cluster.nodes) == 1
 
 
-def test_a_partitioner_places_the_rows_of_a_table(broker):
+def test_a_partitioner_is_used_for_the_rows_of_a_table(broker):
     """Keys and values of columns are bytes, and the cluster metadata is available as well."""
     partitioner = _Partitioner("p", [])
     with sending_producer(broker, **{"partitioner.class": partitioner}) as producer:
@@ -309,7 +309,7 @@ def test_a_partitioner_places_the_rows_of_a_table(broker):
 
 
 @pytest.mark.parametrize("answer", ["1", 2**40, None, PARTITIONS])
-def test_a_partitioner_that_names_no_partition_is_named(broker, answer):
+def test_the_error_for_an_invalid_partition_names_the_class(broker, answer):
     """The record fails with an error that names the class."""
 
     class Lost:
@@ -323,7 +323,7 @@ def test_a_partitioner_that_names_no_partition_is_named(broker, answer):
             producer.send_arrow(pa.table({"value": ["a"]}), topic="t")
 
 
-def test_interceptors_hear_with_which_headers_a_record_ended(broker):
+def test_interceptors_get_the_headers_of_a_record_with_its_outcome(broker):
     """Interceptors get the headers as sent, or as given for records that were not sent."""
     life = []
     settings = {
@@ -349,7 +349,7 @@ def test_interceptors_hear_with_which_headers_a_record_ended(broker):
     ] == [headers for _, headers in life if headers != "close"]
 
 
-def test_a_function_that_tells_no_parameters_takes_none():
+def test_a_function_without_a_signature_gets_no_extra_arguments():
     """A function without a signature, such as some written in C, takes no extra arguments."""
     assert not takes(max, "headers")
     assert takes(lambda headers: headers, "headers")

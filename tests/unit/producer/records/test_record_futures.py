@@ -35,7 +35,7 @@ def _later(call, *arguments: object) -> threading.Timer:
 # --- one record
 
 
-def test_a_record_that_is_gathered_is_not_done(harness):
+def test_a_record_that_has_not_been_sent_is_not_done(harness):
     """A record is not delivered while staged, in an open batch, or in a closed one."""
     future = harness.stage(b"v")
     assert not future.done()
@@ -47,12 +47,12 @@ def test_a_record_that_is_gathered_is_not_done(harness):
     assert future.done()
 
 
-def test_a_record_cannot_be_called_back(harness):
+def test_a_record_cannot_be_cancelled(harness):
     """A future cannot be cancelled."""
     assert not harness.stage(b"v").cancelled()
 
 
-def test_the_metadata_tell_where_the_record_is(harness):
+def test_the_metadata_describe_the_record(harness):
     """Offsets count within the batch, and sizes are in bytes, -1 for null, as in RecordMetadata."""
     futures = [
         harness.stage(b"value", key=b"k", timestamp=5),
@@ -68,7 +68,7 @@ def test_the_metadata_tell_where_the_record_is(harness):
     ] == [future.result(0) for future in futures]
 
 
-def test_the_brokers_time_goes_before_the_records_own(harness):
+def test_the_brokers_timestamp_takes_precedence(harness):
     """The acknowledgement reports the timestamp that a LogAppendTime topic sets."""
     future = harness.stage(b"v", timestamp=5)
     harness.gatherer.close_batches()
@@ -84,7 +84,7 @@ def test_without_acks_the_offset_is_unknown(harness):
     assert [UNKNOWN_OFFSET] * 2 == [future.result(0).offset for future in futures]
 
 
-def test_waiting_writes_what_is_staged(harness):
+def test_waiting_for_a_record_writes_it(harness):
     """Waiting for a record writes it at once, so that it only waits to be sent."""
     future = harness.stage(b"v")
     with pytest.raises(TimeoutError, match="not acknowledged within 0 s"):
@@ -101,7 +101,7 @@ def test_a_wait_ends_with_the_acknowledgement(harness):
     timer.join()
 
 
-def test_a_wait_goes_on_when_the_batch_is_divided(harness):
+def test_a_wait_continues_after_a_split(harness):
     """A wait continues with the part that holds the record after a split."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
@@ -118,7 +118,7 @@ def test_a_wait_goes_on_when_the_batch_is_divided(harness):
     timer.join()
 
 
-def test_a_record_that_was_refused_raises_its_error(harness):
+def test_the_result_of_a_rejected_record_raises_its_error(harness):
     """`result` raises what `exception` returns."""
     future = harness.stage(b"v")
     harness.gatherer.close_batches()
@@ -128,17 +128,17 @@ def test_a_record_that_was_refused_raises_its_error(harness):
         future.result(0)
 
 
-def test_the_record_at_fault_and_its_neighbours_hear_different_things(harness):
+def test_only_the_rejected_record_has_the_brokers_error(harness):
     """Only the record that the broker blamed is to blame (KIP-467)."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
     harness.batches[0].result.fail(REFUSED, {1: RefusedRecord("too old")})
-    told = [str(future.exception(0)) for future in futures]
-    assert "other records" in told[0]
-    assert "too old" in told[1]
+    messages = [str(future.exception(0)) for future in futures]
+    assert "other records" in messages[0]
+    assert "too old" in messages[1]
 
 
-def test_a_record_that_got_nowhere_has_its_error_and_no_metadata(harness):
+def test_a_record_that_reached_no_batch_has_its_error_and_no_metadata(harness):
     """A future that failed before its record reached a batch is done."""
     future = harness.stage(b"v")
     future.fail(REFUSED)
@@ -150,28 +150,28 @@ def test_a_record_that_got_nowhere_has_its_error_and_no_metadata(harness):
 
 def test_a_callback_is_called_once_at_the_end(harness):
     """`add_done_callback` calls at the end, or at once if that has passed."""
-    told = []
+    outcomes = []
     future = harness.stage(b"v")
-    future.add_done_callback(told.append)
+    future.add_done_callback(outcomes.append)
     harness.gatherer.close_batches()
-    assert [] == told
+    assert [] == outcomes
     acknowledge(harness.batches[0])
-    assert [future] == told
-    future.add_done_callback(told.append)
-    assert [future, future] == told
+    assert [future] == outcomes
+    future.add_done_callback(outcomes.append)
+    assert [future, future] == outcomes
 
 
-def test_a_callback_on_a_record_that_failed_is_called_at_once(harness):
+def test_a_callback_added_to_a_failed_record_is_called_at_once(harness):
     """A callback added to a failed future is called at once, even without a batch."""
-    told = []
+    outcomes = []
     future = harness.stage(b"v")
     future.fail(REFUSED)
-    future.add_done_callback(told.append)
+    future.add_done_callback(outcomes.append)
     future.add_done_callback(lambda _: 1 / 0)
-    assert [future] == told
+    assert [future] == outcomes
 
 
-def test_nobody_waits_where_waiting_could_never_end(harness, monkeypatch):
+def test_a_wait_that_could_never_end_raises_an_error(harness, monkeypatch):
     """On the network thread, or after a fork, `result` raises an error instead of hanging."""
 
     def refuse() -> None:
@@ -205,7 +205,7 @@ def _acks(first: int, last: int, records: int, *, log_append_time: bool = False)
     )
 
 
-def test_a_table_is_done_when_every_batch_is(harness):
+def test_a_table_is_done_when_all_its_batches_are(harness):
     """A table is done once all batches of its rows have ended."""
     results = [ProduceResult(TopicPartition("t", number)) for number in range(2)]
     future = _table(harness, *(TablePart(result, 2, 3) for result in results))
@@ -221,7 +221,7 @@ def test_a_table_is_done_when_every_batch_is(harness):
     } == future.result(0)
 
 
-def test_the_batches_of_a_partition_are_told_together(harness):
+def test_the_offsets_of_several_batches_of_a_partition_are_combined(harness):
     """The offsets of several batches of one partition are combined."""
     place = TopicPartition("t", 0)
     results = [ProduceResult(place), ProduceResult(place)]
@@ -240,7 +240,7 @@ def test_unknown_offsets_stay_unknown(harness):
     assert {place: _acks(UNKNOWN_OFFSET, UNKNOWN_OFFSET, 4)} == future.result(0)
 
 
-def test_a_table_waits_for_each_part_of_a_divided_batch(harness):
+def test_a_table_waits_for_its_parts_of_a_split_batch(harness):
     """The table's rows are found in the parts, and other parts are not waited for."""
     place = TopicPartition("t", 0)
     result = ProduceResult(place)
@@ -265,7 +265,7 @@ def test_the_first_error_fails_the_table(harness):
         future.result(0)
 
 
-def test_a_table_hears_of_a_blamed_row(harness):
+def test_the_error_of_a_table_names_its_rejected_row(harness):
     """Only the errors of the table's own rows count, not of others in the batch (KIP-467)."""
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 3, 1))
@@ -273,7 +273,7 @@ def test_a_table_hears_of_a_blamed_row(harness):
     assert str(future.exception(0)).startswith("t-0: the broker rejected row 70: too old.")
 
 
-def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness):
+def test_a_table_names_its_rejected_row_in_any_batch(harness):
     """The error is neither that of the first failed batch nor that of a foreign row."""
     results = [ProduceResult(TopicPartition("t", partition)) for partition in range(3)]
     future = _table(harness, *(TablePart(result, 2, 4) for result in results))
@@ -285,7 +285,7 @@ def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness
     assert str(future.exception(0)).startswith("t-2: the broker rejected row 12: too old.")
 
 
-def test_a_table_in_bad_company_is_told_so(harness):
+def test_a_table_says_if_none_of_its_rows_is_to_blame(harness):
     """The error says that none of its rows is to blame."""
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 2, 4))
@@ -301,7 +301,7 @@ def test_a_table_without_rows_is_done(harness):
     assert {} == future.result(0)
 
 
-def test_a_table_is_waited_for(harness):
+def test_a_wait_for_a_table_ends_with_its_last_batch(harness):
     """A thread that waits wakes with the last batch."""
     parts = harness.gatherer.write_table(columns([b"a", b"b"]), [1], 0)
     future = FutureTableMetadata(harness, parts)
@@ -311,7 +311,7 @@ def test_a_table_is_waited_for(harness):
     timer.join()
 
 
-def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeypatch):
+def test_a_wait_for_a_table_that_could_never_end_raises_an_error(harness, monkeypatch):
     """On the network thread, or after a fork, `result` raises an error instead."""
 
     def refuse() -> None:
@@ -349,9 +349,7 @@ def _of_a_table(harness: GathererHarness):
 
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
-def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
-    harness, monkeypatch, waits, make
-):
+def test_a_wait_that_is_woken_early_continues_until_its_deadline(harness, monkeypatch, waits, make):
     """A wait continues after a split, and ends exactly at its deadline."""
     future = make(harness)
     times = iter([100.0, 100.25, 100.5, 101.0])
@@ -362,7 +360,7 @@ def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
 
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
-def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, make):
+def test_a_wait_after_its_deadline_does_not_start(harness, monkeypatch, waits, make):
     """A wait whose time has passed, such as in waiting for the lock, does not start."""
     future = make(harness)
     times = iter([100.0, 101.5])
@@ -373,7 +371,7 @@ def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, 
 
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
-def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
+def test_a_wait_without_a_timeout_has_no_deadline(harness, monkeypatch, make):
     """A wait without a timeout continues until the batch has ended."""
     future = make(harness)
     timeouts = []
@@ -390,16 +388,18 @@ def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
     assert [(0, None)] * 2 == timeouts
 
 
-def test_a_delivery_callback_hears_of_each_end_once(harness):
+def test_a_delivery_callback_gets_each_outcome_once(harness):
     """A delivery callback receives the metadata or the error of the future."""
-    told = []
+    outcomes = []
     futures = [harness.stage(value) for value in (b"a", b"b")]
     harness.gatherer.close_batches()
     harness.batches[0].result.fail(REFUSED, {1: RefusedRecord("too old")})
     for future in futures:
-        deliver(lambda *ended: told.append(ended), future)
-        deliver_to_all(lambda *ended: told.append(ended), lambda *ended: told.append(ended), future)
-    metadata_and_errors = [ended[:2] for ended in told]
+        deliver(lambda *ended: outcomes.append(ended), future)
+        deliver_to_all(
+            lambda *ended: outcomes.append(ended), lambda *ended: outcomes.append(ended), future
+        )
+    metadata_and_errors = [ended[:2] for ended in outcomes]
     assert [None] * 6 == [metadata for metadata, _ in metadata_and_errors]
-    assert [2, 3, 2] * 2 == [len(ended) for ended in told]
+    assert [2, 3, 2] * 2 == [len(ended) for ended in outcomes]
     assert [False] * 3 + [True] * 3 == ["too old" in str(error) for _, error in metadata_and_errors]

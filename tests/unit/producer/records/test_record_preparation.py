@@ -38,7 +38,7 @@ def _prepare(preparation: RecordPreparation | None = None, **fields: object):
     return (preparation or _preparation()).prepare(ProducerRecord("t", **fields))
 
 
-def test_a_record_of_bytes_stays_as_it_is():
+def test_a_record_of_bytes_is_not_changed():
     """Without serializers and a partitioner a record is not changed."""
     preparation = _preparation()
     assert preparation.takes_bytes_as_they_are
@@ -54,12 +54,12 @@ def test_a_record_of_bytes_stays_as_it_is():
     assert ("t", b"v", b"k", [("h", b"x"), ("n", None)], 2, 5) == prepared
 
 
-def test_what_a_record_lacks_stays_null():
+def test_missing_fields_of_a_record_stay_null():
     """No key, value, header, partition or timestamp is invented."""
     assert ("t", None, None, None, None, None) == _prepare()
 
 
-def test_a_single_serializer_is_enough_to_be_asked():
+def test_records_are_serialized_if_there_is_any_serializer():
     """Bytes bypass serialization only if neither the key nor the value is serialized."""
     assert not _preparation(**{"key.serializer": "string"}).takes_bytes_as_they_are
     assert not _preparation(**{"value.serializer": "json"}).takes_bytes_as_they_are
@@ -68,14 +68,14 @@ def test_a_single_serializer_is_enough_to_be_asked():
     ).takes_bytes_as_they_are
 
 
-def test_key_and_value_are_serialized_each_by_its_own():
+def test_key_and_value_have_their_own_serializers():
     """Each setting applies to its own part only."""
     preparation = _preparation(**{"key.serializer": "string", "value.serializer": "json"})
     prepared = _prepare(preparation, key="k", value={"a": 1})
     assert (b"k", b'{"a":1}') == (prepared.key, prepared.value.replace(b" ", b""))
 
 
-def test_what_a_serializer_refuses_is_told_with_its_side():
+def test_the_error_of_a_serializer_names_the_key_or_the_value():
     """The error names the part of the record."""
     with pytest.raises(SerializationError, match="value"):
         _prepare(value=12)
@@ -105,13 +105,13 @@ def test_header_values_become_bytes():
     ],
     ids=str,
 )
-def test_headers_that_are_none_are_refused(headers, complaint):
+def test_invalid_headers_are_rejected(headers, complaint):
     """A header is a name and bytes, and the error says which of them is invalid."""
     with pytest.raises(TypeError, match=complaint):
         _prepare(headers=headers)
 
 
-def test_a_header_name_that_is_no_text_is_refused():
+def test_a_header_name_that_is_not_valid_text_is_rejected():
     """A lone surrogate has no UTF-8, and raises ValueError before anything is staged."""
     with pytest.raises(ValueError, match="surrogates not allowed"):
         _prepare(headers=[("\ud800", b"v")])
@@ -127,14 +127,14 @@ def test_a_header_name_that_is_no_text_is_refused():
         (MAX_TIMESTAMP + 1, ValueError, "must be milliseconds since 1970"),
     ],
 )
-def test_timestamps_that_cannot_be_are_refused(timestamp, error, complaint):
+def test_invalid_timestamps_are_rejected(timestamp, error, complaint):
     """A timestamp must be a 64-bit number of milliseconds since 1970."""
     with pytest.raises(error, match=complaint):
         _prepare(timestamp=timestamp)
 
 
 @pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])
-def test_timestamps_at_the_limits_are_taken(timestamp):
+def test_timestamps_at_the_limits_are_accepted(timestamp):
     """1970 and the last moment that fits into 64 bits are valid timestamps."""
     assert timestamp == _prepare(timestamp=timestamp).timestamp
 
@@ -153,24 +153,24 @@ def test_timestamps_at_the_limits_are_taken(timestamp):
         ("t", MAX_PARTITION + 1, ValueError, "must be a number from 0"),
     ],
 )
-def test_places_that_cannot_be_are_refused(topic, partition, error, complaint):
+def test_invalid_topics_and_partitions_are_rejected(topic, partition, error, complaint):
     """An invalid topic or partition is rejected before the record is staged."""
     with pytest.raises(error, match=complaint):
         check_place(topic, partition)
 
 
-def test_a_topic_in_any_script_is_the_brokers_to_judge():
+def test_the_broker_validates_the_characters_of_a_topic_name():
     """The broker decides which topic names are valid."""
     check_place("größe", None)
 
 
 @pytest.mark.parametrize("partition", [None, 0, MAX_PARTITION])
-def test_places_that_can_be_are_taken(partition):
+def test_valid_topics_and_partitions_are_accepted(partition):
     """Metadata shows later whether the topic has that partition."""
     check_place("t", partition)
 
 
-def test_a_partition_that_the_topic_lacks_is_refused():
+def test_a_partition_that_does_not_exist_is_rejected():
     """The error reports the number of partitions."""
     with pytest.raises(
         InvalidPartitionError, match=r"partition 3: .* has 3 partitions, numbered from 0"
@@ -178,20 +178,20 @@ def test_a_partition_that_the_topic_lacks_is_refused():
         _prepare(partition=3)
 
 
-def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
+def test_a_partitioner_function_gets_bytes_and_its_result_is_checked():
     """The function is called after serialization, and only for records without a partition."""
-    asked = []
+    calls = []
 
     def choose(topic, key, value, partition_count, available):
-        asked.append((topic, key, value, partition_count, list(available)))
+        calls.append((topic, key, value, partition_count, list(available)))
         return int(key)
 
     preparation = _preparation(**{"partitioner.class": choose, "key.serializer": "string"})
     assert preparation.places_each_record
     assert 1 == _prepare(preparation, key="1", value=b"v").partition
-    assert [("t", b"1", b"v", 3, [0, 1, 2])] == asked
+    assert [("t", b"1", b"v", 3, [0, 1, 2])] == calls
     assert 2 == _prepare(preparation, key="0", partition=2).partition
-    assert 1 == len(asked)
+    assert 1 == len(calls)
     assert [0, 2] == [_prepare(preparation, key=key).partition for key in ("0", "2")]
     for wrong in ("-1", "3", "7"):
         with pytest.raises(InvalidPartitionError, match=f"partition {wrong}"):
@@ -210,25 +210,25 @@ def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
     ],
     ids=["value", "key", "header value", "header name", "many headers", "together"],
 )
-def test_a_record_that_can_never_be_sent_is_refused(fields):
+def test_an_oversized_record_is_rejected(fields):
     """The limit includes key, value and headers, and the error names the setting to raise."""
     with pytest.raises(RecordTooLargeError, match=r"allow at most 1000\. Raise max.request.size"):
         _prepare(**fields)
 
 
-def test_a_record_of_the_largest_size_is_taken():
+def test_a_record_of_the_largest_size_is_accepted():
     """A record that is certain to fit is accepted."""
     assert 979 == len(_prepare(value=bytes(979)).value)
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 0.0, 0.001, 1, 1e9])
-def test_times_that_can_be_are_taken(timeout):
+def test_valid_timeouts_are_accepted(timeout):
     """None means no limit, and 0 means no waiting."""
     check_timeout(timeout)
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
-def test_times_that_cannot_be_are_refused(timeout):
+def test_invalid_timeouts_are_rejected(timeout):
     """A timeout must not be negative."""
     with pytest.raises(ValueError, match="0 seconds or more"):
         check_timeout(timeout)

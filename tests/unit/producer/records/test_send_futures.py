@@ -61,38 +61,38 @@ def _in_time(call):
 # --- callbacks
 
 
-def test_callbacks_hear_of_each_record_in_order(broker):
+def test_callbacks_are_called_for_each_record_in_order(broker):
     """Each callback gets the metadata and no error, once, in the order of the offsets."""
-    told = []
+    outcomes = []
     with sending_producer(broker, **{"batch.size": 1_000}) as producer:
         for number in range(1_500):
             producer.send(
-                "one", b"%d" % number, on_delivery=lambda m, e: told.append((m.offset, e))
+                "one", b"%d" % number, on_delivery=lambda m, e: outcomes.append((m.offset, e))
             )
         producer.flush()
-        assert [(number, None) for number in range(1_500)] == told
+        assert [(number, None) for number in range(1_500)] == outcomes
 
 
-def test_flush_returns_when_the_callbacks_have_been_called(broker):
+def test_flush_returns_after_the_callbacks(broker):
     """After a flush the results of callbacks are complete, as in Java."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         for _ in range(20):
-            told = []
+            outcomes = []
             slow = threading.Event()
             producer.send("one", b"a", on_delivery=lambda *_, slow=slow: slow.wait(0.02))
-            producer.send("one", b"b", on_delivery=lambda *_, told=told: told.append(1))
+            producer.send("one", b"b", on_delivery=lambda *_, outcomes=outcomes: outcomes.append(1))
             producer.flush()
-            assert [1] == told
+            assert [1] == outcomes
 
 
-def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
+def test_an_error_in_a_callback_is_logged_and_affects_no_record(broker, caplog):
     """The record of a failing callback and all others are delivered."""
-    told = []
+    outcomes = []
     with sending_producer(broker) as producer:
         producer.send("one", b"a", on_delivery=lambda *_: 1 / 0)
-        producer.send("one", b"b", on_delivery=lambda *_: told.append("b"))
+        producer.send("one", b"b", on_delivery=lambda *_: outcomes.append("b"))
         producer.flush()
-    assert ["b"] == told
+    assert ["b"] == outcomes
     assert [b"a", b"b"] == values_of(broker)
     assert "a delivery callback raised an exception" in caplog.text
 
@@ -101,7 +101,7 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
 @pytest.mark.parametrize("way", ["on_delivery", "add_done_callback", "interceptor"])
 def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
     """The error of a callback is logged, and later callbacks and records are not affected."""
-    told = []
+    outcomes = []
 
     def end(*_: object) -> None:
         raise error
@@ -114,38 +114,40 @@ def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
         first = producer.send("one", b"a", on_delivery=end if way == "on_delivery" else None)
         if way == "add_done_callback":
             first.add_done_callback(end)
-        producer.send("one", b"b", on_delivery=lambda *_: told.append("b"))
+        producer.send("one", b"b", on_delivery=lambda *_: outcomes.append("b"))
         producer.flush()
-        assert (0, ["b"]) == (first.result(0).offset, told)
+        assert (0, ["b"]) == (first.result(0).offset, outcomes)
         later = producer.send("one", b"c")
         producer.flush()
         assert 2 == later.result(0).offset
-    told = (
+    expected = (
         "an interceptor's on_acknowledgement failed"
         if settings
         else "a delivery callback raised an exception"
     )
-    assert told in caplog.text
+    assert expected in caplog.text
 
 
-def test_callbacks_are_called_on_the_network_thread_with_a_future_that_is_done(broker):
+def test_callbacks_run_on_the_network_thread_with_a_done_future(broker):
     """Callbacks run in record order, and one added to a done future runs in the calling thread."""
-    told = []
+    outcomes = []
     with sending_producer(broker, **LONG_LINGER) as producer:
         futures = [producer.send("one", b"%d" % number) for number in range(3)]
         for future in futures:
             future.add_done_callback(
-                lambda f: told.append((f.done(), f.result(0).offset, threading.current_thread()))
+                lambda f: outcomes.append(
+                    (f.done(), f.result(0).offset, threading.current_thread())
+                )
             )
         producer.flush()
-        [network_thread] = {thread for _, _, thread in told}
-        assert [(True, 0), (True, 1), (True, 2)] == [(done, offset) for done, offset, _ in told]
+        [network_thread] = {thread for _, _, thread in outcomes}
+        assert [(True, 0), (True, 1), (True, 2)] == [(done, offset) for done, offset, _ in outcomes]
         assert "kafka-producer-network-thread" in network_thread.name
-        futures[1].add_done_callback(lambda f: told.append(threading.current_thread()))
-        assert threading.current_thread() is told[-1]
+        futures[1].add_done_callback(lambda f: outcomes.append(threading.current_thread()))
+        assert threading.current_thread() is outcomes[-1]
 
 
-def test_a_callback_may_send(broker):
+def test_a_callback_can_send(broker):
     """Each record of a chain is sent when the one before it is acknowledged."""
     done = threading.Event()
     with sending_producer(broker, **{"linger.ms": 0}) as producer:
@@ -161,7 +163,7 @@ def test_a_callback_may_send(broker):
     assert [b"%d" % number for number in range(20)] == values_of(broker)
 
 
-def test_a_callback_may_send_more_than_a_chunk(broker):
+def test_a_callback_can_send_more_than_a_chunk(broker):
     """A callback may send several chunks, which are written without waiting."""
     count = 3 * CHUNK_RECORDS
     futures = []
@@ -188,7 +190,7 @@ def test_a_callback_may_send_more_than_a_chunk(broker):
     ],
     ids=["flush", "close", "partitions_for", "append", "send_arrow", "result"],
 )
-def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
+def test_waiting_on_the_network_thread_raises_an_error(broker, wait):
     """On the network thread a call that would wait forever raises an error."""
     raised = []
     with sending_producer(broker) as producer:
@@ -205,7 +207,7 @@ def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
     assert 1 == len(raised)
 
 
-def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
+def test_the_network_thread_can_send_only_to_known_topics(broker):
     """The network thread must not wait for metadata, so the record's future fails."""
     futures = []
     with sending_producer(broker) as producer:
@@ -220,20 +222,20 @@ def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
 # --- errors of futures, and errors that are raised
 
 
-def test_a_topic_that_does_not_come_fails_its_record():
+def test_a_topic_without_metadata_fails_its_record():
     """A topic without metadata fails the future as in Java, and callbacks receive the error."""
-    told = []
+    outcomes = []
     with DevBroker(auto_create_topics=False) as broker:
         with sending_producer(broker, **{"max.block.ms": 1_000}) as producer:
             refusal_after_patience(lambda: producer.partitions_for("absent"), "UNKNOWN_TOPIC_OR_P")
-            future = producer.send("absent", b"v", on_delivery=lambda *end: told.append(end))
+            future = producer.send("absent", b"v", on_delivery=lambda *end: outcomes.append(end))
             assert future.done()
             with pytest.raises(KafkaTimeoutError, match=r"'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
                 future.result()
-        assert [(None, future.exception())] == told
+        assert [(None, future.exception())] == outcomes
 
 
-def test_a_partition_that_does_not_come_fails_its_record(broker):
+def test_a_missing_partition_fails_its_record(broker):
     """A partition may be added within max.block.ms, after which the error names it."""
     with sending_producer(broker, **{"max.block.ms": 200}) as producer:
         patiently(lambda: producer.partitions_for("t"))
@@ -242,7 +244,7 @@ def test_a_partition_that_does_not_come_fails_its_record(broker):
             producer.send("t", b"v", partition=3).result(0)
 
 
-def test_a_topic_that_is_refused_fails_its_record(broker):
+def test_an_invalid_topic_fails_its_record(broker):
     """A topic name that no topic can have fails the future at once."""
     with (
         sending_producer(broker) as producer,
@@ -251,7 +253,7 @@ def test_a_topic_that_is_refused_fails_its_record(broker):
         producer.send("no/such", b"v").result(0)
 
 
-def test_a_topic_name_that_is_no_text_harms_nobody(broker):
+def test_a_topic_name_that_is_not_valid_text_is_rejected(broker):
     """A lone surrogate has no UTF-8 and raises an error, and the producer continues."""
     with sending_producer(broker) as producer:
         with pytest.raises(ValueError, match="surrogates not allowed"):
@@ -273,7 +275,7 @@ def test_unreachable_brokers_fail_the_record(broker):
     broker.start()
 
 
-def test_a_record_too_large_fails_alone(broker):
+def test_an_oversized_record_fails_alone(broker):
     """The future of an oversized record fails at once, and other records are sent."""
     with sending_producer(broker, **{"max.request.size": 100_000}) as producer:
         future = producer.send("one", bytes(200_000))
@@ -282,7 +284,7 @@ def test_a_record_too_large_fails_alone(broker):
     assert [b"v"] == values_of(broker)
 
 
-def test_a_small_limit_holds_for_records_that_are_staged(broker):
+def test_a_small_limit_applies_to_staged_records(broker):
     """The limit applies even to records small enough to be staged without a check."""
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         producer.send("one", b"a").result(TIMEOUT)
@@ -308,7 +310,7 @@ def test_a_small_limit_holds_for_records_that_are_staged(broker):
     ],
     ids=str,
 )
-def test_what_is_no_record_is_raised(broker, arguments, error):
+def test_an_invalid_record_raises_an_error(broker, arguments, error):
     """Invalid arguments raise an error in `send`, and nothing is sent."""
     with sending_producer(broker) as producer:
         producer.send("t", b"v").result(TIMEOUT)
@@ -317,7 +319,7 @@ def test_what_is_no_record_is_raised(broker, arguments, error):
     assert 1 == sum(len(values_of(broker, "t", p)) for p in range(PARTITIONS))
 
 
-def test_memory_that_does_not_come_free_fails_each_record(broker):
+def test_records_that_get_no_memory_fail(broker):
     """If brokers do not respond, records fail with BufferExhaustedError, and none stays pending."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {
@@ -326,11 +328,11 @@ def test_memory_that_does_not_come_free_fails_each_record(broker):
         "batch.size": 2_000,
         "compression.type": "none",
     }
-    told = []
+    outcomes = []
     producer = sending_producer(broker, **sizes, **{"max.block.ms": 100}, **LONG_LINGER)
     patiently(lambda: producer.partitions_for("one"))
     futures = [
-        producer.send("one", bytes(100), on_delivery=lambda m, e: told.append(e))
+        producer.send("one", bytes(100), on_delivery=lambda m, e: outcomes.append(e))
         for _ in range(CHUNK_RECORDS)
     ]
     failed = [future for future in futures if future.done()]
@@ -338,31 +340,33 @@ def test_memory_that_does_not_come_free_fails_each_record(broker):
     assert {BufferExhaustedError} == {type(future.exception(0)) for future in failed}
     producer.close(0)
     assert all(future.done() for future in futures)
-    assert len(futures) == len(told)
+    assert len(futures) == len(outcomes)
 
 
-def test_a_batch_that_is_refused_leaves_the_others(broker):
+def test_a_rejected_batch_does_not_affect_the_others(broker):
     """A refused topic does not affect other topics, with idempotence as well."""
     broker.create_topic("refused", partitions=1)
     broker.on(
         ApiKey.PRODUCE,
         lambda request, context: REFUSAL if _carries(request, b"refuse me") else None,
     )
-    told = []
+    outcomes = []
     with sending_producer(broker, **{"linger.ms": 0, "compression.type": "none"}) as producer:
         before = producer.send("one", b"a")
         before.result(TIMEOUT)
-        wrong = producer.send("refused", b"refuse me", on_delivery=lambda m, e: told.append((m, e)))
+        wrong = producer.send(
+            "refused", b"refuse me", on_delivery=lambda m, e: outcomes.append((m, e))
+        )
         with pytest.raises(DeliveryError, match=r"refused-0.*TOPIC_AUTHORIZATION_FAILED"):
             wrong.result(TIMEOUT)
         after = producer.send("one", b"b")
         producer.flush()
         assert 1 == after.result(0).offset
-        assert [(None, wrong.exception())] == told
+        assert [(None, wrong.exception())] == outcomes
     assert [b"a", b"b"] == values_of(broker)
 
 
-def test_a_lost_record_fails_its_future_and_no_later_call(broker):
+def test_a_lost_record_fails_only_its_future(broker):
     """The error is reported by the future, so flush and close do not raise it again."""
     broker.on(ApiKey.PRODUCE, REFUSAL, times=1)
     with sending_producer(broker, **LONG_LINGER) as producer:
@@ -392,7 +396,7 @@ def test_lost_rows_of_append_fail_every_later_call(broker):
             use()
 
 
-def test_rows_of_append_are_not_lost_with_a_batch_that_breaks_off(broker, monkeypatch):
+def test_rows_in_a_batch_that_fails_with_records_are_reported(broker, monkeypatch):
     """In a batch of records and rows, the records fail, and the next calls raise for the rows."""
 
     def fail(records: object) -> bytes:

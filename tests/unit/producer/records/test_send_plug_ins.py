@@ -26,7 +26,7 @@ from tests.support.producer.sending import (
 # --- plug-ins
 
 
-def test_serializers_make_bytes(broker):
+def test_serializers_convert_key_and_value(broker):
     """Key and value have serializers of their own, and equal keys go to one partition."""
     settings = {"key.serializer": "string", "value.serializer": "json"}
     with sending_producer(broker, **settings) as producer:
@@ -63,7 +63,7 @@ class _Interceptor:
         self.seen.append((self.mark, "closed"))
 
 
-def test_interceptors_are_asked_in_order_and_may_raise(broker):
+def test_interceptors_run_in_order_and_may_raise(broker):
     """An interceptor that raises is skipped, and all are called before the sender's callback."""
     seen = []
     interceptors = (
@@ -80,7 +80,7 @@ def test_interceptors_are_asked_in_order_and_may_raise(broker):
     assert [(b"1", "closed"), (b"!", "closed"), (b"2", "closed")] == seen[4:]
 
 
-def test_interceptors_hear_of_records_that_got_nowhere(broker):
+def test_interceptors_are_notified_of_records_that_reached_no_batch(broker):
     """Interceptors are told of records that failed before they reached a batch."""
     seen = []
     settings = {"interceptor.classes": (_Interceptor(b"1", seen),), "max.request.size": 1_000}
@@ -98,7 +98,7 @@ def test_interceptors_hear_of_records_that_got_nowhere(broker):
         ({"topic": "one", "value": b"v"}, {"value.serializer": "string"}, SerializationError),
     ],
 )
-def test_interceptors_hear_of_what_is_no_record(broker, record, settings, error):
+def test_interceptors_are_notified_of_invalid_records(broker, record, settings, error):
     """Interceptors that saw the record receive the same error as the caller."""
     seen = []
     settings |= {"interceptor.classes": (_Listener(seen),)}
@@ -119,7 +119,7 @@ class _Listener:
         self._seen.append((metadata, error))
 
 
-def test_a_function_places_each_record(broker):
+def test_a_partitioner_function_is_called_for_each_record(broker):
     """A partitioner plug-in is called for every record without a partition."""
 
     def last_digit(topic, key, value, partition_count, available) -> int:
@@ -135,7 +135,7 @@ def test_a_function_places_each_record(broker):
 
 
 @pytest.mark.parametrize("answer", [lambda: 1 / 0, lambda: "1", lambda: None, lambda: 2**31])
-def test_a_function_that_places_no_record_is_named(broker, answer):
+def test_the_error_for_an_invalid_partition_names_the_function(broker, answer):
     """The record fails with the function's name and the topic, but without a row number."""
 
     def lost(topic, key, value, partition_count, available) -> int:
@@ -149,7 +149,7 @@ def test_a_function_that_places_no_record_is_named(broker, answer):
         producer.send("t", b"right").result(TIMEOUT)
 
 
-def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(broker):
+def test_a_plug_in_that_raises_fails_its_records_and_is_named(broker):
     """A partitioner's error fails all records staged together, and later ones are sent."""
 
     class Moody:
@@ -164,15 +164,17 @@ def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(b
     with sending_producer(broker, **LONG_LINGER, **{"partitioner.class": moody}) as producer:
         refused = [producer.send("t", b"%d" % number) for number in range(5)]
         errors = [future.exception(TIMEOUT) for future in refused]
-        told = "topic 't': the partitioner .*Moody failed: LookupError: not today. Make it return"
-        assert all(re.match(told, str(error)) for error in errors)
+        outcomes = (
+            "topic 't': the partitioner .*Moody failed: LookupError: not today. Make it return"
+        )
+        assert all(re.match(outcomes, str(error)) for error in errors)
         moody.is_angry = False
         later = producer.send("t", b"later")
         producer.flush()
         assert 0 == later.result(0).offset
 
 
-def test_errors_of_single_records_name_their_place_and_no_row(broker):
+def test_errors_of_single_records_have_no_row_number(broker):
     """Single records have no row number, whether the producer or the broker refuses them."""
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         large = producer.send("one", bytes(2_000))
@@ -184,7 +186,7 @@ def test_errors_of_single_records_name_their_place_and_no_row(broker):
     assert str(error).endswith("Grant this user WRITE on the topic")
 
 
-def test_a_partitioner_that_names_no_partition_fails_its_record(broker):
+def test_a_partition_that_does_not_exist_fails_its_record(broker):
     """A partition that does not exist fails only its record."""
 
     def wrong(topic, key, value, partition_count, available) -> int:
@@ -196,7 +198,7 @@ def test_a_partitioner_that_names_no_partition_fails_its_record(broker):
         producer.send("t", b"right").result(TIMEOUT)
 
 
-def test_round_robin_serves_the_partitions_in_turn(broker):
+def test_round_robin_sends_to_the_partitions_in_turn(broker):
     """Records with and without a key take turns, as with Java's RoundRobinPartitioner."""
     with sending_producer(broker, **{"partitioner.class": "round_robin"}) as producer:
         places = [producer.send("t", b"v", key=b"k" if number % 2 else None) for number in range(9)]

@@ -16,7 +16,7 @@ from spark_kafka_sink.producer.records.serializers import resolve_serializer
 TOPIC = "orders"
 
 
-def _of_nothing():
+def _without_parameters():
     raise NotImplementedError
 
 
@@ -46,7 +46,7 @@ class _Called:
 @pytest.mark.parametrize(
     ("plug_in", "name", "own", "given"),
     [
-        (_of_nothing, "", "()", "(value)"),
+        (_without_parameters, "", "()", "(value)"),
         (_of_topic_and_value, "", "(topic, data, more)", "(value, topic=topic)"),
         (_with_a_schema, "", "(value, *, schema)", "(value)"),
         (_of_value_only, "", "(value)", "(value, topic=topic)"),
@@ -55,7 +55,7 @@ class _Called:
     ],
 )
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_a_serializer_of_another_signature_is_refused_before_any_record(
+def test_a_serializer_with_the_wrong_signature_is_rejected_at_the_start(
     part, plug_in, name, own, given
 ):
     """The error names the setting, the serializer, its parameters, and the expected ones."""
@@ -85,26 +85,26 @@ class _Flexible:
         return b"flexible"
 
 
-class _Untold:
+class _WithoutSignature:
     #: This cannot be parsed as a signature.
-    __signature__ = "(nobody knows"
+    __signature__ = "(unknown"
 
     def __call__(self, value):
-        return b"untold"
+        return b"without a signature"
 
 
 @pytest.mark.parametrize(
     ("plug_in", "expected"),
     [
         (_Flexible(), b"flexible"),
-        (_Untold(), b"untold"),
+        (_WithoutSignature(), b"without a signature"),
         (_with_context, b"with context"),
         (partial(int.to_bytes, length=2, byteorder="big"), b"\0\x07"),
         (lambda value, encoding="ascii": str(value).encode(encoding), b"7"),
         (lambda value, *, headers: b"%d" % len(headers), b"0"),
     ],
 )
-def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
+def test_a_serializer_that_can_be_called_is_accepted(plug_in, expected):
     """A serializer is accepted if it can be called, or if its signature is unknown."""
     made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
     assert expected == made.serialize(7, TOPIC, [])
@@ -134,7 +134,7 @@ class _MisspeltJavaLikePartitioner(JavaLikePartitioner):
         ("partitioner.class", _MisspeltJavaLikePartitioner, "partition"),
     ],
 )
-def test_a_plug_in_that_inherits_must_define_the_method(setting, plug_in, method):
+def test_a_plug_in_subclass_must_define_the_method(setting, plug_in, method):
     """A misspelled method is an error at the start: the inherited one would return None."""
     settings = {"bootstrap.servers": "localhost:1", setting: plug_in}
     with pytest.raises(ConfigError, match=rf"^{setting}: .* abstract method {method}\b"):

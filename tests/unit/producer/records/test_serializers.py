@@ -88,7 +88,7 @@ def test_json_can_be_read_back(value):
     assert value == json.loads(serializer("json")(value, TOPIC))
 
 
-def test_text_is_written_as_utf_8():
+def test_text_is_encoded_as_utf_8():
     """Other encodings need a function, as the error for serializer.encoding says."""
     assert b"\xc3\xbc" == serializer("string")("ü", TOPIC)
     assert b"\xfc" == serializer(lambda text: text.encode("latin-1"))("ü", TOPIC)
@@ -122,7 +122,7 @@ def test_text_is_written_as_utf_8():
         ("void", 0),
     ],
 )
-def test_what_does_not_fit_is_refused(name, value):
+def test_a_value_of_the_wrong_type_is_rejected(name, value):
     """The error names the topic, the part, the type and the serializer, and has a cause."""
     kind = type(value).__name__
     sentence = f"topic 'orders': the serializer '{name}' cannot convert a value of type {kind} "
@@ -133,14 +133,14 @@ def test_what_does_not_fit_is_refused(name, value):
     assert isinstance(raised.value, KafkaError)
 
 
-def test_the_error_says_which_of_the_two_it_was():
+def test_the_error_says_whether_it_was_the_key_or_the_value():
     """A key's error names the key and its setting, but not its content."""
     with pytest.raises(SerializationError, match=r"a key of type str .*key\.serializer") as raised:
         serializer("bytes", is_key=True)("secret", TOPIC)
     assert "secret" not in str(raised.value)
 
 
-def test_without_a_reference_bytes_are_taken():
+def test_without_a_serializer_only_bytes_are_accepted():
     """Without a serializer bytes are sent as they are, and other types are refused."""
     plain = resolve_serializer(None, is_key=False).serialize
     assert b"v" == plain(b"v", TOPIC)
@@ -165,20 +165,20 @@ def test_a_function_gets_the_value():
     assert bytes is type(made(3, TOPIC))
 
 
-def test_a_function_with_a_topic_gets_it():
+def test_a_function_with_a_topic_parameter_gets_the_topic():
     """The topic is passed by keyword, whether or not the parameter has a default."""
     assert b"orders/1" == serializer(lambda value, topic: f"{topic}/{value}".encode())(1, TOPIC)
     assert b"orders/1" == serializer(lambda value, *, topic: f"{topic}/{value}".encode())(1, TOPIC)
 
 
-def test_functions_written_in_c_are_taken():
+def test_functions_written_in_c_are_accepted():
     """Functions written in C get only the value, whether or not they have a signature."""
     assert b"abc" == serializer(str.encode)("abc", TOPIC)
     assert b"01 02" == serializer(lambda value: value.hex(" ").encode())(b"\x01\x02", TOPIC)
     assert b"\x01" == serializer(struct.Struct("B").pack)(1, TOPIC)
 
 
-def test_a_class_is_made_and_called():
+def test_a_class_is_instantiated_and_called():
     """The class is instantiated once, without arguments."""
 
     class Suffixing:
@@ -200,7 +200,7 @@ def test_serializers_can_be_imported():
     assert b"QUI=" == serializer("base64:b64encode")(b"AB", TOPIC)
 
 
-def test_a_function_may_make_a_tombstone():
+def test_a_function_can_create_a_tombstone():
     """A function that returns None makes the value null."""
     assert serializer(lambda _: None)("gone", TOPIC) is None
 
@@ -228,12 +228,12 @@ def test_a_serializer_must_return_bytes(make, name, returned, kind):
 
 
 @pytest.mark.parametrize("returned", [bytearray(b"v"), memoryview(b"v")])
-def test_what_holds_bytes_is_bytes(returned):
+def test_a_serializer_can_return_any_bytes_like_object(returned):
     """A serializer may return the buffer that it has filled."""
     assert b"v" == serializer(lambda _: returned)(1, TOPIC)
 
 
-def test_what_a_function_raises_is_the_cause():
+def test_an_error_in_a_function_is_the_cause():
     """The error is a SerializationError, with the function's error as its cause."""
     cause = ZeroDivisionError()
 
@@ -245,13 +245,13 @@ def test_what_a_function_raises_is_the_cause():
     assert cause is raised.value.__cause__
 
 
-def test_what_cannot_be_called_is_refused():
+def test_a_target_that_cannot_be_called_is_rejected():
     """The error for a target that cannot be called names the setting."""
     with pytest.raises(ConfigError, match=r"key\.serializer: .*object is not a serializer"):
         resolve_serializer(PluginReference(target=object()), is_key=True)
 
 
-def test_a_class_whose_objects_cannot_be_called_is_refused():
+def test_a_class_without_callable_instances_is_rejected():
     """The instance, and not the class, must be callable."""
 
     class Silent:

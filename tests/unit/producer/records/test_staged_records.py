@@ -123,7 +123,7 @@ def test_every_record_is_written_as_it_was_sent(sent):
 
 
 @given(st.lists(_SENT, min_size=1, max_size=10))
-def test_metadata_is_kept_beside_the_columns(sent):
+def test_the_metadata_of_a_written_record_is_known(sent):
     """The metadata of a record, apart from its offset, is known once the record is written."""
     written = _take(*sent).written
     times = [NOW_MS if each.timestamp is None else each.timestamp for each in sent]
@@ -135,12 +135,12 @@ def test_metadata_is_kept_beside_the_columns(sent):
         assert [NULL_SIZE if item is None else len(item) for item in items] == sizes.tolist()
 
 
-def test_nothing_is_taken_out_of_nothing():
+def test_taking_from_an_empty_queue_returns_none():
     """Taking from an empty queue returns None rather than an empty chunk."""
     assert _take() is None
 
 
-def test_a_chunk_has_no_more_records_than_asked_for():
+def test_a_chunk_has_at_most_the_requested_records():
     """The oldest records come first, and the rest stays staged."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(5)]
@@ -149,7 +149,7 @@ def test_a_chunk_has_no_more_records_than_asked_for():
     assert staged.take(NOW_MS, 3) is None
 
 
-def test_records_that_are_put_back_come_before_all_others():
+def test_restaged_records_come_first():
     """Records that could not be written keep their place in the order."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(4)]
@@ -161,7 +161,7 @@ def test_records_that_are_put_back_come_before_all_others():
     assert [b"1", b"2", b"3", b"4"] == _values(chunk)
 
 
-def test_the_bytes_of_large_records_count_until_those_are_taken():
+def test_the_bytes_of_large_records_count_while_staged():
     """Bytes of large records count while staged, and again when the records are put back."""
     staged = StagedRecords()
     for size in (1_000, 2_000):
@@ -174,7 +174,7 @@ def test_the_bytes_of_large_records_count_until_those_are_taken():
     assert 2_003 == staged.heavy_bytes
 
 
-def test_records_around_a_refused_one_are_staged_again():
+def test_records_around_a_rejected_one_are_restaged():
     """Records around a refused one keep their order and weight, and only that one fails."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number * 100).stage(staged) for number in range(4)]
@@ -186,7 +186,7 @@ def test_records_around_a_refused_one_are_staged_again():
     assert [futures[0], *futures[2:]] == list(staged.take(NOW_MS, 10).futures)
 
 
-def test_records_may_be_staged_while_others_are_taken():
+def test_records_can_be_staged_while_others_are_taken():
     """Each record is taken once, in its thread's order."""
     staged = StagedRecords()
 
@@ -218,7 +218,7 @@ def _result() -> ProduceResult:
     return ProduceResult(TopicPartition("t", 0))
 
 
-def test_futures_learn_where_their_records_are():
+def test_futures_refer_to_the_batch_and_index_of_their_records():
     """A future refers to the batch that was open, and to the record's index in it."""
     chunk = _take(*[_Sent()] * 4)
     held = list(chunk.futures)
@@ -232,7 +232,7 @@ def test_futures_learn_where_their_records_are():
     assert [0, 1, 2, 3] == [future.row for future in held]
 
 
-def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
+def test_futures_of_unwritten_records_get_no_place():
     """Futures of rows that were not written get no place, and failed ones keep their error."""
     chunk = _take(_Sent(), _Sent(), _Sent())
     held = list(chunk.futures)
@@ -259,7 +259,7 @@ def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
     staged.reuse(chunk)
 
 
-def test_futures_that_nobody_has_kept_serve_other_records():
+def test_dropped_futures_are_reused():
     """A future that the caller has dropped is reset before it is reused."""
     staged = StagedRecords()
     for _ in range(3):
@@ -270,7 +270,7 @@ def test_futures_that_nobody_has_kept_serve_other_records():
 
 
 @pytest.mark.parametrize("rows", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
+def test_held_futures_are_not_reused(rows):
     """A future that the caller holds keeps its place and is not reused."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(3)]
@@ -283,7 +283,7 @@ def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
     assert all(future.chunk is not None for future in kept.values())
 
 
-def test_where_many_futures_are_kept_all_are():
+def test_no_future_is_reused_if_many_are_held():
     """If many futures are held, none is reused, because searching would take longer."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(MAX_HELD + 2)][1:]
@@ -292,7 +292,7 @@ def test_where_many_futures_are_kept_all_are():
     assert list(range(1, MAX_HELD + 2)) == [future.row for future in kept]
 
 
-def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
+def test_the_future_of_a_rejected_record_is_not_reused():
     """The future of a refused record keeps its own error and is not reused."""
     staged = StagedRecords()
     for _ in range(3):
@@ -303,7 +303,7 @@ def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
     assert refused not in staged.spare
 
 
-def test_futures_with_callbacks_serve_nobody_else():
+def test_futures_with_callbacks_are_not_reused():
     """Futures with callbacks are not reused, because they are passed to their callbacks later."""
     staged = StagedRecords()
     _Sent().stage(staged, callback=lambda _: None)
@@ -312,7 +312,7 @@ def test_futures_with_callbacks_serve_nobody_else():
     assert [] == staged.spare
 
 
-def test_no_more_futures_are_kept_than_are_of_use():
+def test_no_futures_are_added_beyond_max_spare():
     """From MAX_SPARE spare futures on none are added, so a burst does not stay in memory."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * MAX_SPARE
@@ -321,7 +321,7 @@ def test_no_more_futures_are_kept_than_are_of_use():
     assert MAX_SPARE == len(staged.spare)
 
 
-def test_a_record_without_a_place_is_reported_as_our_mistake():
+def test_a_record_without_a_place_raises_a_kafka_error():
     """A record without a place raises a KafkaError, which is clearer than an IndexError."""
     chunk = _take(_Sent())
     with pytest.raises(KafkaError, match="please report this"):
@@ -330,38 +330,38 @@ def test_a_record_without_a_place_is_reported_as_our_mistake():
 
 def test_callbacks_are_called_at_the_end_of_their_batch():
     """A callback is called once, with its own future, when the record's batch has ended."""
-    told = []
+    outcomes = []
     staged = StagedRecords()
     futures = [
-        _Sent().stage(staged, callback=told.append),
+        _Sent().stage(staged, callback=outcomes.append),
         _Sent().stage(staged),
-        _Sent().stage(staged, callback=told.append),
+        _Sent().stage(staged, callback=outcomes.append),
     ]
     chunk = staged.take(NOW_MS, 10)
     assert chunk.has_callbacks
     result = _result()
     chunk.tell_places(Stretch(0, 3, {0: result}), _int32s(0, 0, 0), _int32s(0, 1, 2))
-    assert [] == told
+    assert [] == outcomes
     result.complete(0)
-    assert [futures[0], futures[2]] == told
+    assert [futures[0], futures[2]] == outcomes
 
 
 def test_callbacks_of_failed_records_are_called_at_once():
     """Records that are in no batch end one by one, as soon as their error is known."""
-    told = []
+    outcomes = []
     staged = StagedRecords()
     _Sent().stage(staged, callback=lambda _: 1 / 0)
-    _Sent().stage(staged, callback=told.append)
+    _Sent().stage(staged, callback=outcomes.append)
     _Sent().stage(staged)
     chunk = staged.take(NOW_MS, 10)
     refused = DeliveryError("refused")
     chunk.fail(range(3), refused)
-    assert [chunk.futures[1]] == told
+    assert [chunk.futures[1]] == outcomes
     assert [refused] * 3 == [future.error for future in chunk.futures]
 
 
 @pytest.mark.parametrize(("spare", "left"), [(MAX_SPARE - 1, MAX_SPARE), (MAX_SPARE, MAX_SPARE)])
-def test_spare_futures_are_kept_up_to_a_number(spare, left):
+def test_the_number_of_spare_futures_is_limited(spare, left):
     """Spare futures may exceed MAX_SPARE by a chunk's, which are kept together or not at all."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * spare
@@ -371,7 +371,7 @@ def test_spare_futures_are_kept_up_to_a_number(spare, left):
 
 
 @pytest.mark.parametrize(("held", "spare"), [(MAX_HELD, 3), (MAX_HELD + 1, 0)])
-def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
+def test_dropped_futures_are_reused_if_few_are_held(held, spare):
     """If a caller holds only the last futures, the others are reused."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(held + 3)][3:]
@@ -379,7 +379,7 @@ def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
     assert (held, spare) == (len(kept), len(staged.spare))
 
 
-def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch):
+def test_no_future_is_reused_without_a_gil(monkeypatch):
     """Without a GIL no future is reused, because reference counts are only hints."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert -1 == staged_records._count_of_unheld()
@@ -387,7 +387,7 @@ def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch
     assert staged_records._count_of_unheld() > 0
 
 
-def test_a_row_is_found_in_the_stretch_that_it_is_in():
+def test_a_row_is_found_in_its_stretch():
     """Rows before, between and behind the stretches are in no batch."""
     chunk = _take(*[_Sent()] * 9)
     results = [_result(), _result()]
@@ -414,7 +414,7 @@ def test_futures_in_a_later_stretch_know_their_rows():
     assert [7, 8] == [future.row for future in kept]
 
 
-def test_what_breaks_off_fails_the_records_that_have_neither_a_batch_nor_an_error():
+def test_an_interrupt_fails_the_unresolved_records():
     """`unresolved` lists the records from a row on, and `fail_rest` fails them all."""
     chunk = _take(*[_Sent()] * 6)
     refused, broken = DeliveryError("refused"), DeliveryError("broken off")
@@ -427,21 +427,21 @@ def test_what_breaks_off_fails_the_records_that_have_neither_a_batch_nor_an_erro
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_record_is_withdrawn_wherever_it_is_staged(number):
+def test_a_record_can_be_withdrawn_wherever_it_is_staged(number):
     """The record fails, its callback is called, and the others keep their order."""
-    told = []
+    outcomes = []
     staged = StagedRecords()
-    futures = [_Sent(value=b"%d" % n).stage(staged, callback=told.append) for n in range(3)]
+    futures = [_Sent(value=b"%d" % n).stage(staged, callback=outcomes.append) for n in range(3)]
     late = DeliveryError("too late")
     assert staged.withdraw(futures[number], late)
-    assert ([futures[number]], late) == (told, futures[number].error)
+    assert ([futures[number]], late) == (outcomes, futures[number].error)
     assert not staged.withdraw(futures[number], late)
     del futures[number]
     assert futures == list(staged.take(NOW_MS, 10).futures)
     assert not staged.withdraw(futures[0], late)
 
 
-def test_records_that_are_put_back_around_a_refused_one_come_before_all_others():
+def test_records_restaged_around_a_rejected_one_come_first():
     """Records put back around a refused one stay ahead of records staged meanwhile."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(3)]
@@ -453,7 +453,7 @@ def test_records_that_are_put_back_around_a_refused_one_come_before_all_others()
     assert [b"0", b"2", b"3", b"4"] == _values(chunk)
 
 
-def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
+def test_records_stay_first_if_taking_them_fails(monkeypatch):
     """If taking records raises an error, none is lost or overtaken."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(4)]
@@ -470,7 +470,7 @@ def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
 
 
 @pytest.mark.parametrize(("taken", "left"), [(1, 900), (2, 600), (3, 300), (4, 0)])
-def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(taken, left):
+def test_the_bytes_of_large_records_are_divided_among_the_rest(taken, left):
     """The remaining records share the weight, because it is unknown which of them were large."""
     staged = StagedRecords()
     for _ in range(4):
@@ -482,7 +482,7 @@ def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(tak
     assert 1_200 == staged.heavy_bytes
 
 
-def test_a_key_or_a_value_that_is_missing_weighs_nothing():
+def test_a_missing_key_or_value_weighs_nothing():
     """A missing key or value weighs nothing when its record is put back."""
     staged = StagedRecords()
     for key, value in ((None, bytes(300)), (b"key", None), (None, None)):
