@@ -30,18 +30,18 @@ def _acks(first: int, last: int, records: int, size: int, *, by_broker: bool) ->
     )
 
 
-@pytest.mark.parametrize(("answered", "told"), [(-1, -1), (0, -1), (99, 99)])
-def test_a_time_that_the_broker_has_set_is_told(plain, answered, told):
+@pytest.mark.parametrize(("returned", "reported"), [(-1, -1), (0, -1), (99, 99)])
+def test_a_timestamp_set_by_the_broker_is_reported(plain, returned, reported):
     """A log append time that equals the batch's latest timestamp, here 0, is not reported."""
     added = plain.add(records=3)
     plain.step()
-    plain.produce(offset=7, log_append_time_ms=answered)
-    assert (7, told) == (added.result.base_offset, added.result.log_append_time_ms)
-    expected = _acks(7, 9, 3, added.size_bytes, by_broker=told != -1)
+    plain.produce(offset=7, log_append_time_ms=returned)
+    assert (7, reported) == (added.result.base_offset, added.result.log_append_time_ms)
+    expected = _acks(7, 9, 3, added.size_bytes, by_broker=reported != -1)
     assert {place(): expected} == plain.sender.acks
 
 
-def test_the_batches_of_a_partition_are_added_up_until_they_are_taken(plain):
+def test_the_acks_of_a_partition_are_combined_until_taken(plain):
     """Acknowledged batches of a partition add up to one range until `take_acks` resets it."""
     sizes = []
     for offset, records in ((7, 3), (20, 2)):
@@ -58,7 +58,7 @@ def test_the_batches_of_a_partition_are_added_up_until_they_are_taken(plain):
     assert {place(): _acks(22, 22, 1, last.size_bytes, by_broker=False)} == plain.sender.acks
 
 
-def test_where_a_duplicate_is_the_broker_has_forgotten(plain):
+def test_the_offset_of_a_duplicate_is_unknown(plain):
     """Records of a duplicate batch are counted without an offset, even if the response has one."""
     added = plain.add(records=3)
     plain.step()
@@ -77,7 +77,7 @@ def test_where_a_duplicate_is_the_broker_has_forgotten(plain):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_batch_is_sent_again_as_often_as_allowed(retries):
+def test_a_batch_is_retried_as_often_as_allowed(retries):
     """A batch is retried exactly `retries` times, and every attempt is counted."""
     with SenderHarness(retries=retries, **PLAIN) as harness:
         added = harness.add()
@@ -101,7 +101,7 @@ def test_a_batch_is_sent_again_as_often_as_allowed(retries):
         (ErrorCode.REQUEST_TIMED_OUT, True),
     ],
 )
-def test_a_batch_may_be_in_after_some_answers(plain, code, may_be_in):
+def test_a_batch_may_have_been_appended_after_some_errors(plain, code, may_be_in):
     """A batch may have been appended if the error is one that a leader returns after the write."""
     added = plain.add()
     plain.step()
@@ -109,7 +109,7 @@ def test_a_batch_may_be_in_after_some_answers(plain, code, may_be_in):
     assert may_be_in == added.may_be_in
 
 
-def test_a_batch_may_be_in_without_an_answer(plain):
+def test_a_batch_without_a_response_may_have_been_appended(plain):
     """A lost connection leaves open whether the broker appended the batch."""
     added = plain.add()
     plain.step()
@@ -122,7 +122,7 @@ def test_a_batch_may_be_in_without_an_answer(plain):
     ("code", "delay"),
     [(ErrorCode.CONCURRENT_TRANSACTIONS, 0.02), (ErrorCode.NOT_ENOUGH_REPLICAS, BACKOFF)],
 )
-def test_a_transaction_that_still_ends_is_waited_for_a_moment(tv2, code, delay):
+def test_concurrent_transactions_is_retried_after_a_short_delay(tv2, code, delay):
     """CONCURRENT_TRANSACTIONS is retried after less than a back-off: only markers are pending."""
     [added] = tv2.begin(0)
     tv2.produce(code)
@@ -130,7 +130,7 @@ def test_a_transaction_that_still_ends_is_waited_for_a_moment(tv2, code, delay):
 
 
 @pytest.mark.parametrize(("records", "splits"), [(1, 0), (2, 1), (5, 1)])
-def test_a_batch_of_several_records_is_divided_where_it_is_too_large(plain, records, splits):
+def test_an_oversized_batch_of_several_records_is_split(plain, records, splits):
     """A batch that is too large is split, but a single record that is too large fails."""
     plain.is_busy = True
     added = plain.add(records=records)

@@ -45,14 +45,14 @@ def _answer(code: int = ErrorCode.INVALID_RECORD, **fields: object) -> Partition
         (ErrorCode.NONE, 0, 0, False),
     ],
 )
-def test_a_broker_that_does_not_lead_may_name_the_one_that_does(code, leader_id, epoch, is_hint):
+def test_a_broker_that_is_not_the_leader_may_name_the_leader(code, leader_id, epoch, is_hint):
     """The hint includes the leader epoch (KIP-951), and -1 means that either is unknown."""
     leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
     hints = leader_hints({PLACE: _answer(code, current_leader=leader)})
     assert ({PLACE: (leader_id, epoch)} if is_hint else {}) == hints
 
 
-def test_the_addresses_of_leaders_come_with_the_answer():
+def test_a_response_has_the_addresses_of_new_leaders():
     """A response names the addresses of leaders, which may be nodes that were unknown before."""
     response = SimpleNamespace(
         node_endpoints=(
@@ -63,7 +63,7 @@ def test_the_addresses_of_leaders_come_with_the_answer():
     assert [Node(3, "a", 1), Node(4, "b", 2)] == hinted_nodes(response)
 
 
-def test_batches_are_put_together_by_their_topics():
+def test_batches_are_grouped_by_topic():
     """Batches are grouped by topic with their partitions, in order."""
     batches = [batch(2), batch(0), batch(1)]
     batches[1].topic_partition = TopicPartition("u", 0)
@@ -78,7 +78,7 @@ def test_batches_are_put_together_by_their_topics():
 
 
 @pytest.mark.parametrize(
-    ("of_record", "of_batch", "told"),
+    ("of_record", "of_batch", "message"),
     [
         ("too old", "bad", "too old"),
         (None, "bad", "bad"),
@@ -86,21 +86,21 @@ def test_batches_are_put_together_by_their_topics():
         (None, None, "INVALID_RECORD"),
     ],
 )
-def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, told):
+def test_a_rejected_record_has_the_brokers_message(of_record, of_batch, message):
     """A record's error is its own message, the batch's, or the name of the code (KIP-467)."""
     error = BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message=of_record)
-    assert {3: told} == record_errors(_answer(error_message=of_batch, record_errors=(error,)))
+    assert {3: message} == record_errors(_answer(error_message=of_batch, record_errors=(error,)))
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "suffix"),
     [
         (
             {
                 "error_message": "bad",
                 "record_errors": tuple(
-                    BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=word)
-                    for index, word in ((3, "too old"), (5, "no key"))
+                    BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                    for index, message in ((3, "too old"), (5, "no key"))
                 ),
             },
             " (record 3: too old)",
@@ -110,6 +110,6 @@ def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, to
     ],
     ids=["records", "batch", "nothing"],
 )
-def test_a_refusal_names_the_broker_and_what_it_said(fields, told):
+def test_the_error_of_a_rejected_batch_names_the_broker_and_its_message(fields, suffix):
     """A refusal names the broker and the first of several refused records."""
-    assert f"{NODE} rejected the batch{told}" == refusal(NODE, _answer(**fields))
+    assert f"{NODE} rejected the batch{suffix}" == refusal(NODE, _answer(**fields))

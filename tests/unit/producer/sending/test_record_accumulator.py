@@ -58,7 +58,7 @@ def test_a_partition_without_a_leader_is_reported_and_not_ready(accumulator):
     assert frozenset({"t"}) == ready.unknown_leader_topics
 
 
-def test_a_batch_in_its_backoff_is_not_ready_before_its_time(accumulator):
+def test_a_batch_is_not_ready_during_its_backoff(accumulator):
     """A failed batch waits for its back-off, and the accumulator returns when that ends."""
     [first] = _enqueue(accumulator, batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -79,13 +79,13 @@ def test_a_drain_takes_one_batch_of_each_partition(accumulator):
     assert [] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
 
 
-def test_a_drain_takes_only_what_the_node_leads(accumulator):
+def test_a_drain_takes_only_partitions_that_the_node_leads(accumulator):
     """Only batches whose partitions the node leads are drained."""
     mine, _ = _enqueue(accumulator, batch(0), batch(1))
     assert [mine] == accumulator.drain(snapshot({0: 0, 1: 1}), NODES[0], MAX, now=0.0)
 
 
-def test_a_drain_stops_before_the_request_gets_too_large(accumulator):
+def test_a_drain_stops_before_the_request_exceeds_its_limit(accumulator):
     """Batches are taken while they fit, and the next drain starts with the first one left."""
     batches = _enqueue(accumulator, *(batch(p, size=400) for p in range(3)))
     assert list(batches[:2]) == accumulator.drain(ONE_NODE, NODES[0], 1_000, now=0.0)
@@ -108,7 +108,7 @@ def test_no_partition_starves_when_requests_are_small(accumulator):
     assert [0, 1, 2, 0, 1, 2] == served
 
 
-def test_retried_batches_go_before_new_ones_in_sequence_order(accumulator):
+def test_retried_batches_precede_new_ones_in_sequence_order(accumulator):
     """Batches reenqueued in any order are drained in sequence order, before new ones."""
     a, b, c = _enqueue(accumulator, batch(), batch(), batch())
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_only_the_oldest_retried_batch_is_in_flight(accumulator):
     assert [b] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
 
 
-def test_with_one_request_in_flight_a_partition_waits_for_its_answer():
+def test_with_one_request_in_flight_a_partition_waits_for_the_response():
     """With one request in flight and no idempotence, a partition is muted until the response."""
     accumulator = _accumulator(idempotent=False, guarantee_order=True)
     first, second = _enqueue(accumulator, batch(), batch())
@@ -149,7 +149,7 @@ def test_with_one_request_in_flight_a_partition_waits_for_its_answer():
     assert [second] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
 
 
-def test_a_batch_expires_by_the_time_since_its_closing(accumulator):
+def test_a_batch_expires_by_the_time_since_it_was_closed(accumulator):
     """delivery.timeout.ms counts from the closing of a batch."""
     first, _ = _enqueue(accumulator, batch(created_at=1.0), batch(created_at=2.0))
     assert 121.0 == accumulator.next_expiry_at()
@@ -157,7 +157,7 @@ def test_a_batch_expires_by_the_time_since_its_closing(accumulator):
     assert [first] == accumulator.expired_batches(now=121.0)
 
 
-def test_a_completed_batch_gives_its_memory_back(accumulator):
+def test_a_completed_batch_releases_its_memory(accumulator):
     """The bytes of an acknowledged batch are free again."""
     before = accumulator._pool.available_bytes
     [first] = _enqueue(accumulator, batch(size=1_000))
@@ -169,7 +169,7 @@ def test_a_completed_batch_gives_its_memory_back(accumulator):
     assert not accumulator.has_incomplete
 
 
-def test_a_batch_is_ended_once(accumulator):
+def test_completing_a_batch_twice_raises_an_error(accumulator):
     """Completing a batch twice is a bug in the producer, and raises an error."""
     [first] = _enqueue(accumulator, batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -180,7 +180,7 @@ def test_a_batch_is_ended_once(accumulator):
         accumulator.complete(first)
 
 
-def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumulator):
+def test_a_flush_times_out_while_a_batch_is_unacknowledged(accumulator):
     """A flush waits for each batch that is not done, and returns False on a timeout."""
     done, waiting = _enqueue(accumulator, batch(0), batch(1))
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -192,7 +192,7 @@ def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumula
     assert results[0].wait_for_all(deadline=5.0, clock=lambda: 5.0)
 
 
-def test_a_failure_ends_everything_with_the_first_error(accumulator):
+def test_a_failure_fails_all_batches_and_calls_with_the_first_error(accumulator):
     """After a failure all batches have failed, and all calls raise the first error."""
     [first] = _enqueue(accumulator, batch())
     accumulator.fail(DeliveryError("the first error"))
@@ -208,7 +208,7 @@ def test_a_failure_ends_everything_with_the_first_error(accumulator):
         accumulator._pool.try_allocate(2_048)
 
 
-def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
+def test_the_parts_of_a_split_batch_take_its_place(accumulator):
     """A batch that is too large is replaced by its parts, ahead of the batches that follow."""
     whole, follower = _enqueue(accumulator, batch(records=4, size=1_000), batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -227,7 +227,7 @@ def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
     assert 10_000_000 == accumulator._pool.available_bytes
 
 
-def test_the_parts_of_a_refused_batch_expire_when_it_would_have(accumulator):
+def test_the_parts_of_a_split_batch_expire_with_it(accumulator):
     """A split does not extend the deadline, and the parts come before younger batches."""
     [refused, later] = _enqueue(
         accumulator, batch(records=4, created_at=0.0), batch(1, created_at=100.0)

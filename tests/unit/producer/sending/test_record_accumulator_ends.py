@@ -54,7 +54,7 @@ def _drain(accumulator, now: float = 0.0):
 # --- one batch fails
 
 
-def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
+def test_a_failed_batch_does_not_affect_the_others(accumulator, caplog):
     """The batch fails, its memory is freed, its partition continues, and a debug line says so."""
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
@@ -72,7 +72,7 @@ def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
     accumulator.raise_if_failed()
 
 
-def test_a_batch_may_fail_while_it_is_queued(accumulator):
+def test_a_queued_batch_can_fail(accumulator):
     """A batch that expires before it was sent leaves its queue."""
     first, second = _enqueue(accumulator, batch(0), batch(0))
     accumulator.fail_batch(first, REFUSED)
@@ -83,7 +83,7 @@ def test_a_batch_may_fail_while_it_is_queued(accumulator):
     assert not accumulator.has_incomplete
 
 
-def test_the_records_at_fault_are_told_apart(accumulator):
+def test_the_rejected_records_are_recorded(accumulator):
     """The broker's errors about single records are stored in the result (KIP-467)."""
     [wrong] = _enqueue(accumulator, batch(records=2))
     _drain(accumulator)
@@ -92,7 +92,7 @@ def test_the_records_at_fault_are_told_apart(accumulator):
     assert "has no key" not in str(wrong.result.error_of(0))
 
 
-def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
+def test_lost_rows_without_a_future_are_remembered(accumulator, caplog):
     """The first loss is raised from then on, without a logged warning."""
     accumulator.remember_losses()
     first, second = _enqueue(accumulator, batch(0), batch(1))
@@ -106,7 +106,7 @@ def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
             use()
 
 
-def test_losses_from_before_are_not_remembered(accumulator):
+def test_earlier_losses_are_not_remembered(accumulator):
     """Losses before `remember_losses` are not raised, because futures reported them."""
     [lost] = _enqueue(accumulator, batch())
     accumulator.fail_batch(lost, REFUSED)
@@ -114,7 +114,7 @@ def test_losses_from_before_are_not_remembered(accumulator):
     accumulator.raise_if_failed()
 
 
-def test_a_refused_producer_still_sends_what_is_queued(accumulator, ended):
+def test_refuse_does_not_affect_queued_batches(accumulator, ended):
     """`refuse` affects only writing threads, and the network thread continues to the end."""
     [queued] = _enqueue(accumulator, batch())
     accumulator.refuse(REFUSED)
@@ -127,7 +127,7 @@ def test_a_refused_producer_still_sends_what_is_queued(accumulator, ended):
     assert [] == ended
 
 
-def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
+def test_a_batch_refused_by_an_ended_transaction_fails(accumulator):
     """An ended transaction refuses the batch, which frees its memory and fails its futures."""
     refused = batch()
     accumulator._pool.reserve(refused.size_bytes)
@@ -141,7 +141,7 @@ def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
 # --- all batches fail
 
 
-def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
+def test_an_abort_fails_every_batch_and_accepts_new_ones(accumulator, ended):
     """Every batch that was never sent fails once, and the producer continues."""
     batches = _enqueue(accumulator, batch(0), batch(1))
     accumulator.abort_undrained_batches(REFUSED)
@@ -153,7 +153,7 @@ def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
     assert [later] == _drain(accumulator)
 
 
-def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
+def test_an_abort_of_unsent_batches_keeps_those_in_flight(accumulator):
     """An abort keeps batches with sequence numbers, which must be settled with the broker."""
     sent, unsent = _enqueue(accumulator, batch(0), batch(1))
     sent.base_sequence = 0
@@ -162,7 +162,7 @@ def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
     assert [sent] == _drain(accumulator)
 
 
-def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, ended):
+def test_the_end_of_the_producer_is_reported_once_with_its_first_error(accumulator, ended):
     """All results and waits for memory raise the first error, whatever errors come later."""
     batches = _enqueue(accumulator, batch(0), batch(0), batch(1))
     _drain(accumulator)
@@ -178,12 +178,12 @@ def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, 
 # --- flush
 
 
-def test_without_a_batch_there_is_nothing_to_wait_for(accumulator):
+def test_a_flush_without_batches_returns_at_once(accumulator):
     """Without batches a flush returns at once."""
     assert [] == accumulator.unsettled()
 
 
-def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
+def test_a_flush_waits_only_for_batches_already_queued(accumulator):
     """A flush does not wait for later batches."""
     before = _enqueue(accumulator, batch(0), batch(1))
     results = accumulator.unsettled()
@@ -191,7 +191,7 @@ def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
     assert [each.result for each in before] == results
 
 
-def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
+def test_a_flush_waits_for_running_callbacks(accumulator):
     """A flush waits for a batch that is done but not settled, which is then forgotten."""
     [first] = _enqueue(accumulator, batch(0))
     _drain(accumulator)
@@ -210,7 +210,7 @@ def _batches_in_memory() -> list[ProducerBatch]:
     return [each for each in gc.get_objects() if isinstance(each, ProducerBatch)]
 
 
-def test_a_batch_that_cannot_be_sent_keeps_no_other_one_in_memory(accumulator):
+def test_a_batch_that_cannot_be_sent_keeps_no_others_in_memory(accumulator):
     """Acknowledged batches are freed, however many there were since the unsent one was created."""
     others = {id(each) for each in _batches_in_memory()}
     [stuck] = _enqueue(accumulator, batch(0, created_at=0.0))
@@ -225,7 +225,7 @@ def test_a_batch_that_cannot_be_sent_keeps_no_other_one_in_memory(accumulator):
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
-def test_batches_expire_in_the_order_of_their_times(times, data):
+def test_batches_expire_in_the_order_of_their_deadlines(times, data):
     """Exactly the batches that are due are listed, in whatever order they were created or ended."""
     accumulator = RecordAccumulator(
         pool=BufferPool(TOTAL),
@@ -261,7 +261,7 @@ def test_a_batch_expires_wherever_it_is(accumulator):
 
 @pytest.mark.parametrize("is_compressed", [True, False])
 @pytest.mark.parametrize("end", ["fail_batch", "fail"])
-def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compressed):
+def test_the_memory_of_a_batch_in_flight_stays_in_use(accumulator, end, is_compressed):
     """The memory counts until no connection holds the bytes of the batch (KAFKA-19012)."""
     expired = batch(0)
     pool = accumulator._pool
@@ -278,7 +278,7 @@ def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compr
     assert TOTAL == pool.available_bytes
 
 
-def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
+def test_the_block_of_an_unsent_batch_is_reused(accumulator):
     """The block of a batch that was never sent is reused at once, because nothing reads it."""
     expired = batch(0)
     pool = accumulator._pool
@@ -288,7 +288,7 @@ def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
     assert pool.try_allocate(4_096) is block
 
 
-def test_a_time_out_that_never_comes_is_none(ended):
+def test_the_largest_delivery_timeout_does_not_overflow(ended):
     """The largest delivery.timeout.ms does not overflow."""
     accumulator = RecordAccumulator(
         pool=BufferPool(TOTAL),
@@ -304,7 +304,7 @@ def test_a_time_out_that_never_comes_is_none(ended):
 # --- ready and drain
 
 
-def test_a_node_without_partitions_is_drained_of_nothing(accumulator):
+def test_nothing_is_drained_for_a_node_without_partitions(accumulator):
     """Queued batches of other leaders stay queued."""
     _enqueue(accumulator, batch(0))
     assert [] == accumulator.drain(ONE_NODE, NODES[2], MAX, now=0.0)
@@ -334,7 +334,7 @@ def test_a_retried_batch_goes_to_the_new_leader(accumulator):
     assert [first] == accumulator.drain(moved, NODES[1], MAX, now=5.0)
 
 
-def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
+def test_a_batch_in_its_backoff_delays_the_batches_behind_it(accumulator):
     """No batch overtakes one of its partition that is in its back-off."""
     first, _, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     _drain(accumulator)

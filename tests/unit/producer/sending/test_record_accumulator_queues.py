@@ -45,7 +45,7 @@ def _drain(accumulator, max_bytes: int = MAX, now: float = 0.0):
 # --- ready
 
 
-def test_a_batch_is_ready_from_the_end_of_its_backoff_on(accumulator):
+def test_a_batch_is_ready_after_its_backoff(accumulator):
     """The earliest end of several back-offs is the time of the next check."""
     batches = _enqueue(accumulator, *(batch(partition) for partition in range(3)))
     for each, retry_at in zip(batches, (7.0, 5.0, 6.0), strict=True):
@@ -72,7 +72,7 @@ def test_the_first_batch_of_a_partition_decides_whether_it_is_ready(accumulator)
     assert () == accumulator.ready(ONE_NODE, 0.0).ready_nodes
 
 
-def test_partitions_that_wait_for_an_answer_keep_no_other_one_from_being_ready():
+def test_partitions_that_wait_for_a_response_do_not_delay_others():
     """With one batch per partition in flight, other partitions are still checked."""
     accumulator = _accumulator(guarantee_order=True)
     _enqueue(accumulator, batch(0), batch(0))
@@ -86,7 +86,7 @@ def test_partitions_that_wait_for_an_answer_keep_no_other_one_from_being_ready()
 # --- drain
 
 
-def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
+def test_a_partition_that_cannot_be_drained_does_not_delay_others(accumulator):
     """A partition that another node leads, or that is in its back-off, does not delay others."""
     waiting, elsewhere, mine = _enqueue(accumulator, batch(0), batch(1), batch(2))
     waiting.retry_at = 5.0
@@ -99,7 +99,7 @@ def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
 @pytest.mark.parametrize(
     ("max_bytes", "drained"), [(1, 1), (321, 1), (322, 2), (482, 2), (483, 3), (MAX, 3)]
 )
-def test_a_request_is_filled_to_its_last_byte(accumulator, max_bytes, drained):
+def test_a_request_can_be_filled_to_its_last_byte(accumulator, max_bytes, drained):
     """A batch takes 161 bytes with its header, and the first one is taken whatever its size."""
     batches = _enqueue(accumulator, *(batch(partition) for partition in range(3)))
     assert list(batches[:drained]) == _drain(accumulator, max_bytes)
@@ -113,7 +113,7 @@ def test_a_batch_that_does_not_fit_ends_the_request(accumulator):
     assert [small] == _drain(accumulator, 1_000)
 
 
-def test_what_is_drained_is_with_its_broker_until_it_is_answered(accumulator):
+def test_a_drained_batch_is_in_flight_until_its_response(accumulator):
     """A drained batch stays in flight until its response, and other batches are not affected."""
     drained, queued = _enqueue(accumulator, batch(0), batch(0))
     _drain(accumulator)
@@ -128,7 +128,7 @@ def test_what_is_drained_is_with_its_broker_until_it_is_answered(accumulator):
 # --- queues
 
 
-def test_the_batches_that_wait_are_counted_by_partition_and_topic(accumulator):
+def test_queued_batches_are_counted_by_partition_and_topic(accumulator):
     """Topics whose names sort next to it are not counted."""
     _enqueue(accumulator, batch(0), batch(0), batch(2))
     for topic in ("s", "u"):
@@ -140,7 +140,7 @@ def test_the_batches_that_wait_are_counted_by_partition_and_topic(accumulator):
     ]
 
 
-def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
+def test_a_queue_is_empty_without_queued_or_unacknowledged_batches():
     """A partition's queue is empty only if a new batch would be the next to be sent."""
     accumulator = _accumulator(guarantee_order=True)
     place = TopicPartition("t", 0)
@@ -156,7 +156,7 @@ def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
 # --- losses
 
 
-def test_the_first_loss_is_the_one_that_is_told(accumulator):
+def test_only_the_first_loss_is_raised(accumulator):
     """Only the first loss is raised, because later ones often follow from it."""
     errors = [DeliveryError(str(number)) for number in range(3)]
     accumulator.note_loss(errors[0])
@@ -175,7 +175,7 @@ def test_the_first_loss_is_the_one_that_is_told(accumulator):
 # --- expiry
 
 
-def test_expiries_are_dropped_when_most_are_of_batches_that_have_ended(accumulator, monkeypatch):
+def test_stale_expiries_are_dropped_once_they_are_the_majority(accumulator, monkeypatch):
     """Stale entries are dropped once all entries exceed 64 plus two per other batch."""
     queued: list[int] = []
     dropped_at: list[int] = []
@@ -191,7 +191,7 @@ def test_expiries_are_dropped_when_most_are_of_batches_that_have_ended(accumulat
 
 
 @pytest.mark.parametrize("ended", range(4))
-def test_the_oldest_batch_that_has_not_ended_is_the_next_to_expire(accumulator, ended):
+def test_the_oldest_unfinished_batch_is_the_next_to_expire(accumulator, ended):
     """Ended batches no longer expire, however many there were before."""
     batches = _enqueue(accumulator, *(batch(p, created_at=10.0 * p) for p in range(4)))
     assert [] == accumulator.expired_batches(119.9)
@@ -205,7 +205,7 @@ def test_the_oldest_batch_that_has_not_ended_is_the_next_to_expire(accumulator, 
     assert [] == accumulator.expired_batches(NEVER)
 
 
-def test_a_batch_that_was_listed_as_expired_is_listed_again(accumulator):
+def test_an_expired_batch_is_listed_again(accumulator):
     """An expired batch may be spared, as during a throttle, and is listed again in order."""
     batches = _enqueue(accumulator, *(batch(p, created_at=30.0 - 10 * p) for p in range(4)))
     for _ in range(2):

@@ -21,7 +21,7 @@ def either(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
         yield harness
 
 
-def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_aborted(either):
+def test_a_sent_batch_is_retried_although_its_transaction_failed(either):
     """A batch that the broker may have must be settled, and ends as the broker responds."""
     [added] = either.begin(0)
     either.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -32,7 +32,7 @@ def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_a
     assert (None, 7) == (added.result.error, added.result.base_offset)
 
 
-def test_a_batch_that_was_not_sent_is_dropped_by_the_abort(either):
+def test_an_unsent_batch_is_dropped_by_the_abort(either):
     """The record of a dropped batch fails with the abort, and its memory is freed."""
     either.begin(0)
     either.produce()

@@ -58,7 +58,7 @@ def lose(harness: SenderHarness, *batches: ProducerBatch) -> None:
     harness.step(LATER)
 
 
-def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
+def test_the_second_batch_waits_until_the_new_log_has_the_first(idempotent):
     """A leader that refuses the first batch while it starts must not get the second one first."""
     describe(idempotent, NEW)
     first, second = idempotent.add(records=2), idempotent.add()
@@ -72,7 +72,7 @@ def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_batches_the_deleted_topic_refused_start_the_new_log_at_0(idempotent):
+def test_batches_rejected_by_the_deleted_topic_start_the_new_log_at_0(idempotent):
     """Batches wait until all requests to the old topic are answered; the first is sent alone."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -105,7 +105,7 @@ def test_a_late_acknowledgement_of_the_deleted_log_does_not_count(idempotent):
     assert [(1, 0), (1, 1)] == [numbers(first), numbers(second)]
 
 
-def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(idempotent):
+def test_a_batch_overtaken_before_the_topic_id_was_known_is_renumbered(idempotent):
     """Without topic ids the broker took the second batch for the first, which is renumbered."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -121,7 +121,7 @@ def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(id
     assert first.result.error is None
 
 
-def test_a_refusal_that_comes_after_the_new_id_costs_no_batch(idempotent):
+def test_a_rejection_after_the_new_topic_id_loses_no_batch(idempotent):
     """After OUT_OF_ORDER_SEQUENCE_NUMBER for the old number the batch is sent with the new one."""
     only = idempotent.add()
     idempotent.step()
@@ -134,7 +134,7 @@ def test_a_refusal_that_comes_after_the_new_id_costs_no_batch(idempotent):
     assert only.result.error is None
 
 
-def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
+def test_a_batch_that_may_be_in_the_new_log_keeps_its_sequence_number(idempotent):
     """Requests without an id may have reached the new topic, so the batch is resent unchanged."""
     unanswered, behind = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -151,7 +151,7 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_failed(idempotent):
+def test_a_batch_that_may_have_been_appended_keeps_its_number_after_a_failed_one(idempotent):
     """A batch keeps its number, as the new log may have taken it and refuse the one before it."""
     idempotent.add()
     idempotent.step()
@@ -173,7 +173,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_fai
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idempotent):
+def test_a_batch_that_may_have_been_appended_fails_if_the_new_log_rejects_it(idempotent):
     """A batch that may have been appended fails rather than risk a duplicate under a new number."""
     unanswered = idempotent.add()
     idempotent.step()
@@ -189,7 +189,7 @@ def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idemp
     assert (1, 0) == numbers(later)
 
 
-def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> None:
+def deliver_after_a_rejection(harness: SenderHarness, refused: ProducerBatch) -> None:
     """Fail the refused batch, answer that the next one is a duplicate, and send another one."""
     harness.produce(OUT_OF_ORDER)
     assert isinstance(refused.result.error, DeliveryError)
@@ -202,7 +202,7 @@ def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> N
     assert not harness.accumulator.has_incomplete
 
 
-def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idempotent):
+def test_a_batch_that_may_have_been_appended_keeps_its_number_until_the_new_id_is_known(idempotent):
     """The new log may have started with this batch, so only the one before it fails."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -210,11 +210,11 @@ def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idem
     idempotent.take().disconnect()
     idempotent.step()
     idempotent.step(LATER)
-    deliver_after_a_refusal(idempotent, refused)
+    deliver_after_a_rejection(idempotent, refused)
     assert ((0, 2), None) == (numbers(unanswered), unanswered.result.error)
 
 
-def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_number(idempotent):
+def test_a_lost_batch_behind_a_rejected_one_keeps_its_number(idempotent):
     """Without a response the old number of a batch is tried first, before any new number."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -222,11 +222,11 @@ def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_numb
     idempotent.take().disconnect()
     idempotent.step()
     idempotent.step(LATER)
-    deliver_after_a_refusal(idempotent, refused)
+    deliver_after_a_rejection(idempotent, refused)
     assert ((0, 2), None) == (numbers(unanswered), unanswered.result.error)
 
 
-def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idempotent):
+def test_a_batch_keeps_its_number_if_the_new_id_arrives_before_renumbering(idempotent):
     """A batch may have been appended, although the one before it was refused for good."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -242,7 +242,7 @@ def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idem
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
+def test_a_topic_dropped_from_the_metadata_is_recognized_by_its_id(idempotent):
     """Metadata drops idle topics, but the producer remembers the id of the log it wrote to."""
     idempotent.network.metadata.snapshot = MetadataSnapshot(nodes=MappingProxyType(NODES))
     idempotent.step()
@@ -254,7 +254,7 @@ def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
 
 
 @pytest.mark.parametrize("topic_id", [OLD, 0])
-def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, topic_id):
+def test_an_unchanged_or_missing_topic_id_keeps_the_sequence_numbers(idempotent, topic_id):
     """Neither a new snapshot nor a missing topic id makes a topic another one."""
     describe(idempotent, topic_id)
     idempotent.step()
@@ -266,7 +266,7 @@ def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, top
     assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
 
 
-def test_one_epoch_serves_all_partitions_of_the_new_topic(idempotent):
+def test_all_partitions_of_the_new_topic_share_one_epoch(idempotent):
     """A partition that was never written starts at 0 in the epoch of those that restart."""
     describe(idempotent, NEW)
     batches = [idempotent.add(0), idempotent.add(1)]
@@ -290,7 +290,7 @@ def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement
     assert not transactional.manager.has_abortable_error
 
 
-def test_a_transaction_whose_number_the_new_log_refuses_can_only_be_aborted(transactional):
+def test_a_transaction_is_abortable_if_the_new_log_rejects_its_number(transactional):
     """A transaction is abortable at once if the new log accepts only 0."""
     describe(transactional, NEW)
     refused = transactional.add()

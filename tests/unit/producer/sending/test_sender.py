@@ -57,7 +57,7 @@ def test_batches_for_partitions_of_one_node_share_a_request():
         assert [0, 1] == [data.index for data in sent.request.topic_data[0].partition_data]
 
 
-def test_a_node_that_is_not_ready_is_not_spun_upon(plain):
+def test_an_unready_node_causes_no_busy_loop(plain):
     """Nothing is sent to a broker that is down, and the loop waits until its next attempt."""
     plain.network.down.add(0)
     plain.network.retry_at[0] = plain.now + 5
@@ -66,7 +66,7 @@ def test_a_node_that_is_not_ready_is_not_spun_upon(plain):
     assert [] == plain.network.sent
 
 
-def test_a_node_that_cannot_be_sent_to_for_too_long_is_not_available():
+def test_a_node_that_is_down_for_too_long_is_unavailable():
     """It is available while batches reach it, and again from the first that does."""
     with SenderHarness(partitioner_availability_timeout_ms=2_000, **PLAIN) as harness:
         seen = []
@@ -85,7 +85,7 @@ def test_a_node_that_cannot_be_sent_to_for_too_long_is_not_available():
     assert [True, True, True, False, True] == seen
 
 
-def test_a_partition_without_a_leader_has_the_metadata_asked_for():
+def test_a_partition_without_a_leader_requests_metadata():
     """Batches without a known leader wait, and metadata of the topic is requested."""
     with SenderHarness(leaders={0: None}, **PLAIN) as harness:
         harness.add()
@@ -95,7 +95,7 @@ def test_a_partition_without_a_leader_has_the_metadata_asked_for():
         assert ("t",) == harness.network.metadata.topics
 
 
-def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(plain):
+def test_metadata_of_an_idle_topic_is_requested_for_its_next_batch(plain):
     """Idle topics are not queried (metadata.max.idle.ms) until their next batch."""
     metadata = plain.network.metadata
     answer = described(NODES[0], {"t": 1})
@@ -125,15 +125,15 @@ def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(pl
         (ErrorCode.KAFKA_STORAGE_ERROR, 1),
     ],
 )
-def test_a_retriable_answer_has_the_batch_sent_again_after_the_backoff(plain, code, refreshes):
+def test_a_batch_is_retried_after_a_retriable_error_and_a_backoff(plain, code, refreshes):
     """The batch is resent with the same bytes, and doubts about the leader refresh the metadata."""
-    asked = []
-    plain.network.metadata.request_update = lambda: asked.append(code)
+    updates = []
+    plain.network.metadata.request_update = lambda: updates.append(code)
     added = plain.add()
     plain.step()
     first = plain.produce(code)
     assert [] == plain.network.sent
-    assert refreshes == len(asked)
+    assert refreshes == len(updates)
     plain.step(LATER)
     again = plain.produce()
     assert first.request == again.request
@@ -141,7 +141,7 @@ def test_a_retriable_answer_has_the_batch_sent_again_after_the_backoff(plain, co
     assert [added] == [each for each, _ in plain.events.retried]
 
 
-def test_no_more_retries_than_allowed():
+def test_a_batch_fails_after_its_last_retry():
     """After the last of `retries` the batch fails with that error, and other batches continue."""
     with SenderHarness(retries=1, **PLAIN) as harness:
         lost, other = harness.add(0), harness.add(1)
@@ -156,7 +156,7 @@ def test_no_more_retries_than_allowed():
         assert other.is_done
 
 
-def test_a_lost_connection_has_the_batch_sent_again(plain):
+def test_a_batch_is_retried_after_a_lost_connection(plain):
     """A batch is resent after a lost connection, because the broker's outcome is unknown."""
     plain.add()
     plain.step()
@@ -167,7 +167,7 @@ def test_a_lost_connection_has_the_batch_sent_again(plain):
     assert not plain.accumulator.has_incomplete
 
 
-def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
+def test_a_batch_missing_from_the_response_is_retried(plain):
     """A response that leaves a batch out does not acknowledge it."""
     added = plain.add()
     plain.step()
@@ -178,7 +178,7 @@ def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
     assert "does not include t-0" in str(added.last_error)
 
 
-def test_a_refusal_fails_the_batch_alone(plain):
+def test_a_rejection_fails_only_its_batch(plain):
     """Only the refused batch fails, and others are acknowledged as usual."""
     refused, other = plain.add(0), plain.add(1)
     plain.step()
@@ -189,7 +189,7 @@ def test_a_refusal_fails_the_batch_alone(plain):
     assert [refused] == [each for each, _ in plain.events.failed]
 
 
-def test_refused_records_are_told_one_by_one(plain):
+def test_rejected_records_are_reported_one_by_one(plain):
     """Blamed records get the broker's messages, and the others learn of them (KIP-467)."""
     added = plain.add(records=3)
     plain.step()
@@ -215,7 +215,7 @@ def test_a_duplicate_is_a_success_without_an_offset(idempotent):
     assert -1 == added.result.base_offset
 
 
-def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempotent):
+def test_a_batch_appended_to_too_few_replicas_keeps_its_numbers(idempotent):
     """After NOT_ENOUGH_REPLICAS_AFTER_APPEND only the same numbers avoid a duplicate."""
     added = idempotent.add()
     idempotent.step()
@@ -226,7 +226,7 @@ def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempote
     assert added in idempotent.events.drained[-1][0]
 
 
-def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monkeypatch):
+def test_a_batch_too_large_for_its_broker_is_resent_in_halves(idempotent, monkeypatch):
     """After MESSAGE_TOO_LARGE the halves take the batch's place and its numbers at once."""
     whole = idempotent.add(records=5)
     monkeypatch.setattr(BatchCompression, "halves", halves_of(3, 2))
@@ -250,7 +250,7 @@ def test_a_single_record_too_large_for_its_broker_fails(idempotent):
     assert 0 == idempotent.events.split
 
 
-def test_a_leader_named_in_the_refusal_is_written_to_at_once(plain):
+def test_a_retry_goes_to_the_leader_named_in_the_response_at_once(plain):
     """A hint with a newer epoch replaces the back-off and the metadata request (KIP-951)."""
     plain.add(0)
     plain.step()
@@ -262,7 +262,7 @@ def test_a_leader_named_in_the_refusal_is_written_to_at_once(plain):
     assert NODES[2] == plain.take(ApiKey.PRODUCE).node
 
 
-def test_a_leader_that_is_known_already_is_written_to_after_the_backoff(plain):
+def test_a_retry_waits_for_the_backoff_if_the_leader_hint_is_not_new(plain):
     """A leader hint that is not newer changes nothing."""
     plain.network.metadata.update_leaders({place(): (0, 7)}, [])
     assert PartitionMetadata(0, 7) == plain.network.metadata.snapshot.partition(place())
@@ -275,7 +275,7 @@ def test_a_leader_that_is_known_already_is_written_to_after_the_backoff(plain):
     assert [] == plain.network.sent
 
 
-def test_without_acks_a_batch_is_done_when_it_is_written():
+def test_without_acks_a_batch_is_done_once_sent():
     """acks=0 has no response and no offsets."""
     with SenderHarness(acks=0, **PLAIN) as harness:
         added = harness.add()
@@ -289,7 +289,7 @@ def test_without_acks_a_batch_is_done_when_it_is_written():
 # --- expiry
 
 
-def test_a_batch_that_is_not_acknowledged_in_time_fails(plain):
+def test_a_batch_fails_after_the_delivery_timeout(plain):
     """After delivery.timeout.ms the error reports the attempts and the last cause."""
     added = plain.add()
     plain.step()
@@ -302,7 +302,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails(plain):
     assert "NOT_ENOUGH_REPLICAS" in str(cause)
 
 
-def test_a_batch_that_expires_while_it_is_sent_stays_failed(plain):
+def test_a_batch_that_expires_in_flight_stays_failed(plain):
     """A late acknowledgement changes nothing."""
     added = plain.add()
     plain.step()
@@ -313,14 +313,14 @@ def test_a_batch_that_expires_while_it_is_sent_stays_failed(plain):
     assert {} == plain.sender.acks
 
 
-def test_the_loop_wakes_up_for_the_next_expiry(plain):
+def test_the_loop_wakes_for_the_next_expiry(plain):
     """With nothing else to do, the loop sleeps until the oldest batch expires."""
     plain.add()
     plain.step()
     assert plain.now + 120 == plain.step()
 
 
-def test_a_throttled_broker_expires_nothing(plain):
+def test_no_batch_expires_because_of_a_throttle(plain):
     """A batch held back by a quota gets request.timeout.ms after the throttle ends (KIP-219)."""
     plain.network.down.add(0)
     plain.network.throttled[0] = plain.now + 130
@@ -334,7 +334,7 @@ def test_a_throttled_broker_expires_nothing(plain):
     assert isinstance(added.result.error, DeliveryError)
 
 
-def test_a_throttle_that_is_over_in_time_postpones_nothing(plain):
+def test_a_throttle_that_ends_in_time_postpones_no_expiry(plain):
     """A batch that could have been sent in time expires in time."""
     plain.network.down.add(0)
     plain.network.throttled[0] = plain.now + 110
@@ -347,7 +347,7 @@ def test_a_throttle_that_is_over_in_time_postpones_nothing(plain):
 # --- closing
 
 
-def test_closing_waits_for_what_is_on_its_way_and_no_longer(plain):
+def test_closing_waits_only_for_requests_in_flight(plain):
     """The loop ends when the last batch has its response."""
     last = plain.add()
     plain.step()
@@ -367,7 +367,7 @@ def test_closing_by_force_ends_at_once(plain):
     assert not added.is_done
 
 
-def test_closing_ends_when_its_time_is_up(plain):
+def test_closing_ends_at_its_timeout(plain):
     """A broker that never responds does not delay the end."""
     plain.add()
     plain.step()
@@ -377,14 +377,14 @@ def test_closing_ends_when_its_time_is_up(plain):
     assert plain.accumulator.has_incomplete
 
 
-def test_an_idle_loop_has_nothing_to_wake_up_for():
+def test_an_idle_loop_sleeps_until_the_metadata_is_due():
     """Without work the loop sleeps until the metadata is due."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.metadata.failed(1e9)
         assert harness.step() in {NEVER, harness.network.metadata.next_update_at()}
 
 
-def test_a_connection_that_has_just_ended_takes_nothing(plain):
+def test_a_batch_that_cannot_be_written_to_its_connection_is_retried(plain):
     """A batch that could not be written to the connection is retried."""
     added = plain.add()
 
@@ -398,17 +398,17 @@ def test_a_connection_that_has_just_ended_takes_nothing(plain):
     assert [added] == [each for each, _ in plain.events.retried]
 
 
-def test_an_expiry_asks_about_no_batch_that_has_ended(plain, monkeypatch):
+def test_expiry_skips_batches_that_have_ended(plain, monkeypatch):
     """If the first expiry ends the producer, no other batch is failed by expiry."""
-    asked = []
+    failed = []
     for partition in (0, 1):
         plain.add(partition)
     plain.network.down = {0, 1}
 
     def end_producer(batch, *_, **__) -> None:
-        asked.append(batch)
+        failed.append(batch)
         plain.sender.fail(KafkaError("ended"))
 
     monkeypatch.setattr(plain.sender._completion, "fail_batch", end_producer)
     plain.step(120)
-    assert 1 == len(asked)
+    assert 1 == len(failed)

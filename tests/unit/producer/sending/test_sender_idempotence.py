@@ -26,7 +26,7 @@ from tests.support.producer.sender_harness import (
 # --- idempotence
 
 
-def test_an_idempotent_producer_asks_for_its_id_when_it_has_something_to_send():
+def test_an_idempotent_producer_requests_its_id_before_the_first_batch():
     """No id is requested before the first batch, and nothing is sent before it arrives."""
     with SenderHarness() as harness:
         harness.step()
@@ -38,7 +38,7 @@ def test_an_idempotent_producer_asks_for_its_id_when_it_has_something_to_send():
         assert ApiKey.PRODUCE == harness.take().request.api_key
 
 
-def test_a_producer_id_that_is_refused_for_now_is_asked_for_again():
+def test_a_producer_id_request_is_retried_after_a_transient_error():
     """COORDINATOR_LOAD_IN_PROGRESS, which a broker returns right after its start, is retried."""
     with SenderHarness() as harness:
         harness.add()
@@ -50,7 +50,7 @@ def test_a_producer_id_that_is_refused_for_now_is_asked_for_again():
         assert not harness.accumulator.has_incomplete
 
 
-def test_a_missing_right_to_an_id_fails_what_waits_and_is_tried_again_for_the_next():
+def test_a_missing_permission_for_an_id_fails_queued_batches_and_is_retried():
     """CLUSTER_AUTHORIZATION_FAILED fails the batches; after it is granted, later ones are sent."""
     with SenderHarness() as harness:
         refused = harness.add()
@@ -64,7 +64,7 @@ def test_a_missing_right_to_an_id_fails_what_waits_and_is_tried_again_for_the_ne
         assert not harness.accumulator.has_incomplete
 
 
-def test_several_batches_of_a_partition_are_in_flight_and_done_in_order(idempotent):
+def test_several_batches_of_a_partition_can_be_in_flight(idempotent):
     """Up to five requests are in flight, each continuing the sequence numbers of the last."""
     batches = [idempotent.add(records=2) for _ in range(6)]
     idempotent.step()
@@ -74,7 +74,7 @@ def test_several_batches_of_a_partition_are_in_flight_and_done_in_order(idempote
     assert 11 == batches[5].base_sequence
 
 
-def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
+def test_an_out_of_order_batch_is_resent_in_order(idempotent):
     """A retriable error of the first makes the second out of order; both are resent in order."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -89,7 +89,7 @@ def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
     assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
 
 
-def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
+def test_an_unexplained_gap_restarts_the_partition(idempotent):
     """With all earlier batches acknowledged, a gap restarts at 0 in a new epoch (KIP-360)."""
     first, second = idempotent.add(records=2), idempotent.add()
     idempotent.step()
@@ -104,7 +104,7 @@ def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(idempotent):
+def test_a_gap_after_the_last_acknowledged_batch_bumps_the_epoch(idempotent):
     """The broker lost acknowledged records, so this batch restarts at 0 and the next follows."""
     idempotent.add(records=2)
     idempotent.step()
@@ -121,7 +121,7 @@ def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(i
     assert [(1, 0), (1, 1)] == [numbers(gap), numbers(following)]
 
 
-def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_next_one(idempotent):
+def test_an_idle_partition_starts_the_new_epoch_with_its_next_batch(idempotent):
     """A partition without a gap keeps its numbers until it has a batch in the new epoch."""
     before = idempotent.add(1)
     idempotent.step()
@@ -138,7 +138,7 @@ def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_ne
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_old_numbers():
+def test_batches_behind_a_failed_retry_start_in_the_new_epoch():
     """A retry keeps the old numbers, and the batch after a failed retry starts in the new epoch."""
     with SenderHarness(retries=1) as harness:
         for partition in (0, 1):
@@ -161,7 +161,7 @@ def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_ol
         assert [(1, 0), (1, 1)] == [numbers(following), numbers(behind_gap)]
 
 
-def test_with_one_request_in_flight_the_id_comes_first_and_then_batch_after_batch():
+def test_with_one_request_in_flight_batches_follow_the_producer_id():
     """With max.in.flight.requests.per.connection=1 no request overtakes InitProducerId."""
     with SenderHarness(max_in_flight_requests_per_connection=1) as harness:
         harness.network.max_in_flight = 1
@@ -176,7 +176,7 @@ def test_with_one_request_in_flight_the_id_comes_first_and_then_batch_after_batc
         assert not harness.accumulator.has_incomplete
 
 
-def test_other_partitions_take_over_a_new_epoch_when_nothing_of_theirs_is_in_flight(idempotent):
+def test_other_partitions_adopt_a_new_epoch_once_nothing_is_in_flight(idempotent):
     """A partition without a gap keeps its numbers until nothing is in flight."""
     other = idempotent.add(1)
     idempotent.step()
@@ -192,7 +192,7 @@ def test_other_partitions_take_over_a_new_epoch_when_nothing_of_theirs_is_in_fli
     assert (1, 0) == numbers(following)
 
 
-def test_a_broker_that_refuses_the_beginning_of_an_epoch_is_not_asked_for_ever(idempotent):
+def test_a_batch_rejected_as_the_first_of_an_epoch_fails(idempotent):
     """A batch that is out of order even as the first of an epoch fails."""
     added = idempotent.add()
     idempotent.step()
@@ -202,7 +202,7 @@ def test_a_broker_that_refuses_the_beginning_of_an_epoch_is_not_asked_for_ever(i
     assert "has lost records" in str(added.result.error)
 
 
-def test_a_batch_refused_for_good_leaves_no_gap(idempotent):
+def test_a_batch_that_fails_permanently_leaves_no_gap(idempotent):
     """Batches behind a refused one get new numbers as soon as they have been answered."""
     refused, behind = idempotent.add(records=3), idempotent.add(records=2)
     idempotent.step()
@@ -231,7 +231,7 @@ def _sent_behind_an_expired_batch(idempotent):
     return behind, sent
 
 
-def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
+def test_new_batches_wait_while_an_expired_batch_is_unresolved(idempotent):
     """After an expiry new batches wait until a later response settles the expired one."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     later = idempotent.add()
@@ -242,7 +242,7 @@ def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempote
     assert (0, 3) == numbers(later)
 
 
-def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempotent):
+def test_an_expired_batch_that_was_not_appended_restarts_the_partition(idempotent):
     """An out-of-order response for the next batch shows that the expired one was not appended."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     idempotent.answer_produce(sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -250,7 +250,7 @@ def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempo
     assert (1, 0) == numbers(behind)
 
 
-def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idempotent):
+def test_an_expired_batch_with_nothing_behind_it_restarts_the_partition(idempotent):
     """The outcome of the expired batch is unknown, so the next batch begins a new epoch."""
     idempotent.add()
     idempotent.step()
@@ -261,7 +261,7 @@ def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idemp
     assert (1, 0) == numbers(later)
 
 
-def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(idempotent):
+def test_a_batch_that_expires_unsent_does_not_bump_the_epoch(idempotent):
     """A batch without sequence numbers leaves no gap."""
     idempotent.network.down.add(0)
     expired = idempotent.add()
@@ -273,7 +273,7 @@ def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(idempotent):
     assert (0, 1) == numbers(later)
 
 
-def test_a_producer_that_retention_made_forgotten_goes_on(idempotent):
+def test_a_producer_forgotten_because_of_retention_continues(idempotent):
     """UNKNOWN_PRODUCER_ID with a log start past our last offset restarts without a loss."""
     added = idempotent.add()
     idempotent.step()
@@ -284,7 +284,7 @@ def test_a_producer_that_retention_made_forgotten_goes_on(idempotent):
     assert added.result.error is None
 
 
-def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
+def test_unknown_producer_id_without_a_log_start_is_retried(idempotent):
     """A partition that has just moved has no log start yet, so the numbers are kept."""
     added = idempotent.add()
     idempotent.step()
@@ -293,7 +293,7 @@ def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
     assert (0, 1) == numbers(added)
 
 
-def test_a_used_up_epoch_has_a_new_id_asked_for():
+def test_an_exhausted_epoch_requests_a_new_producer_id():
     """After epoch 32767 there is a new producer id, and numbers start at 0."""
     with SenderHarness() as harness:
         harness.add()
@@ -318,7 +318,7 @@ def test_a_used_up_epoch_has_a_new_id_asked_for():
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ],
 )
-def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idempotent, code):
+def test_after_a_fatal_error_every_later_call_raises_it(idempotent, code):
     """After a fatal error all batches fail, and later calls raise that error."""
     batches = [idempotent.add(0), idempotent.add(1)]
     idempotent.step()
@@ -330,7 +330,7 @@ def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idem
         idempotent.accumulator.raise_if_failed()
 
 
-def test_an_unexpected_failure_ends_the_producer(plain):
+def test_an_unexpected_error_ends_the_producer(plain):
     """An unexpected error ends the producer."""
     added = plain.add()
 
@@ -377,7 +377,7 @@ def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
-def test_numbers_are_not_given_anew_while_an_answer_to_the_old_ones_may_come(idempotent):
+def test_batches_are_not_renumbered_while_a_response_is_pending(idempotent):
     """A batch behind a gap may have been appended; it completes, and later batches follow it."""
     idempotent.add()
     behind, last = idempotent.add(), idempotent.add()

@@ -34,7 +34,7 @@ def no_jitter(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_jitter")
-def test_a_batch_waits_twice_as_long_after_each_failure():
+def test_the_backoff_of_a_batch_doubles_with_each_failure():
     """The back-off grows from retry.backoff.ms to retry.backoff.max.ms (KIP-580)."""
     with SenderHarness(**BACKOFFS, **PLAIN) as harness:
         harness.add()
@@ -48,7 +48,7 @@ def test_a_batch_waits_twice_as_long_after_each_failure():
 
 
 @pytest.mark.usefixtures("no_jitter")
-def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
+def test_the_backoff_of_an_id_request_doubles_with_each_failure():
     """Requests for an id back off like batches, but the first attempt is sent at once."""
     with SenderHarness(**BACKOFFS) as harness:
         harness.add()
@@ -71,7 +71,7 @@ def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
 # --- the request timeout
 
 
-def test_metadata_are_waited_for_as_long_as_for_any_answer():
+def test_a_metadata_request_has_the_request_timeout():
     """A metadata request has a deadline of request.timeout.ms."""
     with SenderHarness(request_timeout_ms=4_000, **PLAIN) as harness:
         deadlines = []
@@ -84,7 +84,7 @@ def test_metadata_are_waited_for_as_long_as_for_any_answer():
         assert [harness.now + 4.0] == deadlines
 
 
-def test_any_broker_is_looked_for_as_long_as_for_any_answer():
+def test_the_search_for_a_broker_has_the_request_timeout():
     """The search for any broker has a deadline of request.timeout.ms."""
     with SenderHarness(request_timeout_ms=4_000) as harness:
         deadlines = []
@@ -100,7 +100,7 @@ def test_any_broker_is_looked_for_as_long_as_for_any_answer():
 
 
 @pytest.mark.parametrize(("left", "updates", "next_at"), [(-1, 1, NEVER), (0, 1, NEVER), (1, 0, 1)])
-def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
+def test_metadata_is_requested_when_due(left, updates, next_at):
     """Metadata is requested when it is due, and its response, not a timer, runs the loop again."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.metadata.next_update_at = lambda: harness.now + left
@@ -108,7 +108,7 @@ def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
         assert updates == harness.network.metadata_updates
 
 
-def test_metadata_are_asked_for_once():
+def test_metadata_is_requested_once():
     """While a metadata request is in flight, the loop sends no second one."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.is_updating_metadata = True
@@ -121,7 +121,7 @@ def test_metadata_are_asked_for_once():
 
 
 @pytest.mark.parametrize(("throttle", "expires_at"), [(119.95, 120.0), (120.0, 130.0)])
-def test_a_throttle_counts_that_lasts_to_the_end_of_the_delivery_time_out(throttle, expires_at):
+def test_a_throttle_up_to_the_delivery_timeout_postpones_expiry(throttle, expires_at):
     """A batch gets request.timeout.ms from then on, to the millisecond (KIP-219)."""
     with SenderHarness(request_timeout_ms=10_000, **PLAIN) as harness:
         harness.network.down = {0}
@@ -134,7 +134,7 @@ def test_a_throttle_counts_that_lasts_to_the_end_of_the_delivery_time_out(thrott
         assert isinstance(added.result.error, DeliveryError)
 
 
-def test_a_batch_whose_expiry_is_put_off_is_looked_at_every_second():
+def test_a_postponed_expiry_is_checked_every_second():
     """The throttle may end early, and batches of other brokers expire in time."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.down = {0, 1}
@@ -145,7 +145,7 @@ def test_a_batch_whose_expiry_is_put_off_is_looked_at_every_second():
         assert [False, True] == [throttled.is_done, other.is_done]
 
 
-def test_a_batch_that_fails_with_its_connection_holds_up_no_expiry():
+def test_a_batch_that_fails_with_its_connection_delays_no_expiry():
     """The batches behind it expire in the same run."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.stalled = {0}
@@ -161,7 +161,7 @@ OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
 
 
 @pytest.mark.parametrize(
-    ("own", "networks", "told"),
+    ("own", "networks", "cause"),
     [
         (OWN, NETWORKS, "the batch's"),
         (OWN, None, "the batch's"),
@@ -169,7 +169,7 @@ OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
         (None, None, "no broker answered"),
     ],
 )
-def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, told):
+def test_the_error_of_an_expired_batch_names_the_last_cause(plain, own, networks, cause):
     """The cause is the last error of the batch, or otherwise that of the network."""
     plain.network.down = {0}
     plain.network.last_error = networks
@@ -177,7 +177,7 @@ def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, t
     added.last_error = own
     plain.step(120)
     expiry = added.result.error.__cause__
-    assert str(expiry).endswith(f"last cause: {told}")
+    assert str(expiry).endswith(f"last cause: {cause}")
     assert (own or networks) is expiry.__cause__
 
 
@@ -195,9 +195,7 @@ def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, t
     ],
     ids=["plain", "idempotent", "idempotent-tv1", "tv2", "tv1"],
 )
-def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
-    settings, level, is_highest
-):
+def test_only_a_tv1_transaction_limits_the_produce_version(settings, level, is_highest):
     """From version 12 on Produce adds the partition, on which a TV1 transaction must not rely."""
     with SenderHarness(transaction_version=level, **settings) as harness:
         if settings is TRANSACTIONAL:
@@ -214,29 +212,29 @@ def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
 # --- transactions
 
 
-def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
+def test_a_transaction_ends_only_in_a_run_after_its_commit(monkeypatch):
     """A transaction ends only in a run that starts after its commit and sees all its batches."""
-    asked = []
+    checks = []
     advance = TransactionRequestSender.advance
 
     def noting(
         self: TransactionRequestSender, now: float, *, has_incomplete_batches: bool
     ) -> float:
-        asked.append(has_incomplete_batches)
+        checks.append(has_incomplete_batches)
         return advance(self, now, has_incomplete_batches=has_incomplete_batches)
 
     monkeypatch.setattr(TransactionRequestSender, "advance", noting)
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.begin(0)
         harness.produce()
-        asked.clear()
+        checks.clear()
         harness.step()
         harness.manager.begin_commit()
         harness.step()
-        assert [True, False] == asked
+        assert [True, False] == checks
 
 
-def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
+def test_an_end_without_a_request_runs_the_loop_again(tv2):
     """An end without a request runs the loop again, because no response will wake it."""
     tv2.initialize()
     tv2.manager.begin_transaction()
@@ -259,7 +257,7 @@ def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
 # --- the loop
 
 
-def _looks(harness: SenderHarness, *answers: float) -> list[float]:
+def _runs(harness: SenderHarness, *answers: float) -> list[float]:
     """Run the loop once for each answer, and return the timeouts of its timers."""
     delays: list[float] = []
     left = list(answers)
@@ -275,20 +273,20 @@ def _looks(harness: SenderHarness, *answers: float) -> list[float]:
     return delays
 
 
-def test_the_loop_sleeps_until_the_next_look(plain):
+def test_the_loop_sleeps_until_the_next_run(plain):
     """The loop does not sleep if it is late, and sets no timer if nothing is scheduled."""
-    assert [7.0, 0, 0.25] == _looks(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
+    assert [7.0, 0, 0.25] == _runs(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
 
 
-def test_the_loop_sleeps_no_longer_than_until_its_end(plain):
+def test_the_loop_does_not_sleep_beyond_its_deadline(plain):
     """The loop does not sleep beyond the deadline of the close."""
     plain.add()
     plain.sender.initiate_close(timeout=5)
-    assert [5.0, 2.0] == _looks(plain, NEVER, plain.now + 2)
+    assert [5.0, 2.0] == _runs(plain, NEVER, plain.now + 2)
 
 
 @pytest.mark.parametrize("timeouts", [(60, 5), (5, 60)], ids=str)
-def test_the_earlier_of_two_ends_counts(plain, timeouts):
+def test_the_earlier_of_two_deadlines_counts(plain, timeouts):
     """A second close does not postpone the first."""
     plain.add()
     plain.step()
@@ -299,7 +297,7 @@ def test_the_earlier_of_two_ends_counts(plain, timeouts):
     assert plain.accumulator.has_incomplete
 
 
-def test_the_end_cancels_what_is_under_way(plain):
+def test_the_end_cancels_pending_tasks(plain):
     """The end cancels pending tasks, and does not raise their cancellation."""
     ends = []
 
@@ -316,14 +314,14 @@ def test_the_end_cancels_what_is_under_way(plain):
 
 
 @pytest.mark.parametrize("settings", [PLAIN, {}, TRANSACTIONAL], ids=["plain", "idempotent", "tv2"])
-def test_an_idle_loop_looks_once(settings):
+def test_an_idle_loop_runs_once(settings):
     """Without work nothing that the loop does wakes it again."""
     with SenderHarness(**settings) as harness:
         harness.step()
-        looks = []
+        runs = []
         run_once = harness.sender.run_once
-        harness.sender.run_once = lambda now: looks.append(now) or run_once(now)
+        harness.sender.run_once = lambda now: runs.append(now) or run_once(now)
         harness.run_to_the_end(
-            lambda: None, lambda: looks.append(None), harness.sender.initiate_close
+            lambda: None, lambda: runs.append(None), harness.sender.initiate_close
         )
-        assert [harness.now, None] == looks
+        assert [harness.now, None] == runs

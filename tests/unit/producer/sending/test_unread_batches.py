@@ -27,7 +27,7 @@ def _free_bytes(harness: SenderHarness) -> int:
 
 
 @BOTH
-def test_one_request_at_a_time_waits_for_a_socket(acks):
+def test_only_one_request_at_a_time_waits_for_the_socket(acks):
     """Queued batches, which can expire, wait until the request before them is sent in full."""
     with _harness(acks) as harness:
         harness.network.stalled = {0}
@@ -37,7 +37,7 @@ def test_one_request_at_a_time_waits_for_a_socket(acks):
 
 
 @BOTH
-def test_an_expired_batch_that_was_not_sent_in_full_fails_with_its_connection(acks):
+def test_an_expired_batch_that_was_partly_sent_closes_its_connection(acks):
     """The connection of an expired batch is closed first, so no byte is sent after it fails."""
     with _harness(acks) as harness:
         free = _free_bytes(harness)
@@ -54,7 +54,7 @@ def test_an_expired_batch_that_was_not_sent_in_full_fails_with_its_connection(ac
 
 
 @BOTH
-def test_its_connection_takes_other_batches_along_that_are_sent_again(acks):
+def test_other_batches_of_the_closed_connection_are_resent(acks):
     """A batch of the same request that has not expired is resent over the next connection."""
     with SenderHarness(acks=acks, leaders={0: 0, 1: 0}, **PLAIN) as harness:
         harness.network.stalled = {0}
@@ -75,7 +75,7 @@ def test_its_connection_takes_other_batches_along_that_are_sent_again(acks):
         ]
 
 
-def test_a_batch_sent_in_its_last_moment_is_sent():
+def test_a_batch_sent_just_before_it_expires_succeeds():
     """A batch that the socket took before it could expire succeeds."""
     with _harness("0") as harness:
         sent = _add(harness)
@@ -89,7 +89,7 @@ def test_a_batch_sent_in_its_last_moment_is_sent():
         assert FinalState.SUCCEEDED is sent.final_state
 
 
-def test_a_batch_that_waits_for_an_answer_expires_and_keeps_its_memory():
+def test_a_batch_in_flight_expires_and_keeps_its_memory():
     """The batch may have been appended, so it fails at once and counts until the response."""
     with _harness("1") as harness:
         free = _free_bytes(harness)

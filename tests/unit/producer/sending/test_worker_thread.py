@@ -29,7 +29,7 @@ class _NetworkThread:
             self.calls.pop(0)()
 
 
-def test_jobs_are_done_in_order_on_another_thread():
+def test_jobs_run_in_order_on_another_thread():
     """Each outcome is passed to its callback on the network thread, which runs no job itself."""
     network, outcomes, threads = _NetworkThread(), [], set()
     worker = WorkerThread(network.call_soon, client_id="c")
@@ -47,7 +47,7 @@ def test_jobs_are_done_in_order_on_another_thread():
     ]
 
 
-def test_an_error_is_an_outcome():
+def test_an_error_in_a_job_is_its_outcome():
     """An error in a job does not end the thread, and the next job runs."""
     network, outcomes = _NetworkThread(), []
     worker = WorkerThread(network.call_soon, client_id="c")
@@ -58,18 +58,23 @@ def test_an_error_is_an_outcome():
     assert [ZeroDivisionError, type(None)] == [type(outcome.error) for outcome in outcomes]
 
 
-def test_closing_waits_for_the_running_job_only():
+def test_closing_waits_only_for_the_running_job():
     """Jobs that have not started do not run after a close, and their callbacks get an error."""
-    network, outcomes, began, goes_on = _NetworkThread(), [], threading.Event(), threading.Event()
+    network, outcomes, started, may_continue = (
+        _NetworkThread(),
+        [],
+        threading.Event(),
+        threading.Event(),
+    )
     worker = WorkerThread(network.call_soon, client_id="c")
-    worker.run_aside(lambda: (began.set(), goes_on.wait(TIMEOUT))[1], outcomes.append)
+    worker.run_aside(lambda: (started.set(), may_continue.wait(TIMEOUT))[1], outcomes.append)
     worker.run_aside(lambda: "not any more", outcomes.append)
-    assert began.wait(TIMEOUT)
+    assert started.wait(TIMEOUT)
     closing = threading.Thread(target=worker.close)
     closing.start()
     while not worker._is_closing:
         closing.join(0.001)
-    goes_on.set()
+    may_continue.set()
     closing.join(TIMEOUT)
     network.run(2)
     assert [WorkOutcome(result=True), (None, ProducerClosedError)] == [
@@ -79,14 +84,14 @@ def test_closing_waits_for_the_running_job_only():
     assert not worker._thread.is_alive()
 
 
-def test_no_thread_is_made_without_a_job():
+def test_no_thread_is_started_without_a_job():
     """A producer that compresses nothing has no such thread, and can be closed."""
     worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
     worker.close()
     assert worker._thread is None
 
 
-def test_a_thread_that_cannot_be_started_is_no_thread(monkeypatch):
+def test_an_error_starting_the_thread_is_raised(monkeypatch):
     """If the system has no thread left, the call raises an error, and closing still works."""
     worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
     with monkeypatch.context() as short:
