@@ -45,7 +45,7 @@ def test_a_downgrade_needs_no_epoch():
 
 
 @pytest.mark.parametrize(("transaction_version", "expected"), [(1, True), (2, False)])
-def test_a_failed_batch_requires_an_epoch_unless_each_transaction_has_one(
+def test_a_failed_batch_requires_a_new_epoch_unless_each_transaction_has_one(
     transaction_version, expected
 ):
     """Under TV2 the end of each transaction returns a new epoch, so none is requested."""
@@ -68,7 +68,7 @@ def test_a_required_epoch_is_requested_once():
     ("init_producer_id_version", "transaction_version", "expected"),
     [(2, 1, (False, False)), (3, 1, (True, True)), (2, 2, (False, True))],
 )
-def test_which_coordinators_can_renew_an_epoch(
+def test_which_coordinators_can_bump_an_epoch(
     init_producer_id_version, transaction_version, expected
 ):
     """A new epoch can be requested from InitProducerId 3 on (KIP-360), or comes with EndTxn."""

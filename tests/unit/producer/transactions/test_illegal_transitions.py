@@ -98,7 +98,7 @@ def _transaction_ended() -> Step:
     return manager, lambda: manager.handle_response(handler, EndTxnResponse(error_code=0))
 
 
-def _right_was_missing() -> Step:
+def _permission_was_missing() -> Step:
     manager = TransactionManager()
     manager.bump_idempotent_epoch_and_reset_id_if_needed()
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -130,12 +130,12 @@ def _needs_another_id() -> Step:
         _partition_refused,
         _got_an_id,
         _transaction_ended,
-        _right_was_missing,
+        _permission_was_missing,
         _needs_an_id,
         _needs_another_id,
     ],
 )
-def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, make):
+def test_an_illegal_transition_on_the_network_thread_ends_the_producer(monkeypatch, make):
     """After an illegal transition the state is unreliable, so the first error ends the producer."""
     manager, move = make()
     nothing = dict.fromkeys(TransactionState, frozenset())
@@ -146,7 +146,7 @@ def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, ma
     assert raised.value is manager.last_error
 
 
-def test_an_illegal_call_of_a_user_changes_nothing():
+def test_an_illegal_call_changes_nothing():
     """An illegal call raises an error, and the transaction continues."""
     manager, _ = _with_partition()
     with pytest.raises(IllegalStateError, match=r"IN_TRANSACTION.*IN_TRANSACTION.*'x'"):

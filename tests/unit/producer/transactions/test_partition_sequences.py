@@ -32,21 +32,21 @@ def assigned(sequences: PartitionSequences, count: int):
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.UNKNOWN_PRODUCER_ID])
-def test_a_batch_that_may_be_in_gets_no_new_number(sequences, code):
+def test_a_batch_that_may_have_been_appended_is_not_renumbered(sequences, code):
     """An unexplained gap does not renumber a batch that the broker may have appended."""
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_in = True
     assert not sequences.can_retry(unanswered, code, log_start_offset=0)
 
 
-def test_a_batch_that_was_never_sent_in_vain_gets_a_new_number(sequences):
+def test_a_batch_that_cannot_have_been_appended_is_renumbered(sequences):
     """The same gap renumbers a batch that cannot have been appended (KIP-360)."""
     (refused,) = assigned(sequences, 1)
     assert sequences.can_retry(refused, OUT_OF_ORDER, log_start_offset=0)
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
+def test_a_batch_of_a_moved_partition_is_retried(is_transactional):
     """A batch is retried until the new leader reports its log start offset."""
     sequences = PartitionSequences(is_transactional=is_transactional)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
@@ -57,7 +57,7 @@ def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
     assert not sequences.can_retry(unanswered, unknown, log_start_offset=0)
 
 
-def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
+def test_no_batch_behind_one_that_may_have_been_appended_is_renumbered(sequences):
     """Batches behind one that may have been appended fail too, and none is renumbered."""
     unanswered = assigned(sequences, 3)
     for each in unanswered:
@@ -72,7 +72,7 @@ def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
     assert ProducerIdAndEpoch(1, 0) == sequences.producer_id_and_epoch
 
 
-def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
+def test_a_new_epoch_starts_after_batches_that_may_have_been_appended_have_failed(sequences):
     """After such a failure later records continue at sequence 0 of the next epoch."""
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_in = True
@@ -92,9 +92,7 @@ def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
     ],
     ids=str,
 )
-def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
-    sequences, counts, numbers
-):
+def test_the_parts_of_a_split_batch_share_its_numbers_across_the_wrap(sequences, counts, numbers):
     """0 follows 2^31 - 1, in the middle of a batch as well."""
     whole = batch(records=4)
     entry = sequences._partitions.entry(whole.topic_partition)
@@ -109,7 +107,9 @@ def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
 
 
 @pytest.mark.parametrize(("log_start_offset", "may_retry"), [(5, False), (6, True)])
-def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start_offset, may_retry):
+def test_a_forgotten_transaction_continues_only_if_its_records_were_deleted(
+    log_start_offset, may_retry
+):
     """If the log still has our last record, a broker that forgot us has lost more records."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
@@ -123,9 +123,7 @@ def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start
 
 @pytest.mark.parametrize(("log_start_offset", "may_retry"), [(7, False), (8, True)])
 @pytest.mark.parametrize("offsets", [(5, 0), (0, 5)], ids=str)
-def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
-    offsets, log_start_offset, may_retry
-):
+def test_the_highest_last_offset_of_all_batches_counts(offsets, log_start_offset, may_retry):
     """The highest last offset of all batches counts, in whatever order they were acknowledged."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
@@ -151,7 +149,7 @@ def test_a_broker_is_sent_no_more_batches_than_it_remembers(sequences, in_flight
 
 
 @pytest.mark.parametrize("in_flight", range(3))
-def test_the_first_batch_of_all_goes_alone(in_flight):
+def test_the_very_first_batch_is_sent_alone(in_flight):
     """The first batch is sent alone, because the broker could take a later one for the first."""
     sequences = PartitionSequences(is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
@@ -160,9 +158,7 @@ def test_the_first_batch_of_all_goes_alone(in_flight):
 
 
 @pytest.mark.parametrize(("failed", "may_drain"), [(None, True), (0, False), (1, True), (2, True)])
-def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
-    sequences, failed, may_drain
-):
+def test_new_batches_wait_while_the_first_in_flight_is_retried(sequences, failed, may_drain):
     """During a retry new batches are not sent, as they would be refused as out of order."""
     batches = assigned(sequences, 3)
     if failed is not None:
@@ -170,7 +166,7 @@ def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
     assert may_drain == sequences.may_drain(batch())
 
 
-def test_only_the_first_in_flight_goes_again(sequences):
+def test_only_the_first_batch_in_flight_is_resent(sequences):
     """Only the first batch in flight is resent, and those behind it follow in order."""
     batches = assigned(sequences, 3)
     assert [True, False, False] == [sequences.may_drain(each) for each in batches]
@@ -178,7 +174,7 @@ def test_only_the_first_in_flight_goes_again(sequences):
     assert [True, False] == [sequences.may_drain(each) for each in batches[1:]]
 
 
-def test_nothing_new_goes_where_a_number_is_missing(sequences):
+def test_new_batches_wait_while_a_sequence_number_is_missing(sequences):
     """New batches wait while a number is missing, but the first in flight may be retried."""
     lost, *others = assigned(sequences, 3)
     sequences.fail(lost, outcome_known=False)
@@ -189,7 +185,7 @@ def test_nothing_new_goes_where_a_number_is_missing(sequences):
     assert not sequences.may_drain(batch())
 
 
-def test_nothing_new_goes_while_a_newer_epoch_waits_for_what_is_in_flight(sequences):
+def test_new_batches_wait_for_the_old_epoch_to_be_answered(sequences):
     """The new epoch starts at 0 after every batch of the old epoch has been answered."""
     (older,) = assigned(sequences, 1)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 1)
@@ -198,14 +194,14 @@ def test_nothing_new_goes_while_a_newer_epoch_waits_for_what_is_in_flight(sequen
     assert sequences.may_drain(batch())
 
 
-def test_an_epoch_that_is_equal_is_the_same(sequences):
+def test_epochs_are_compared_by_value(sequences):
     """Epochs are compared by value, not by identity."""
     assigned(sequences, 1)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     assert sequences.may_drain(batch())
 
 
-def test_nothing_goes_while_the_numbers_are_to_begin_anew(sequences):
+def test_nothing_is_sent_before_a_pending_restart(sequences):
     """Neither batches with a sequence number nor new ones are drained until the restart."""
     refused, other = assigned(sequences, 2)
     sequences.fail(refused, outcome_known=True)
@@ -230,7 +226,7 @@ def _with_batches(count: int) -> tuple[PartitionSequences, list]:
 
 
 @pytest.mark.parametrize("topic_id", [1, 3])
-def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
+def test_quiet_partitions_of_a_new_topic_restart_at_once(topic_id):
     """Quiet partitions restart at once, and others after their responses; ids are not ordered."""
     sequences, batches = _with_batches(40)
     nameless = snapshot({}, topic_id=0).topics["t"]
@@ -244,7 +240,7 @@ def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
     assert {0} == {each.base_sequence for each in batches}
 
 
-def test_the_partitions_whose_batches_have_ended_are_resolved():
+def test_partitions_whose_batches_have_ended_are_resolved():
     """Partitions are resolved without waiting for others that have unanswered batches."""
     sequences, batches = _with_batches(40)
     behind = [batch(partition) for partition in range(1, 40, 2)]
@@ -277,7 +273,7 @@ def replaced():
     return sequences, batches
 
 
-def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced):
+def test_only_a_batch_that_may_have_been_appended_keeps_its_number_in_a_new_log(replaced):
     """The batch is sent alone, because its response decides the numbers of those behind it."""
     sequences, (first, second) = replaced
     assert sequences.restart_quiet_partitions()
@@ -292,7 +288,7 @@ def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced)
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.UNKNOWN_PRODUCER_ID])
-def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, code):
+def test_a_response_to_the_old_numbers_does_not_reject_the_new_ones(replaced, code):
     """A batch that cannot have been appended is retried; one that may have been is not."""
     sequences, (first, second) = replaced
     assert not sequences.can_retry(first, code, log_start_offset=0)
@@ -303,7 +299,7 @@ def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, co
     assert [0, 1] == [each.base_sequence for each in (first, second)]
 
 
-def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
+def test_a_batch_about_to_be_renumbered_is_retried_after_any_error(sequences):
     """A batch that is about to be renumbered is retried, whatever the broker's error is."""
     waiting, refused = assigned(sequences, 2)
     waiting.may_be_in = True
@@ -312,7 +308,7 @@ def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
 
 
 @pytest.mark.parametrize("flag", ["is_in_flight", "may_be_in"])
-def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
+def test_a_waiting_partition_does_not_delay_the_restart_of_others(flag):
     """A waiting partition does not delay the restart of others."""
     sequences, batches = _with_batches(40)
     for each in batches:
@@ -326,7 +322,7 @@ def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
         assert sequences.may_drain(batch(each.topic_partition.partition))
 
 
-def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
+def test_sequence_numbers_restart_once_the_producer_has_an_id(sequences):
     """After the last epoch nothing is numbered until there is a new producer id."""
     refused, waiting = assigned(sequences, 2)
     sequences.fail(refused, outcome_known=True)
@@ -342,7 +338,7 @@ def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
 @pytest.mark.parametrize(
     ("epoch", "next_epoch"), [(32_765, 32_766), (32_766, 32_767), (32_767, None)]
 )
-def test_the_last_epoch_is_followed_by_another_id(sequences, epoch, next_epoch):
+def test_a_new_producer_id_follows_the_last_epoch(sequences, epoch, next_epoch):
     """After the last epoch, 32767, a new producer id is needed."""
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, epoch)
     refused, waiting = batch(1), batch(1)

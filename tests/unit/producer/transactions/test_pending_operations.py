@@ -25,7 +25,7 @@ def test_a_pending_operation_is_resumed_only_by_the_same_call():
     assert operations.pending(S.ABORTING_TRANSACTION) is None
 
 
-def test_no_operation_begins_before_the_outcome_of_the_last_is_received():
+def test_no_operation_starts_before_the_last_result_is_received():
     """A result that has ended but was not received still blocks; the error names both calls."""
     operations, result = _committing()
     result.done()
@@ -45,7 +45,7 @@ def test_a_failure_ends_the_pending_operation():
     PendingOperations().fail(KafkaError("lost"))
 
 
-def test_equal_offsets_are_the_same_operation_until_the_outcome_is_received():
+def test_equal_offsets_are_the_same_operation_until_the_result_is_received():
     """A repeated call with equal arguments waits for the same result."""
     operations, result = PendingOperations(), TransactionalRequestResult("send_offsets")
     operations.add_offsets(OFFSETS, GROUP, result)

@@ -60,7 +60,7 @@ def test_another_process_ends_a_prepared_transaction(broker, producer):
     assert [b"one"] == values(broker)
 
 
-def test_the_next_transaction_begins_with_another_epoch(broker, producer):
+def test_the_next_transaction_has_a_new_epoch(broker, producer):
     """After init_transactions the producer continues at sequence 0 over its open connections."""
     epochs = []
     for value, committed in ((b"one", True), (b"two", False), (b"three", True)):
@@ -84,7 +84,7 @@ def test_closing_leaves_a_prepared_transaction_open(broker, producer):
     assert [b"one"] == values(broker)
 
 
-def test_the_next_initialization_aborts_what_nobody_has_ended(broker, producer):
+def test_the_next_initialization_aborts_an_open_prepared_transaction(broker, producer):
     """Initializing the transactional id aborts its open transaction, as always."""
     producer.begin_transaction()
     producer.send("t", b"one")
@@ -94,7 +94,7 @@ def test_the_next_initialization_aborts_what_nobody_has_ended(broker, producer):
     assert [] == values(broker)
 
 
-def test_nothing_more_goes_into_a_prepared_transaction(producer):
+def test_a_prepared_transaction_accepts_no_more_records(producer):
     """Sending, beginning and ending are refused until the producer is initialized again."""
     producer.begin_transaction()
     producer.send("t", b"one")
@@ -110,7 +110,7 @@ def test_nothing_more_goes_into_a_prepared_transaction(producer):
             call()
 
 
-def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
+def test_a_transaction_with_a_lost_record_cannot_be_prepared(broker, producer):
     """After a refused record the transaction can only be aborted."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.INVALID_RECORD))
     producer.begin_transaction()
@@ -123,7 +123,7 @@ def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
     producer.abort_transaction()
 
 
-def test_a_transaction_has_to_be_begun(producer):
+def test_preparing_requires_an_open_transaction(producer):
     """Preparing a transaction that has not begun raises an error."""
     with pytest.raises(IllegalStateError, match="from state READY to PREPARED_TRANSACTION"):
         producer.prepare_transaction()

@@ -31,7 +31,7 @@ from tests.support.producer.transactions_over_mock import GROUP, OFFSETS, S, ans
 # --- illegal calls
 
 
-def test_calls_out_of_turn_are_refused_and_change_nothing(either):
+def test_illegal_calls_raise_an_error_and_change_nothing(either):
     """An illegal call raises an error with the state, and changes nothing."""
     manager = either.manager
     for call in (manager.begin_transaction, manager.begin_commit, manager.begin_abort):
@@ -75,7 +75,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions():
 
 @pytest.mark.parametrize("source", list(S), ids=lambda state: state.name)
 @pytest.mark.parametrize("target", list(S), ids=lambda state: state.name)
-def test_only_the_table_moves_the_state(source, target):
+def test_only_the_transitions_in_the_table_change_the_state(source, target):
     """An illegal call has no effect, and an illegal step of the Sender is fatal."""
     for poison in (False, True):
         machine = TransactionStateMachine("x")
@@ -89,7 +89,7 @@ def test_only_the_table_moves_the_state(source, target):
         assert (S.FATAL_ERROR if poison else source) is machine.current
 
 
-def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
+def test_an_impossible_response_ends_the_producer(tv2):
     """After an impossible response the producer does not continue (KAFKA-14831)."""
     tv2.begin(0)
     tv2.produce()
@@ -139,7 +139,7 @@ def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
     first.wait(0)
 
 
-def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
+def test_a_failure_after_a_timeout_is_raised_by_the_next_call(either):
     """If a commit fails after its wait timed out, calling it again raises the error."""
     either.begin(0)
     first = either.manager.begin_commit()
@@ -150,7 +150,7 @@ def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
     either.manager.begin_abort()
 
 
-def test_a_thread_that_waits_is_woken_by_the_answer(either):
+def test_a_response_wakes_the_waiting_thread(either):
     """The calling thread waits until the network thread has the response."""
     result = either.manager.initialize_transactions()
     waiter = threading.Thread(target=result.wait, args=(10,), daemon=True)
@@ -165,7 +165,7 @@ def test_a_thread_that_waits_is_woken_by_the_answer(either):
 # --- closing
 
 
-def test_closing_finishes_a_commit(either):
+def test_closing_completes_a_commit(either):
     """Closing completes a pending commit."""
     either.begin(0)
     either.produce()
@@ -220,7 +220,7 @@ def test_closing_after_a_fatal_error_ends_at_once(either):
     assert batch.is_done
 
 
-def test_closing_by_force_fails_what_is_waited_for(either):
+def test_closing_by_force_fails_pending_calls(either):
     """Closing by force fails pending calls, so none waits forever."""
     either.begin(0)
     result = either.manager.begin_commit()
@@ -231,17 +231,15 @@ def test_closing_by_force_fails_what_is_waited_for(either):
 
 
 @pytest.mark.parametrize("reads", range(4))
-def test_a_commit_that_begins_while_the_sender_looks_waits_for_its_batches(
-    either, monkeypatch, reads
-):
+def test_a_commit_during_a_run_of_the_sender_waits_for_its_batches(either, monkeypatch, reads):
     """However the threads interleave, the last batch of a transaction is sent before EndTxn."""
     either.begin(0)
     either.produce()
-    asked = itertools.count()
+    count = itertools.count()
 
     def has_incomplete(accumulator: RecordAccumulator) -> bool:
         seen = bool(accumulator._incomplete)
-        if next(asked) == reads:
+        if next(count) == reads:
             either.add(0)
             assert either.manager is not None
             either.manager.begin_commit()

@@ -15,7 +15,7 @@ from tests.support.producer.transactions_over_mock import TRANSACTIONAL, answer_
 # --- coordinators
 
 
-def test_a_coordinator_that_has_moved_is_found_again(either):
+def test_a_coordinator_that_has_moved_is_looked_up_again(either):
     """After NOT_COORDINATOR the producer looks up the coordinator and sends to the new one."""
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=0)
@@ -25,7 +25,7 @@ def test_a_coordinator_that_has_moved_is_found_again(either):
     assert NODES[1] == either.init_producer_id().node
 
 
-def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
+def test_a_coordinator_that_disconnects_is_looked_up_again(either):
     """A coordinator that disconnects is looked up again, and the request is resent to it."""
     either.begin(0)
     either.produce()
@@ -40,7 +40,7 @@ def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
     result.wait(0)
 
 
-def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
+def test_an_unreachable_coordinator_is_looked_up_again(either):
     """A coordinator's broker may be down while another one has taken over, so it is looked up."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
@@ -53,7 +53,7 @@ def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
     assert NODES[0] == either.init_producer_id().node
 
 
-def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
+def test_a_coordinator_that_is_never_ready_is_looked_up_again(either):
     """A coordinator without a connection is looked up again after request.timeout.ms."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
@@ -63,7 +63,7 @@ def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
     assert ApiKey.FIND_COORDINATOR == either.take().request.api_key
 
 
-def test_a_throttled_coordinator_is_waited_for(either):
+def test_the_throttle_of_a_coordinator_is_waited_out(either):
     """A throttled coordinator is still the right one, so the throttle is waited out (KIP-219)."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
@@ -75,7 +75,7 @@ def test_a_throttled_coordinator_is_waited_for(either):
     assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
 
 
-def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(either):
+def test_the_end_of_a_throttle_restarts_the_request_timeout_of_a_coordinator(either):
     """After a throttle a coordinator again has request.timeout.ms before the next lookup."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
@@ -88,7 +88,7 @@ def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(
     assert ApiKey.FIND_COORDINATOR == either.take().request.api_key
 
 
-def test_no_broker_at_all_is_waited_for(either):
+def test_a_coordinator_lookup_waits_for_an_available_broker(either):
     """Without an available broker the coordinator lookup is postponed, not dropped."""
     either.network.down |= {0, 1, 2}
     either.manager.initialize_transactions()
@@ -101,7 +101,7 @@ def test_no_broker_at_all_is_waited_for(either):
     assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
 
 
-def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
+def test_the_backoff_of_a_request_doubles_with_each_failure():
     """The back-off starts at retry.backoff.ms, give or take 20 %, and stays within the limit."""
     with SenderHarness(
         retry_backoff_ms=100, retry_backoff_max_ms=1_000, **TRANSACTIONAL
@@ -115,7 +115,7 @@ def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
             harness.step(delay)
 
 
-def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transaction_ends(tv1):
+def test_the_first_add_partitions_is_retried_soon_while_the_last_transaction_ends(tv1):
     """After CONCURRENT_TRANSACTIONS the first request waits 20 ms, and later ones a back-off."""
     tv1.initialize()
     tv1.manager.begin_transaction()
@@ -133,7 +133,7 @@ def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transactio
     assert ApiKey.ADD_PARTITIONS_TO_TXN == tv1.take().request.api_key
 
 
-def test_the_first_batch_is_sent_again_soon_while_the_last_transaction_ends(tv2):
+def test_the_first_batch_is_retried_soon_while_the_last_transaction_ends(tv2):
     """Under TV2 Produce is retried 20 ms after CONCURRENT_TRANSACTIONS."""
     tv2.begin(0)
     tv2.produce(ErrorCode.CONCURRENT_TRANSACTIONS)

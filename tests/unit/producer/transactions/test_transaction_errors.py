@@ -51,7 +51,7 @@ from tests.support.producer.transactions_over_mock import (
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_a_refused_batch_fails_the_transaction_and_not_the_producer(either, code):
+def test_a_rejected_batch_fails_only_the_transaction(either, code):
     """Sends and commits raise the error, and after an abort the producer continues."""
     [refused] = either.begin(0)
     either.produce(code)
@@ -72,7 +72,7 @@ def test_a_refused_batch_fails_the_transaction_and_not_the_producer(either, code
     assert is_ready(either)
 
 
-def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
+def test_a_commit_fails_if_a_batch_is_rejected(either):
     """The commit raises the error, and EndTxn is not sent."""
     either.begin(0)
     result = either.manager.begin_commit()
@@ -85,7 +85,7 @@ def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
     assert ApiKey.END_TXN == either.take().request.api_key
 
 
-def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
+def test_unsent_batches_of_a_failed_transaction_are_dropped(either):
     """Unsent batches of a failed transaction are dropped, as they could only be aborted."""
     either.begin(0)
     waiting = either.add(0)
@@ -93,7 +93,7 @@ def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
     assert isinstance(waiting.result.error, BrokerError)
 
 
-def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
+def test_batches_behind_a_rejected_one_are_not_retried_forever(either):
     """Batches behind a refused one fail as out of order instead of being retried forever."""
     either.begin(0)
     either.produce()
@@ -119,7 +119,7 @@ def test_an_unexplained_gap_fails_the_transaction(either):
     assert S.ABORTABLE_ERROR is either.manager.state
 
 
-def test_a_transaction_that_retention_made_forgotten_goes_on(either):
+def test_a_transaction_forgotten_because_of_retention_continues(either):
     """If the log starts past our last offset, UNKNOWN_PRODUCER_ID restarts at 0 in the epoch."""
     either.begin(0)
     either.produce(offset=3)
@@ -132,7 +132,7 @@ def test_a_transaction_that_retention_made_forgotten_goes_on(either):
     assert batch.result.error is None
 
 
-def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
+def test_an_unexplained_unknown_producer_id_fails_the_transaction(either):
     """UNKNOWN_PRODUCER_ID with our records still in the log fails the transaction."""
     either.begin(0)
     either.produce(offset=30)
@@ -146,7 +146,7 @@ def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
     "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR]
 )
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
+def test_a_batch_without_retries_left_fails_the_transaction(version, code):
     """Used-up retries make the transaction abortable, as the next one may succeed."""
     with SenderHarness(transaction_version=version, retries=1, **TRANSACTIONAL) as harness:
         [refused] = harness.begin(0)
@@ -159,7 +159,7 @@ def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
             harness.manager.fail_if_not_ready_for_send()
 
 
-def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either):
+def test_an_expired_batch_fails_only_the_transaction(either):
     """After a timeout an abort is possible (KIP-654), and the next epoch avoids its numbers."""
     either.begin(0)
     either.take(ApiKey.PRODUCE)
@@ -174,7 +174,7 @@ def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either)
     assert is_ready(either)
 
 
-def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transaction(tv1):
+def test_a_batch_that_expires_during_an_abort_does_not_affect_the_next_transaction(tv1):
     """The batch's sequence number may have been used, so the next transaction has another epoch."""
     tv1.begin(0)
     tv1.take(ApiKey.PRODUCE)
@@ -186,7 +186,7 @@ def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transactio
     assert is_ready(tv1)
 
 
-def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
+def test_a_batch_that_expires_unsent_does_not_bump_the_epoch(tv1):
     """A batch without a sequence number leaves no gap."""
     tv1.network.down.add(1)
     tv1.begin(0)
@@ -210,7 +210,7 @@ def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
         9_999,
     ],
 )
-def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
+def test_rejected_partitions_fail_the_transaction(tv1, code):
     """Batches for refused partitions are dropped, and after an abort the producer continues."""
     tv1.begin()
     batch = tv1.add(0)
@@ -222,7 +222,7 @@ def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
     assert is_ready(tv1)
 
 
-def test_the_worst_answer_for_a_partition_decides(tv1):
+def test_the_most_severe_partition_error_decides(tv1):
     """The error names the refused partition, not those that were not attempted because of it."""
     tv1.begin()
     tv1.add(0)
@@ -233,7 +233,7 @@ def test_the_worst_answer_for_a_partition_decides(tv1):
     assert "t-1" in str(tv1.manager.last_error)
 
 
-def test_partitions_that_are_refused_do_not_hold_up_those_that_were_added(tv1):
+def test_rejected_partitions_do_not_delay_added_ones(tv1):
     """A batch of an added partition that is being retried still ends before the abort."""
     [retried] = tv1.begin(0)
     tv1.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -263,7 +263,7 @@ def test_a_transaction_that_timed_out_before_its_commit_can_be_aborted(either):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_an_abort_that_comes_after_the_coordinators_own_is_no_fencing(either, code):
+def test_an_abort_after_the_coordinators_own_is_not_fencing(either, code):
     """After the coordinator's own abort on timeout, InitProducerId lets the producer continue."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -291,7 +291,7 @@ def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypat
 # --- fatal errors
 
 
-def test_an_abort_of_a_fenced_producer_says_so(either):
+def test_an_abort_of_a_fenced_producer_raises_the_fencing_error(either):
     """InitProducerId with the old epoch fails if another producer has the transactional id."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -306,7 +306,7 @@ def test_an_abort_of_a_fenced_producer_says_so(either):
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
 @pytest.mark.parametrize("api", ["init", "partitions", "offsets", "offset_commit", "commit"])
-def test_a_fenced_producer_is_ended_and_says_so(tv1, api, code):
+def test_a_fenced_producer_raises_the_fencing_error_in_every_call(tv1, api, code):
     """Coordinators return either of two codes, and every later call raises ProducerFencedError."""
     if api == "init":
         result = tv1.manager.initialize_transactions()
@@ -353,7 +353,7 @@ def test_a_fenced_producer_is_ended_and_says_so(tv1, api, code):
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ],
 )
-def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code):
+def test_a_coordinator_that_rejects_the_transaction_ends_the_producer(tv1, code):
     """Unsent batches fail, and every later call names the error."""
     tv1.begin(0)
     on_its_way = tv1.take(ApiKey.PRODUCE)
@@ -366,7 +366,7 @@ def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code)
     tv1.step()
 
 
-def test_an_abort_that_can_only_be_aborted_ends_the_producer(either):
+def test_an_abortable_error_of_an_abort_ends_the_producer(either):
     """TRANSACTION_ABORTABLE in response to an abort is fatal, since another would loop."""
     either.begin(0)
     either.produce()
@@ -377,7 +377,7 @@ def test_an_abort_that_can_only_be_aborted_ends_the_producer(either):
     assert S.FATAL_ERROR is either.manager.state
 
 
-def test_a_broker_too_old_for_new_epochs_ends_a_producer_whose_batch_failed(tv1):
+def test_a_failed_batch_ends_the_producer_if_the_broker_cannot_bump_epochs(tv1):
     """Before InitProducerId 3 (KIP-360) the gap cannot be closed."""
     versions = {**tv1.network.api_versions.versions, ApiKey.INIT_PRODUCER_ID: (0, 2)}
     tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
@@ -403,7 +403,7 @@ def test_a_broker_without_transactions_ends_the_producer(tv1):
         tv1.manager.fail_if_not_ready_for_send()
 
 
-def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
+def test_a_fatal_error_fails_the_request_in_flight(tv2):
     """A fatal error fails pending requests, whose responses will not be handled."""
     tv2.begin(0)
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -413,7 +413,7 @@ def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
         result.wait(0)
 
 
-def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
+def test_a_missing_permission_for_the_transactional_id_can_be_granted_later(either):
     """init_transactions raises the error, and can be called again."""
     refused = either.manager.initialize_transactions()
     either.find_coordinator()
@@ -426,7 +426,7 @@ def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
     assert is_ready(either)
 
 
-def test_a_batch_whose_failure_is_no_legal_step_fails_all_the_same(tv2, monkeypatch):
+def test_a_batch_fails_even_if_its_failure_is_an_illegal_transition(tv2, monkeypatch):
     """A bug that ends the producer leaves no caller waiting (KAFKA-14831)."""
 
     def refuse(*_: object, **__: object) -> None:

@@ -24,7 +24,7 @@ def _acknowledge_first(manager: TransactionManager) -> None:
     manager.complete(first)
 
 
-def test_nothing_may_be_sent_before_there_is_a_producer_id():
+def test_nothing_is_sent_without_a_producer_id():
     """Without a producer id no batch may be drained."""
     assert not TransactionManager().may_drain(batch())
 
@@ -61,7 +61,7 @@ def test_a_sequence_number_is_never_negative(sequence, increment):
     assert 0 <= increment_sequence(sequence, increment) < 2**31
 
 
-def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
+def test_several_new_batches_of_a_partition_can_be_in_flight(manager):
     """A new batch need not wait for those before it."""
     _acknowledge_first(manager)
     first, second = batch(), batch()
@@ -69,7 +69,7 @@ def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
     assert manager.may_drain(second)
 
 
-def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
+def test_no_batch_is_sent_before_the_first_is_acknowledged(manager):
     """A broker accepts any number from an unknown producer, so the first batch must be alone."""
     first, second, other = batch(0), batch(0), batch(1)
     assert manager.may_drain(first)
@@ -80,7 +80,7 @@ def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
     assert manager.may_drain(second)
 
 
-def test_only_the_oldest_of_several_retried_batches_may_go(manager):
+def test_only_the_oldest_retried_batch_is_sent(manager):
     """Retried batches are sent one by one, oldest first."""
     first, second = batch(), batch()
     manager.assign_sequence(first)
@@ -91,7 +91,7 @@ def test_only_the_oldest_of_several_retried_batches_may_go(manager):
     assert manager.may_drain(second)
 
 
-def test_no_new_batch_goes_while_one_is_retried(manager):
+def test_no_new_batch_is_sent_during_a_retry(manager):
     """No new batch overtakes a retry, because a broker remembers only five batches."""
     retried, new = batch(), batch()
     manager.assign_sequence(retried)
@@ -101,7 +101,7 @@ def test_no_new_batch_goes_while_one_is_retried(manager):
     assert manager.may_drain(new)
 
 
-def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
+def test_no_more_batches_are_in_flight_than_a_broker_remembers(manager):
     """The sixth batch of a partition waits until the first of five has been acknowledged."""
     _acknowledge_first(manager)
     batches = [batch() for _ in range(5)]
@@ -113,7 +113,7 @@ def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
     assert manager.may_drain(batch())
 
 
-def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_has_moved(manager):
+def test_new_batches_wait_for_the_response_of_a_moved_leader(manager):
     """With five more acknowledged batches the new leader would not recognize the waiting one."""
     _acknowledge_first(manager)
     unanswered, behind = batch(), batch()
@@ -134,7 +134,7 @@ def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
     assert batches == manager.in_retry_order(shuffled)
 
 
-def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowledged(manager):
+def test_an_out_of_order_error_behind_an_unacknowledged_batch_is_retried(manager):
     """A batch that overtook a failed one is retried in its turn."""
     first, second = batch(), batch()
     manager.assign_sequence(first)
@@ -142,7 +142,7 @@ def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowl
     assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(manager):
+def test_an_unexplained_out_of_order_error_restarts_the_partition_once(manager):
     """Acknowledged records were lost, so the batch is retried once, in a new epoch (KIP-360)."""
     first, second = batch(records=2), batch()
     manager.assign_sequence(first)
@@ -167,7 +167,7 @@ def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(
         (9999, False),
     ],
 )
-def test_other_answers_are_retried_as_kafka_says(manager, code, expected):
+def test_other_errors_are_retried_as_kafka_classifies_them(manager, code, expected):
     """Kafka's own classification decides which error codes are retriable."""
     first = batch()
     manager.assign_sequence(first)
@@ -186,7 +186,7 @@ def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_prepared_transaction_says_by_which_rules_it_began(version):
+def test_a_prepared_transaction_has_its_transaction_version(version):
     """A prepared transaction has its transaction version, which its end must use (KIP-890)."""
     with SenderHarness(transaction_version=version, transactional_id="x") as harness:
         harness.begin()

@@ -26,15 +26,15 @@ from tests.support.producer.transactions_over_mock import GROUP, OFFSETS, S, ans
 # --- offsets
 
 
-def test_offsets_go_with_the_transaction_under_tv1(tv1):
+def test_offsets_are_sent_in_the_transaction_under_tv1(tv1):
     """The transaction coordinator adds the group, and the group coordinator gets the offsets."""
     tv1.begin()
     result = tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     assert "readers" == tv1.add_offsets().request.group_id
-    asked = tv1.find_coordinator(node_id=2)
+    lookup = tv1.find_coordinator(node_id=2)
     assert (CoordinatorType.GROUP, ("readers",)) == (
-        asked.request.key_type,
-        asked.request.coordinator_keys,
+        lookup.request.key_type,
+        lookup.request.coordinator_keys,
     )
     sent = tv1.offset_commit()
     assert (NODES[2], 4) == (sent.node, sent.version)
@@ -54,7 +54,7 @@ def test_offsets_go_with_the_transaction_under_tv1(tv1):
     commit.wait(0)
 
 
-def test_offsets_go_with_the_transaction_under_tv2(tv2):
+def test_offsets_are_sent_in_the_transaction_under_tv2(tv2):
     """Under TV2 TxnOffsetCommit 5 adds the group implicitly."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -66,7 +66,7 @@ def test_offsets_go_with_the_transaction_under_tv2(tv2):
     commit.wait(0)
 
 
-def test_offsets_that_were_refused_for_now_are_sent_again_without_the_others(tv2):
+def test_only_offsets_with_a_retriable_error_are_resent(tv2):
     """Each partition is retried until its offset is accepted."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -98,7 +98,7 @@ def test_each_group_has_its_own_coordinator(tv2):
         ErrorCode.REQUEST_TIMED_OUT,
     ],
 )
-def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
+def test_a_group_coordinator_that_has_moved_is_looked_up_again(tv2, code):
     """The offsets are sent again to the coordinator that a new lookup returns."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -120,7 +120,7 @@ def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
         ErrorCode.TRANSACTION_ABORTABLE,
     ],
 )
-def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
+def test_rejected_offsets_fail_only_the_transaction(either, code):
     """A consumer that has lost its partitions (KIP-447) must abort, and may then continue."""
     either.begin()
     result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -138,7 +138,7 @@ def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
     assert is_ready(either)
 
 
-def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
+def test_a_missing_permission_for_the_group_fails_its_coordinator_lookup(tv2):
     """Without permission for the group the response does not name its coordinator."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -149,7 +149,7 @@ def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
         result.wait(0)
 
 
-def test_offsets_whose_wait_was_over_are_waited_for_not_sent_again(either):
+def test_a_repeated_call_waits_for_the_same_offsets(either):
     """A call with equal arguments resumes the pending request, and other calls come after it."""
     either.begin()
     first = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -172,7 +172,7 @@ def test_offsets_whose_wait_was_over_are_waited_for_not_sent_again(either):
     assert first is not either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
 
 
-def test_offsets_of_the_transaction_before_are_no_excuse(tv2):
+def test_the_same_offsets_are_sent_again_in_the_next_transaction(tv2):
     """The same offsets are sent again in the next transaction."""
     tv2.begin()
     first = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -207,7 +207,7 @@ def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_los
     assert is_ready(either)
 
 
-def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
+def test_an_abort_waits_for_offsets_that_a_broker_may_have_received(tv1):
     """An abort waits for offsets that could otherwise be written after its end."""
     tv1.begin()
     tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -224,7 +224,7 @@ def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
     abort.wait(0)
 
 
-def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
+def test_a_timeout_names_the_last_network_error(tv2):
     """The timeout of a group coordinator that cannot be reached names the cause."""
     tv2.begin()
     offsets = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -236,7 +236,7 @@ def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
 # --- responses of the group coordinator
 
 
-def _offsets_answered_by(harness, code):
+def _offsets_after_response(harness, code):
     """Send a transaction's offsets, and answer the request with an error code."""
     harness.begin()
     result = harness.manager.send_offsets_to_transaction(OFFSETS, GROUP)
@@ -247,8 +247,8 @@ def _offsets_answered_by(harness, code):
     return result
 
 
-def _go_again_to_the_same_coordinator(harness, code) -> bool:
-    result = _offsets_answered_by(harness, code)
+def _are_resent_to_the_same_coordinator(harness, code) -> bool:
+    result = _offsets_after_response(harness, code)
     assert not result.is_completed
     assert [] == harness.network.sent
     harness.step(LATER)
@@ -258,7 +258,7 @@ def _go_again_to_the_same_coordinator(harness, code) -> bool:
 
 
 def _end_the_producer(harness, code, *, by: str) -> bool:
-    result = _offsets_answered_by(harness, code)
+    result = _offsets_after_response(harness, code)
     with pytest.raises(BrokerError, match=by):
         result.wait(0)
     with pytest.raises(KafkaError, match=by):
@@ -266,39 +266,39 @@ def _end_the_producer(harness, code, *, by: str) -> bool:
     return harness.manager.has_fatal_error
 
 
-def test_offsets_of_a_partition_that_is_not_known_yet_are_sent_again(either):
+def test_offsets_of_an_unknown_partition_are_retried(either):
     """After UNKNOWN_TOPIC_OR_PARTITION the group coordinator may still learn of the partition."""
-    assert _go_again_to_the_same_coordinator(either, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert _are_resent_to_the_same_coordinator(either, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_offsets_wait_for_a_coordinator_that_is_loading(either):
     """After COORDINATOR_LOAD_IN_PROGRESS the same coordinator is tried again."""
-    assert _go_again_to_the_same_coordinator(either, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert _are_resent_to_the_same_coordinator(either, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def test_offsets_are_sent_again_after_a_network_exception(either):
+def test_offsets_are_retried_after_a_network_exception(either):
     """NETWORK_EXCEPTION, which a broker gets from another broker, is retriable."""
-    assert _go_again_to_the_same_coordinator(either, ErrorCode.NETWORK_EXCEPTION)
+    assert _are_resent_to_the_same_coordinator(either, ErrorCode.NETWORK_EXCEPTION)
 
 
-def test_offsets_of_a_fenced_producer_end_it(either):
+def test_producer_fenced_for_offsets_ends_the_producer(either):
     """PRODUCER_FENCED means that another producer has the transactional id."""
     assert _end_the_producer(either, ErrorCode.PRODUCER_FENCED, by="newer producer has taken over")
 
 
-def test_offsets_under_an_old_epoch_are_taken_for_those_of_a_fenced_producer(either):
+def test_invalid_producer_epoch_for_offsets_means_fencing(either):
     """Brokers before 2.7 return INVALID_PRODUCER_EPOCH for a fenced producer."""
     fenced = "newer producer has taken over"
     assert _end_the_producer(either, ErrorCode.INVALID_PRODUCER_EPOCH, by=fenced)
 
 
-def test_offsets_without_the_right_to_the_transactional_id_end_the_producer(either):
+def test_a_missing_permission_for_the_transactional_id_ends_the_producer(either):
     """After TRANSACTIONAL_ID_AUTHORIZATION_FAILED an abort would be refused as well."""
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert _end_the_producer(either, code, by=f"{code.name}.*Close this producer")
 
 
-def test_offsets_in_a_message_format_without_transactions_end_the_producer(either):
+def test_an_unsupported_message_format_for_offsets_ends_the_producer(either):
     """After UNSUPPORTED_FOR_MESSAGE_FORMAT no retry can succeed."""
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert _end_the_producer(either, code, by=code.name)

@@ -31,7 +31,7 @@ def test_a_partition_is_requested_once():
     assert not partitions.take_new()
 
 
-def test_a_refused_partition_may_be_requested_again():
+def test_a_rejected_partition_can_be_requested_again():
     """It is neither pending nor added, and other partitions keep their place."""
     partitions = TransactionPartitions()
     partitions.request(ONE)

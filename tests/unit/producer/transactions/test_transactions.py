@@ -31,12 +31,12 @@ from tests.support.producer.transactions_over_mock import TRANSACTIONAL, S, answ
 # --- the normal course
 
 
-def test_initializing_finds_the_coordinator_and_fences_those_before(either):
+def test_initializing_finds_the_coordinator_and_fences_earlier_producers(either):
     """InitProducerId with the timeout goes to the coordinator of the transactional id."""
     result = either.manager.initialize_transactions()
-    asked = either.find_coordinator(node_id=1)
-    assert CoordinatorType.TRANSACTION == asked.request.key_type
-    assert ("orders.7",) == asked.request.coordinator_keys
+    lookup = either.find_coordinator(node_id=1)
+    assert CoordinatorType.TRANSACTION == lookup.request.key_type
+    assert ("orders.7",) == lookup.request.coordinator_keys
     assert not result.is_completed
     sent = either.init_producer_id(epoch=5)
     assert NODES[1] == sent.node
@@ -49,7 +49,7 @@ def test_initializing_finds_the_coordinator_and_fences_those_before(either):
     assert S.READY is either.manager.state
 
 
-def test_a_coordinator_of_before_the_list_of_keys_is_found_too(tv1):
+def test_a_coordinator_is_found_with_a_single_key(tv1):
     """FindCoordinator 3 has a single key, as a field of the message."""
     versions = {**tv1.network.api_versions.versions, ApiKey.FIND_COORDINATOR: (0, 3)}
     tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
@@ -102,7 +102,7 @@ def test_a_transaction_under_tv2(tv2):
     assert (1, 0) == numbers(following)
 
 
-def test_an_epoch_that_has_run_out_brings_another_producer_id(tv2):
+def test_an_exhausted_epoch_returns_a_new_producer_id(tv2):
     """The coordinator may return a new producer id from EndTxn."""
     tv2.begin(0)
     tv2.produce()
@@ -144,7 +144,7 @@ def test_nothing_is_sent_to_a_partition_before_it_belongs_to_the_transaction(tv1
     assert going.has_sequence
 
 
-def test_a_commit_waits_for_what_was_written(either):
+def test_a_commit_waits_for_written_batches(either):
     """EndTxn is sent after the last batch has been acknowledged."""
     either.begin(0)
     result = either.manager.begin_commit()
@@ -156,7 +156,7 @@ def test_a_commit_waits_for_what_was_written(either):
 
 
 @pytest.mark.parametrize("end", ["begin_commit", "begin_abort"])
-def test_a_transaction_that_wrote_nothing_ends_without_a_word(either, end):
+def test_an_empty_transaction_ends_without_a_request(either, end):
     """A transaction without records ends without a request, as the coordinator has none."""
     either.begin()
     result = getattr(either.manager, end)()
@@ -167,7 +167,7 @@ def test_a_transaction_that_wrote_nothing_ends_without_a_word(either, end):
     assert is_ready(either)
 
 
-def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was(either):
+def test_an_abort_drops_unsent_batches_and_waits_for_those_in_flight(either):
     """Unsent batches fail, and EndTxn is sent after the response for the batch in flight."""
     [sent] = either.begin(0)
     dropped = either.add(0)
@@ -182,7 +182,7 @@ def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was(either):
     assert is_ready(either)
 
 
-def test_an_abort_takes_no_partition_into_the_transaction_any_more(tv1):
+def test_an_abort_drops_partitions_not_yet_requested(tv1):
     """An abort drops partitions that were not requested yet."""
     tv1.begin(0)
     tv1.produce()
@@ -192,7 +192,7 @@ def test_an_abort_takes_no_partition_into_the_transaction_any_more(tv1):
     result.wait(0)
 
 
-def test_rules_change_between_transactions_only(tv1):
+def test_the_transaction_version_changes_only_between_transactions(tv1):
     """A transaction ends under the version it began with; after it TV2 raises the epoch."""
     tv1.begin(0)
     tv1.produce()
@@ -206,14 +206,14 @@ def test_rules_change_between_transactions_only(tv1):
     assert is_ready(tv1)
 
 
-def test_a_cluster_with_newer_rules_has_those_of_tv2_too():
+def test_a_newer_transaction_version_counts_as_tv2():
     """Additions of a later transaction.version are not used."""
     with SenderHarness(transaction_version=3, **TRANSACTIONAL) as harness:
         harness.begin(0)
         assert 12 == harness.produce().version
 
 
-def test_only_the_finalized_feature_decides_the_rules():
+def test_only_the_finalized_feature_selects_the_transaction_version():
     """Without the finalized feature TV1 applies, however new the Produce version is."""
     with SenderHarness(transaction_version=0, **TRANSACTIONAL) as harness:
         harness.begin(0)

@@ -29,7 +29,7 @@ def _numbers(entry: TxnPartitionEntry) -> list[int]:
     return [each.base_sequence for each in entry.in_flight]
 
 
-def test_a_partition_begins_with_number_0_and_nothing_known():
+def test_a_partition_starts_at_0_without_a_history():
     """A partition starts without a history, and does so again after a reset."""
     partitions = TxnPartitionMap()
     place = TopicPartition("t", 0)
@@ -60,7 +60,7 @@ def test_the_partitions_of_a_topic_are_found_by_its_name():
     ("sequence", "increment", "following"),
     [(0, 1, 1), (5, 3, 8), (LAST - 1, 1, LAST), (LAST, 1, 0), (LAST, 5, 4), (3, -5, LAST - 1)],
 )
-def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, following):
+def test_sequence_numbers_wrap_to_0(sequence, increment, following):
     """0 follows the last number, 2^31 - 1."""
     assert following == increment_sequence(sequence, increment)
 
@@ -80,7 +80,7 @@ def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, follo
         (2**30 + 6, 5, True),
     ],
 )
-def test_a_number_is_older_than_those_of_half_a_turn_behind_it(sequence, than, is_older):
+def test_a_sequence_number_is_older_than_the_next_half_of_all_numbers(sequence, than, is_older):
     """No more than half of all numbers can be in flight."""
     assert is_older == is_older_sequence(sequence, than)
 
@@ -88,14 +88,14 @@ def test_a_number_is_older_than_those_of_half_a_turn_behind_it(sequence, than, i
 # --- assigning numbers
 
 
-def test_batches_get_the_numbers_behind_those_of_the_batches_before():
+def test_sequence_numbers_continue_from_batch_to_batch():
     """A batch takes as many numbers as it has records."""
     entry = _entry(3, 1, 2)
     assert [0, 3, 4] == _numbers(entry)
     assert (6, PRODUCER) == (entry.next_sequence, entry.producer_id_and_epoch)
 
 
-def test_a_new_producer_begins_at_0_once_nothing_is_in_flight():
+def test_a_new_producer_id_starts_at_0_once_nothing_is_in_flight():
     """While batches are in flight, new ones keep the producer id and epoch of the first."""
     entry = _entry(3)
     newer = ProducerIdAndEpoch(1, 1)
@@ -117,7 +117,7 @@ def test_a_new_producer_begins_at_0_once_nothing_is_in_flight():
     assert 1 == entry.next_sequence
 
 
-def test_a_producer_with_a_lower_epoch_is_another_one_too():
+def test_a_new_producer_id_can_have_a_lower_epoch():
     """A new producer id begins with epoch 0."""
     entry = _entry(3, producer=ProducerIdAndEpoch(2, 5))
     entry.remove(entry.in_flight[0])
@@ -126,7 +126,7 @@ def test_a_producer_with_a_lower_epoch_is_another_one_too():
     assert (0, ProducerIdAndEpoch(1, 9)) == (later.base_sequence, later.producer_id_and_epoch)
 
 
-def test_a_restart_gives_what_is_in_flight_numbers_from_0():
+def test_a_restart_renumbers_batches_in_flight_from_0():
     """A restart renumbers the batches in flight from 0, in order, and resets all else."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
@@ -150,7 +150,7 @@ def test_a_restart_gives_what_is_in_flight_numbers_from_0():
 # --- acknowledgements
 
 
-def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
+def test_a_sequence_number_is_next_if_all_before_it_are_acknowledged():
     """A number is next if it follows the last acknowledged one, or is the first in an empty log."""
     entry = _entry(3, 1)
     assert [True, False] == [entry.is_next_sequence(number) for number in (0, 3)]
@@ -158,7 +158,7 @@ def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
     assert [False, True, False, False] == [entry.is_next_sequence(n) for n in (2, 3, 4, 0)]
 
 
-def test_the_next_number_behind_the_last_one_is_0():
+def test_0_is_next_after_the_last_sequence_number():
     """A batch may span the last number and 0."""
     entry = TxnPartitionEntry(producer_id_and_epoch=PRODUCER, next_sequence=LAST)
     batches = [batch(records=records) for records in (1, 2)]
@@ -171,7 +171,7 @@ def test_the_next_number_behind_the_last_one_is_0():
     assert (1, True) == (entry.last_acked_sequence, entry.is_next_sequence(2))
 
 
-def test_an_acknowledgement_that_comes_late_takes_nothing_back():
+def test_a_late_acknowledgement_does_not_undo_later_ones():
     """A late acknowledgement does not undo later ones, and is ignored after a removal."""
     entry = _entry(2, 2, 2)
     first, second, third = entry.in_flight
@@ -185,7 +185,7 @@ def test_an_acknowledgement_that_comes_late_takes_nothing_back():
     assert (3, []) == (entry.last_acked_sequence, entry.in_flight)
 
 
-def test_a_new_log_begins_with_what_is_in_flight():
+def test_a_new_log_starts_with_the_first_batch_in_flight():
     """A new log begins with the first batch in flight, or with the next batch if there is none."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
@@ -201,7 +201,7 @@ def test_a_new_log_begins_with_what_is_in_flight():
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
-def test_the_last_batch_of_unknown_fate_counts(order):
+def test_the_highest_unresolved_sequence_number_counts(order):
     """The highest unresolved number counts, in whichever order batches were given up."""
     entry = _entry(2, 3)
     batches = list(entry.in_flight)

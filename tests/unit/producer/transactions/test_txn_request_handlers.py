@@ -92,7 +92,7 @@ _BELONGS = _P.ADD_PARTITIONS_OR_OFFSETS
         ("end tv2", (_P.END_TXN, _T, "x", None, True)),
     ],
 )
-def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
+def test_a_new_request_has_its_coordinator_and_priority(kind, expected):
     """A new request has its priority, coordinator and highest usable version, and no attempts."""
     handler = _all()[kind]
     assert expected == (
@@ -110,7 +110,7 @@ def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
     )
 
 
-def test_requests_are_given_out_by_their_priority_and_then_as_they_came():
+def test_requests_are_returned_by_priority_and_then_in_order():
     """A request that is put back keeps its place."""
     queue = TransactionRequestQueue()
     kinds = ["bump", "end", "offsets", "partitions", "init", "find"]
@@ -128,7 +128,7 @@ def test_requests_are_given_out_by_their_priority_and_then_as_they_came():
     assert queue.peek() is None
 
 
-def test_requests_are_taken_out_of_the_middle():
+def test_requests_can_be_removed_from_the_middle():
     """Removing requests leaves the others in order."""
     queue = TransactionRequestQueue()
     handlers = [_all()[kind] for kind in ("bump", "offsets", "find", "offsets", "end")]
@@ -143,7 +143,7 @@ def test_requests_are_taken_out_of_the_middle():
 
 
 @pytest.mark.parametrize(("version", "is_list"), [(0, False), (3, False), (4, True), (6, True)])
-def test_a_coordinator_is_asked_for_in_either_of_two_forms(version, is_list):
+def test_a_coordinator_is_looked_up_with_one_key_or_a_list(version, is_list):
     """From version 4 on the request has a list of keys (KIP-699)."""
     request = _all()["find"].request(version)
     assert is_list == (("readers",) == request.coordinator_keys)
@@ -160,7 +160,7 @@ def _found(*node_ids: int, code: int = 0) -> FindCoordinatorResponse:
     )
 
 
-def test_the_coordinator_is_the_only_one_in_the_answer():
+def test_a_response_must_have_exactly_one_coordinator():
     """The old form has one in the response itself, and two coordinators are ambiguous."""
     handler = _all()["find"]
     old = SimpleNamespace(coordinators=(), node_id=5, host="h", port=1, error_code=0)
@@ -172,35 +172,35 @@ def test_the_coordinator_is_the_only_one_in_the_answer():
 
 
 @pytest.mark.parametrize(
-    ("key_type", "words"),
+    ("key_type", "description"),
     [
         (CoordinatorType.GROUP, "could not find the coordinator of group 'k'"),
         (CoordinatorType.TRANSACTION, "could not find the coordinator of transactional.id 'k'"),
     ],
 )
-def test_a_verdict_says_what_was_asked(key_type, words):
+def test_a_verdict_describes_its_request(key_type, description):
     """A verdict describes its request for the error that may follow."""
     handler = FindCoordinatorHandler(result=_result(), key_type=key_type, key="k")
     verdict = handler.verdict(_found(5, code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    assert (TxnAction.RETRY, ErrorCode.COORDINATOR_NOT_AVAILABLE, words) == verdict
+    assert (TxnAction.RETRY, ErrorCode.COORDINATOR_NOT_AVAILABLE, description) == verdict
 
 
 @pytest.mark.parametrize(
-    ("committed", "action", "words"),
+    ("committed", "action", "description"),
     [
         (True, TxnAction.FENCED, "could not commit the transaction of 'x'"),
         (False, TxnAction.REINITIALIZE, "could not abort the transaction of 'x'"),
     ],
 )
-def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, action, words):
+def test_an_error_code_can_mean_something_else_for_an_abort(committed, action, description):
     """PRODUCER_FENCED on an abort may mean that the coordinator has aborted it first."""
     handler = _of_transaction(EndTxnHandler, committed=committed, is_transaction_v2=False)
     code = ErrorCode.PRODUCER_FENCED
-    assert (action, code, words) == handler.verdict(SimpleNamespace(error_code=code))
+    assert (action, code, description) == handler.verdict(SimpleNamespace(error_code=code))
     assert committed == handler.request(0).committed
 
 
-def test_offsets_that_were_taken_are_not_asked_for_again():
+def test_accepted_offsets_are_not_sent_again():
     """Only offsets that were not accepted are retried, and a missing partition was refused."""
     handler = _all()["commit offsets"]
     partitions = tuple(
