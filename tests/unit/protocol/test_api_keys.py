@@ -30,7 +30,7 @@ def flexible_versions() -> dict[int, dict[int, bool]]:
     return flexible
 
 
-def test_first_flexible_versions_are_kio_s():
+def test_first_flexible_versions_equal_kios():
     """Every request of kio is flexible since the version declared here."""
     for number, versions in flexible_versions().items():
         key = ApiKey(number)
@@ -38,7 +38,7 @@ def test_first_flexible_versions_are_kio_s():
         assert versions == ours, key.name
 
 
-def test_keys_are_kafkas():
+def test_keys_equal_kafkas():
     """Keys run from 0 to the last one of Kafka 4.3, under Kafka's names."""
     assert list(range(93)) == sorted(ApiKey)
     assert "INIT_PRODUCER_ID" == ApiKey(22).name

@@ -25,13 +25,13 @@ def test_there_are_no_gaps():
     assert [] == [code for code in ErrorCode if not code.meaning]
 
 
-def test_retriable_codes_are_kio_s():
+def test_retriable_codes_equal_kios():
     """The same codes are retriable as in kio, which is generated from Kafka's source."""
     theirs = [code.value for code in KioErrorCode if code.retriable]
     assert theirs == [code.value for code in KioErrorCode if is_retriable(code.value)]
 
 
-def test_stale_metadata():
+def test_codes_for_stale_metadata_equal_javas():
     """These are the codes for which the Java client refreshes its metadata."""
     expected = {
         "UNKNOWN_TOPIC_OR_PARTITION",
@@ -70,7 +70,7 @@ def test_an_unknown_code_keeps_its_number():
         (ErrorCode.MESSAGE_TOO_LARGE, False, False),
     ],
 )
-def test_an_error_says_what_and_where(code, retriable, invalid_metadata):
+def test_an_error_has_its_context_and_meaning(code, retriable, invalid_metadata):
     """The message has the context, and the meaning, the name and the number of the code."""
     error = broker_error(code, "partition t-0")
     expected = f"partition t-0: {code.meaning} ({code.name}, code {code.value})"

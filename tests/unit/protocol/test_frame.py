@@ -25,7 +25,7 @@ def wire(*messages: bytes) -> bytes:
     return b"".join(b"".join(encode_frame([message])) for message in messages)
 
 
-def test_a_frame_has_its_size_in_front():
+def test_a_frame_begins_with_its_size():
     """The size counts all buffers, which are not copied."""
     buffers = [b"ab", memoryview(b"cdef").cast("H")]
     frame = encode_frame(buffers)
@@ -34,12 +34,12 @@ def test_a_frame_has_its_size_in_front():
     assert frame[2] is buffers[1]
 
 
-def test_a_whole_frame_is_given():
+def test_a_frame_in_one_piece_is_decoded():
     """A frame that arrives in one piece is returned at once."""
     assert [b"hello"] == frames_of(wire(b"hello"))
 
 
-def test_a_frame_byte_by_byte_is_given():
+def test_a_frame_byte_by_byte_is_decoded():
     """A frame that arrives byte by byte is returned with its last byte and not before."""
     data = wire(b"hello")
     pieces = [data[i : i + 1] for i in range(len(data))]
@@ -47,7 +47,7 @@ def test_a_frame_byte_by_byte_is_given():
     assert [b"hello"] == frames_of(*pieces)
 
 
-def test_several_frames_at_once_are_given_in_order():
+def test_several_frames_at_once_are_decoded_in_order():
     """Frames that arrive together are returned one after the other."""
     assert [b"one", b"", b"three"] == frames_of(wire(b"one", b"", b"three"))
 
@@ -60,7 +60,7 @@ def test_bytes_of_the_next_frame_are_kept():
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.data())
-def test_frames_do_not_depend_on_the_pieces(messages, data):
+def test_frames_do_not_depend_on_how_the_stream_is_split(messages, data):
     """However the stream is split, the decoder returns the same frames."""
     stream = wire(*messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -68,13 +68,13 @@ def test_frames_do_not_depend_on_the_pieces(messages, data):
     assert messages == frames_of(*(stream[start:end] for start, end in bounds))
 
 
-def test_a_frame_at_the_limit_is_given():
+def test_a_frame_at_the_limit_is_accepted():
     """The limit is the largest allowed size, without the four bytes of the size itself."""
     assert [bytes(LIMIT)] == frames_of(wire(bytes(LIMIT)))
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, 0x7FFFFFFF, -1, -(2**31)])
-def test_a_size_that_cannot_be_is_refused_at_once(size):
+def test_an_invalid_size_is_refused_at_once(size):
     """A negative size or one above the limit is refused before any of its bytes arrive."""
     decoder = FrameDecoder(LIMIT)
     decoder.receive_data(size.to_bytes(4, "big", signed=True))
@@ -93,7 +93,7 @@ def test_a_refusal_is_final():
 
 
 @given(st.binary(max_size=40))
-def test_garbage_is_frames_or_refused(garbage):
+def test_garbage_is_decoded_or_refused(garbage):
     """Any bytes are frames, the beginning of one, or a DecodeError."""
     try:
         frames = frames_of(garbage)
@@ -103,7 +103,7 @@ def test_garbage_is_frames_or_refused(garbage):
 
 
 @pytest.mark.parametrize("rest", [b"", b"more"])
-def test_frames_stay_valid_and_cannot_be_changed(rest):
+def test_frames_are_read_only_and_stay_valid(rest):
     """A frame is read-only, and does not change when more bytes arrive."""
     decoder = FrameDecoder(LIMIT)
     decoder.receive_data(bytearray(wire(b"hello") + rest))

@@ -74,26 +74,26 @@ CASES = [
 ]
 
 
-def test_nothing_is_left_out():
+def test_every_version_of_every_message_has_golden_bytes():
     """There are bytes of the Java client for every version of every message, full and bare."""
     covered = [tuple(case.values[:2]) for case in CASES]
     assert sorted(MESSAGE_VERSIONS * 2, key=repr) == sorted(covered, key=repr)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_java_and_we_write_the_same(message_class, version, values, encoded):
+def test_messages_are_encoded_as_in_java(message_class, version, values, encoded):
     """A message with a value in each field is encoded to the same bytes as in Java."""
     assert encoded.hex() == encode_bytes(built(message_class, values), version).hex()
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_what_java_writes_is_read(message_class, version, values, encoded):
+def test_java_messages_are_decoded(message_class, version, values, encoded):
     """The bytes of a Java message are decoded to its values."""
     assert built(message_class, values) == decode(message_class, encoded, version)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_a_message_cut_short_is_refused(message_class, version, values, encoded):
+def test_a_truncated_message_is_refused(message_class, version, values, encoded):
     """A truncated message is never a valid one."""
     for length in range(len(encoded)):
         with pytest.raises(DecodeError):
@@ -101,14 +101,14 @@ def test_a_message_cut_short_is_refused(message_class, version, values, encoded)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_a_message_with_more_behind_it_is_refused(message_class, version, values, encoded):
+def test_bytes_after_a_message_are_refused(message_class, version, values, encoded):
     """Bytes after a message are an error and not ignored."""
     with pytest.raises(DecodeError, match="1 extra bytes after"):
         decode(message_class, encoded + b"\0", version)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_a_damaged_message_is_read_or_refused(message_class, version, values, encoded):
+def test_a_damaged_message_is_decoded_or_refused(message_class, version, values, encoded):
     """Whichever byte is wrong, the message is decoded or DecodeError is raised."""
     for position in range(len(encoded)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):

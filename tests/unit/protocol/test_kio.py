@@ -46,7 +46,7 @@ def kio_module(message_class: type, version: int) -> ModuleType:
     return importlib.import_module(f"kio.schema.{snake}.v{version}.{kind.lower()}")
 
 
-def what_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
+def values_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
     """Return a strategy for a field whose kio type is narrower than the wire, or None."""
     if field_name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
@@ -91,9 +91,9 @@ def kio_value(module: ModuleType, kafka_type: str | None, value):
 @pytest.mark.parametrize(("message_class", "version"), API_MESSAGE_VERSIONS, ids=case_id)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_kio_and_we_understand_each_other(message_class, version, data):
+def test_messages_are_exchanged_with_kio(message_class, version, data):
     """Kio reads what we write, writes the same bytes, and we read what it writes."""
-    message = data.draw(messages(message_class, version, what_kio_can_hold))
+    message = data.draw(messages(message_class, version, values_kio_can_hold))
     module = kio_module(message_class, version)
     kio_message = to_kio(module, message)
     encoded = encode_bytes(message, version)

@@ -56,14 +56,14 @@ def read(method: str, data: bytes, *arguments):
         ("compact_length", 127, "8001"),
     ],
 )
-def test_a_value_has_its_bytes(name, value, encoded):
+def test_primitives_are_encoded_as_the_protocol_defines(name, value, encoded):
     """Each primitive is written as the protocol defines it, and read back."""
     assert encoded == written(f"write_{name}", value).hex()
     assert value == read(f"read_{name}", bytes.fromhex(encoded))
 
 
 @pytest.mark.parametrize("byte", [0x02, 0x80, 0xFF])
-def test_any_byte_but_zero_is_true(byte):
+def test_any_nonzero_byte_is_true(byte):
     """A bool other than 0 and 1 is true, as in Kafka."""
     assert read("read_bool", bytes([byte])) is True
 
@@ -84,14 +84,14 @@ def test_varints_round_trip(value):
         "ffffffff8f00",  # a sixth byte
     ],
 )
-def test_a_varint_without_end_or_too_long_is_refused(encoded):
+def test_an_unterminated_or_overlong_varint_is_refused(encoded):
     """A varint must end within its bytes and within 32 bits."""
     with pytest.raises(DecodeError):
         read("read_unsigned_varint", bytes.fromhex(encoded))
 
 
 @pytest.mark.parametrize("value", [-1, 2**32])
-def test_a_number_beyond_32_bits_is_no_varint(value):
+def test_a_number_beyond_32_bits_cannot_be_a_varint(value):
     """Only unsigned 32-bit numbers can be written as varints."""
     with pytest.raises(ValueError, match="not an unsigned 32-bit number"):
         written("write_unsigned_varint", value)
@@ -119,7 +119,7 @@ def test_a_number_out_of_range_is_not_written(method, value):
         ("read_uuid", 16),
     ],
 )
-def test_a_value_cut_short_is_refused(method, size):
+def test_a_truncated_value_is_refused(method, size):
     """A truncated primitive is a DecodeError."""
     for length in range(size):
         with pytest.raises(DecodeError, match="bytes at 0, got"):
@@ -128,7 +128,7 @@ def test_a_value_cut_short_is_refused(method, size):
 
 @given(st.text(st.characters(codec="utf-8")))
 @example("é€😀\0")
-def test_text_is_utf8(text):
+def test_text_is_encoded_as_utf8(text):
     """The bytes of a string are decoded to the original text."""
     encoded = text.encode()
     assert text == read("read_text", encoded, len(encoded))
@@ -147,7 +147,7 @@ def test_text_longer_than_kafka_allows_is_refused():
         Reader(bytes(40_000)).read_text(0x8000)
 
 
-def test_a_view_shows_the_buffer_itself():
+def test_a_view_is_not_a_copy():
     """Bytes are read without copying them."""
     buffer = b"abcdef"
     view = Reader(buffer).read_view(3)
@@ -161,7 +161,7 @@ def test_a_view_past_the_end_is_refused():
         Reader(b"abc").read_view(4)
 
 
-def test_the_reader_says_what_is_left():
+def test_the_reader_counts_the_remaining_bytes():
     """`remaining` counts down, and `expect_end` raises an error if bytes are left."""
     reader = Reader(b"abc")
     reader.read_int16()
@@ -170,7 +170,7 @@ def test_the_reader_says_what_is_left():
         reader.expect_end("it")
 
 
-def test_large_buffers_are_kept_as_they_are():
+def test_appended_buffers_are_not_copied():
     """Appended buffers are not copied, and keep their order among written values."""
     first, second = b"first", memoryview(b"second")
     writer = Writer()

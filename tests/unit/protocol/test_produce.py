@@ -53,20 +53,20 @@ def _answer(base_offset: int, **topic: object) -> TopicProduceResponse:
     ],
     ids=["all ids", "one without", "none"],
 )
-def test_version_13_needs_the_ids_of_all_topics(topics, highest):
+def test_version_13_requires_the_ids_of_all_topics(topics, highest):
     """One topic without a known id limits the whole request to the last version with names."""
     assert highest == _request(*topics).highest_version
 
 
 @pytest.mark.parametrize(("version", "name", "topic_id"), [(12, "t", 0), (13, "", 1)])
-def test_a_topic_is_named_or_has_its_id(version, name, topic_id):
+def test_topics_are_sent_by_name_or_by_id(version, name, topic_id):
     """The same request has the name in version 12, and only the id in version 13."""
     encoded = encode_bytes(_request(("t", ID_OF_T)), version)
     [topic] = decode(ProduceRequest, encoded, version).topic_data
     assert (name, uuid.UUID(int=topic_id)) == (topic.name, topic.topic_id)
 
 
-def test_answers_belong_to_the_topics_that_were_asked_about():
+def test_responses_are_mapped_to_the_requested_topics():
     """Responses by name and by id are mapped to names, and unrelated ones are ignored."""
     request = _request(("t", ID_OF_T), ("u", ID_OF_U))
     response = ProduceResponse(
@@ -82,7 +82,7 @@ def test_answers_belong_to_the_topics_that_were_asked_about():
 
 
 @pytest.mark.parametrize("version", range(10, 14))
-def test_an_answer_names_the_new_leader(version):
+def test_an_error_response_names_the_new_leader(version):
     """The error has the leader, epoch and address of a partition that has moved (KIP-951)."""
     leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=7)
     response = ProduceResponse(

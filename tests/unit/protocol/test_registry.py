@@ -62,7 +62,7 @@ def unframed(buffers: list) -> bytes:
     return data[4:]
 
 
-def test_a_plain_request_by_hand():
+def test_a_plain_request_equals_handwritten_bytes():
     """A request before the first flexible version has header 1."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
     expected = [
@@ -75,7 +75,7 @@ def test_a_plain_request_by_hand():
     assert bytes.fromhex("".join(expected)) == b"".join(buffers)
 
 
-def test_a_flexible_request_by_hand():
+def test_a_flexible_request_equals_handwritten_bytes():
     """A flexible request has header 2: the same client id, followed by tags."""
     request = ApiVersionsRequest(client_software_name="n", client_software_version="1")
     expected = [
@@ -89,7 +89,7 @@ def test_a_flexible_request_by_hand():
     assert bytes.fromhex("".join(expected)) == b"".join(buffers)
 
 
-def test_a_flexible_response_by_hand():
+def test_a_flexible_response_equals_handwritten_bytes():
     """A flexible response has header 1: the correlation id, followed by tags."""
     response = InitProducerIdResponse(producer_id=1000, producer_epoch=0)
     expected = [
@@ -102,7 +102,7 @@ def test_a_flexible_response_by_hand():
     assert bytes.fromhex("".join(expected)) == b"".join(buffers)
 
 
-def test_an_api_versions_response_by_hand():
+def test_an_api_versions_response_equals_handwritten_bytes():
     """An ApiVersions response has header 0 even when its body is flexible (KIP-511)."""
     response = ApiVersionsResponse(api_keys=(ApiVersion(api_key=18, min_version=0, max_version=4),))
     expected = [
@@ -127,7 +127,9 @@ def test_an_api_versions_response_by_hand():
         (ApiKey.DESCRIBE_TRANSACTIONS, 0, 2, 1),
     ],
 )
-def test_header_versions(api_key, version, request_header, response_header):
+def test_header_versions_follow_from_the_flexible_versions(
+    api_key, version, request_header, response_header
+):
     """Header versions follow from the API's first flexible version."""
     assert request_header == request_header_version(api_key, version)
     assert response_header == response_header_version(api_key, version)
@@ -136,7 +138,7 @@ def test_header_versions(api_key, version, request_header, response_header):
 @pytest.mark.parametrize(("message_class", "version"), REQUEST_VERSIONS, ids=case_id)
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())
-def test_requests_arrive(message_class, version, data):
+def test_brokers_decode_requests(message_class, version, data):
     """A broker decodes the header and the request that a client encoded."""
     request = data.draw(messages(message_class, version))
     client_id = data.draw(st.none() | st.text(st.characters(codec="utf-8"), max_size=5))
@@ -147,7 +149,7 @@ def test_requests_arrive(message_class, version, data):
 @pytest.mark.parametrize(("message_class", "version"), RESPONSE_VERSIONS, ids=case_id)
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())
-def test_responses_arrive(message_class, version, data):
+def test_clients_decode_responses(message_class, version, data):
     """A client decodes the correlation id and the response that a broker encoded."""
     no_refusal = st.just(0)
     response = data.draw(
@@ -159,7 +161,7 @@ def test_responses_arrive(message_class, version, data):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_broker_that_lacks_the_version_of_api_versions_answers_in_version_0(version):
+def test_an_unsupported_api_versions_version_is_answered_in_version_0(version):
     """A response with UNSUPPORTED_VERSION is decoded in version 0, whatever was requested."""
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -169,7 +171,7 @@ def test_a_broker_that_lacks_the_version_of_api_versions_answers_in_version_0(ve
     assert (9, response) == decode_response(ApiKey.API_VERSIONS, version, frame)
 
 
-def test_the_header_of_a_version_that_we_lack_is_read():
+def test_the_header_of_an_unsupported_version_is_decoded():
     """A broker can decode the header of a request in a version that it does not support."""
     frame = bytes.fromhex("0012 03e7 00000007 0001 63 00 deadbeef")
     header, body = decode_request_header(frame)
@@ -182,7 +184,7 @@ def test_the_header_of_a_version_that_we_lack_is_read():
         decode_request(frame)
 
 
-def test_a_request_of_an_api_that_we_lack_is_refused():
+def test_a_request_of_an_unsupported_api_is_refused():
     """A Kafka API without messages here raises UnsupportedVersionError in every direction."""
     frame = bytes.fromhex("001e 0000 00000007 ffff")  # CreateAcls
     with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
@@ -203,7 +205,7 @@ def test_a_request_with_an_unknown_key_is_refused(number):
         decode_request(frame)
 
 
-def test_a_request_in_a_version_that_we_lack_is_not_written():
+def test_a_request_in_an_unsupported_version_is_not_encoded():
     """A client cannot send a version that the message does not have."""
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=())
     with pytest.raises(UnsupportedVersionError, match="ProduceRequest has versions 3-13"):
@@ -221,7 +223,7 @@ def test_a_response_too_short_for_its_correlation_id_is_refused(length):
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\0\x12\0\3" + tail))
-def test_garbage_is_a_request_or_refused(garbage):
+def test_garbage_is_decoded_to_a_request_or_refused(garbage):
     """A broker decodes any bytes to a request or raises one of the two errors."""
     with contextlib.suppress(DecodeError, UnsupportedVersionError):
         decode_request(garbage)
@@ -233,7 +235,7 @@ def test_garbage_is_a_request_or_refused(garbage):
 )
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_garbage_is_a_response_or_refused(api_key, versions, data):
+def test_garbage_is_decoded_to_a_response_or_refused(api_key, versions, data):
     """A client decodes any bytes to a response or raises DecodeError."""
     version = data.draw(st.integers(versions.min, versions.max))
     garbage = data.draw(st.binary(max_size=60))
@@ -244,7 +246,7 @@ def test_garbage_is_a_response_or_refused(api_key, versions, data):
     assert peek_correlation_id(garbage) == correlation_id
 
 
-def test_requests_and_responses_belong_together():
+def test_requests_and_responses_are_paired():
     """Each pair has one API key and the same versions, and can be looked up by the key."""
     for request, response in MESSAGES:
         assert (request.api_key, request.versions) == (response.api_key, response.versions)
@@ -253,7 +255,7 @@ def test_requests_and_responses_belong_together():
         assert response is response_class(request.api_key)
 
 
-def test_the_repr_of_a_request_to_authenticate_shows_no_secret():
+def test_the_repr_of_a_sasl_authenticate_request_shows_no_secret():
     """The bytes may contain a password, so the repr has only their length."""
     request = SaslAuthenticateRequest(auth_bytes=b"\0alice\0planted-secret")
     assert "SaslAuthenticateRequest(auth_bytes=[21 bytes hidden])" == repr(request)

@@ -92,14 +92,14 @@ def test_flexible_versions_have_compact_lengths_and_tags():
     assert bytes.fromhex(expected) == encode_bytes(sample, 2)
 
 
-def test_null_is_minus_one_or_zero():
+def test_null_is_encoded_as_minus_one_or_zero():
     """Null is the length -1 in plain versions and the varint 0 in flexible ones."""
     sample = Sample(name=None, points=None)
     assert bytes.fromhex("ffff ffffffff 00000007 00000008") == encode_bytes(sample, 1)
     assert bytes.fromhex("00 00 000163 00") == encode_bytes(sample, 3)
 
 
-def test_tagged_fields_are_written_when_they_differ_from_their_default():
+def test_tagged_fields_are_written_unless_they_have_their_default():
     """Tagged fields have tag and size, are sorted by tag, and are omitted if default."""
     sample = Sample(name="", client="", flag=True, nearest=Point(x=9), note="n")
     tags = "03 00 01 01 05 04 0009 01 00 ac02 02 026e"
@@ -107,13 +107,13 @@ def test_tagged_fields_are_written_when_they_differ_from_their_default():
     assert sample == decode(Sample, encode_bytes(sample, 3), 3)
 
 
-def test_a_tagged_field_that_is_there_may_be_its_default():
+def test_a_tagged_field_on_the_wire_may_have_its_default():
     """A default value that a peer did not omit is accepted."""
     encoded = bytes.fromhex("01 01 0000 01 00 01 00")
     assert Sample(name="", client="") == decode(Sample, encoded, 3)
 
 
-def test_a_tagged_null_that_is_there_is_read():
+def test_a_null_in_a_tagged_field_is_read():
     """A null inside a tagged field is null."""
     encoded = bytes.fromhex("01 01 0000 01 ac02 01 00")
     assert Sample(name="", client="", note=None) == decode(Sample, encoded, 3)
@@ -140,19 +140,19 @@ def test_unknown_tagged_fields_are_skipped():
         ("05 03 00", "has no end"),
     ],
 )
-def test_tagged_fields_that_contradict_themselves_are_refused(tags, why):
+def test_inconsistent_tagged_fields_are_refused(tags, why):
     """Duplicate or unordered tags and wrong sizes are DecodeErrors."""
     with pytest.raises(DecodeError, match=why):
         decode(Sample, bytes.fromhex("01 01 0000" + tags), 3)
 
 
-def test_a_field_that_the_version_lacks_takes_its_default():
+def test_a_field_missing_from_the_version_has_its_default():
     """A field that is not on the wire has the declared default, not zero."""
     decoded = decode(Sample, encode_bytes(Sample(name="n"), 0), 0)
     assert (7, 8, "c") == (decoded.strict, decoded.loose, decoded.client)
 
 
-def test_a_value_that_the_version_cannot_say_is_refused():
+def test_a_value_missing_from_the_version_is_refused():
     """A field that is not ignorable must have its default if the version lacks it."""
     with pytest.raises(
         UnsupportedVersionError, match=r"Sample version 0 has no field strict \(1\)"
@@ -160,19 +160,19 @@ def test_a_value_that_the_version_cannot_say_is_refused():
         encode(Sample(name="n", strict=1), 0)
 
 
-def test_an_ignorable_value_that_the_version_cannot_say_is_dropped():
+def test_an_ignorable_value_missing_from_the_version_is_dropped():
     """An ignorable field may have any value if the version lacks it."""
     sample = Sample(name="n", loose=1, flag=True)
     assert Sample(name="n") == decode(Sample, encode_bytes(sample, 0), 0)
 
 
-def test_the_fields_of_structs_are_refused_too():
+def test_unsupported_values_of_nested_fields_are_refused():
     """An unsupported value of a nested field is refused like one of the message itself."""
     with pytest.raises(UnsupportedVersionError, match="Point version 0 has no field label"):
         encode(Sample(name="n", points=(Point(x=1, label="p"),)), 0)
 
 
-def test_null_is_refused_in_a_version_that_lacks_it():
+def test_null_is_refused_in_a_version_that_does_not_allow_it():
     """Null is refused if the version does not allow it, and the error names the field."""
     with pytest.raises(UnsupportedVersionError, match="name cannot be null in Sample version 0"):
         encode(Sample(name=None), 0)
@@ -187,20 +187,20 @@ def test_null_is_refused_in_a_version_that_lacks_it():
         "0000 80000000",  # a count of -2**31
     ],
 )
-def test_lengths_below_zero_are_refused(encoded):
+def test_negative_lengths_are_refused(encoded):
     """Null that the version does not allow, and lengths below -1, are DecodeErrors."""
     with pytest.raises(DecodeError, match="length -"):
         decode(Sample, bytes.fromhex(encoded), 0)
 
 
-def test_a_length_below_null_is_refused_in_a_nullable_field():
+def test_a_length_below_minus_one_is_refused_in_a_nullable_field():
     """Only -1 stands for null."""
     with pytest.raises(DecodeError, match="length -2"):
         decode(Sample, bytes.fromhex("fffe 00000000 00000007 00000008"), 1)
 
 
 @pytest.mark.parametrize("version", [-1, 4])
-def test_a_version_that_is_not_declared_is_refused(version):
+def test_an_undeclared_version_is_refused(version):
     """Neither direction accepts a version outside the message's range."""
     with pytest.raises(UnsupportedVersionError, match=r"Sample has versions 0-3, not"):
         encode(Sample(name="n"), version)
@@ -217,7 +217,7 @@ def test_a_string_longer_than_kafka_allows_is_not_written(version):
         encode(Sample(name=longest + "x"), version)
 
 
-def test_a_value_that_does_not_fit_names_its_fields():
+def test_the_error_for_a_number_out_of_range_names_its_field():
     """A number out of range is a ValueError that has the path to its field."""
     sample = Sample(name="n", points=(Point(x=2**15),))
     with pytest.raises(ValueError, match=r"Sample\.points: Point\.x: "):
@@ -237,7 +237,7 @@ def test_a_hostile_count_takes_no_memory():
     assert peak < 100_000
 
 
-def test_a_count_is_checked_against_the_least_size_of_an_element():
+def test_a_count_is_checked_against_the_minimum_size_of_an_element():
     """Three points of two bytes each need six bytes."""
     encoded = bytes.fromhex("0000 00000003 0001 0002 0003")
     assert 3 == len(decode(Sample, encoded, 0).points)
@@ -327,25 +327,25 @@ def test_records_are_not_copied_when_read():
         (memoryview(b"abcd").cast("H"), ("00000004 61626364", "05 61626364 00")),
     ],
 )
-def test_records_have_their_length_in_bytes_in_front(records, expected):
+def test_records_are_preceded_by_their_length_in_bytes(records, expected):
     """Null, empty and split records have their total length in bytes in front."""
     batches = Batches(records=records)
     assert [bytes.fromhex(it) for it in expected] == [encode_bytes(batches, it) for it in (0, 1)]
 
 
-def test_records_are_not_shown():
+def test_the_repr_does_not_show_records():
     """A repr does not reveal records, so that they do not appear in logs."""
     assert "Batches()" == repr(Batches(records=b"secret"))
 
 
-def test_a_buffer_may_be_any_kind_of_bytes():
+def test_any_type_of_buffer_is_decoded():
     """Bytes, a bytearray and a memoryview decode to the same message."""
     encoded = encode_bytes(Sample(name="n"), 1)
     assert Sample(name="n") == decode(Sample, bytearray(encoded), 1)
     assert Sample(name="n") == decode(Sample, memoryview(encoded), 1)
 
 
-def test_messages_are_values():
+def test_messages_are_immutable_and_compared_by_value():
     """Messages are frozen, equal by their fields, hashable, and built by keyword."""
     point = Point(x=1)
     assert Point(x=1) == point
@@ -373,7 +373,7 @@ def test_every_scalar_can_be_a_field():
     assert rare == decode(Rare, encode_bytes(rare, 0), 0)
 
 
-def test_a_field_that_may_be_absent_needs_a_default():
+def test_a_field_that_may_be_absent_requires_a_default():
     """A declaration without a default for a version that lacks the field is refused."""
 
     @message
@@ -384,7 +384,7 @@ def test_a_field_that_may_be_absent_needs_a_default():
         struct_codec(Forgetful, 0, flexible=False)
 
 
-def test_a_tagged_field_needs_a_flexible_version():
+def test_a_tagged_field_requires_a_flexible_version():
     """A declaration with a tag in a version without tags is refused."""
 
     @message
@@ -396,7 +396,7 @@ def test_a_tagged_field_needs_a_flexible_version():
 
 
 @pytest.mark.parametrize("field_type", [INT32, UUID, Point])
-def test_scalars_and_structs_are_never_null(field_type):
+def test_scalars_and_structs_cannot_be_nullable(field_type):
     """A nullable declaration of a type without a null on the wire is refused."""
     with pytest.raises(TypeError, match="cannot be null"):
         field(field_type, nullable="0+")
@@ -405,7 +405,7 @@ def test_scalars_and_structs_are_never_null(field_type):
 @pytest.mark.parametrize(
     ("text", "expected"), [("3+", (3, 32767)), ("0-12", (0, 12)), ("4", (4, 4))]
 )
-def test_version_ranges_are_read_as_kafka_writes_them(text, expected):
+def test_version_ranges_have_kafkas_syntax(text, expected):
     """An open range, a closed one and a single version are supported."""
     versions = VersionRange.parse(text)
     assert expected == (versions.min, versions.max)
