@@ -85,7 +85,7 @@ def _events(admin, place=PLACE, offset=0, *, markers_only=False):
 # --- transactions of others
 
 
-def test_open_transactions_are_listed_by_what_the_caller_accepts(admin):
+def test_only_transactions_that_the_caller_accepts_are_listed(admin):
     """Ids are listed with producer id and state; others are omitted, whatever the pattern."""
     producer = _open(admin, "orders.1")
     _open(admin, "orders.eu.1")
@@ -95,7 +95,7 @@ def test_open_transactions_are_listed_by_what_the_caller_accepts(admin):
     assert [("orders.1", producer.producer_id, "Ongoing")] == listed
 
 
-def test_a_pattern_spares_the_network_where_the_broker_has_patterns(admin):
+def test_a_pattern_is_applied_by_brokers_that_support_it(admin):
     """Version 2 of ListTransactions filters at the broker."""
     _open(admin, "orders.1")
     _open(admin, "other.1")
@@ -106,7 +106,7 @@ def test_a_pattern_spares_the_network_where_the_broker_has_patterns(admin):
     assert {"orders.1"} == names
 
 
-def test_every_broker_is_asked_for_its_transactions(broker, admin):
+def test_every_broker_must_list_its_transactions(broker, admin):
     """If a broker cannot list its transactions the listing fails, rather than being partial."""
     _open(admin, "orders.1")
     broker.on(ApiKey.LIST_TRANSACTIONS, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -115,7 +115,7 @@ def test_every_broker_is_asked_for_its_transactions(broker, admin):
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR], ids=str)
-def test_a_lost_connection_is_made_again(broker, admin, api_key):
+def test_a_lost_connection_is_opened_again(broker, admin, api_key):
     """A broker that was restarted since the last call causes no error."""
     producers = {name: _open(admin, name) for name in ("orders.1", "orders.2")}
     broker.on(api_key, CloseConnection(), times=1)
@@ -128,7 +128,7 @@ def test_a_lost_connection_is_made_again(broker, admin, api_key):
         assert producers == {name: one.producer for name, one in described.items()}
 
 
-def test_a_state_that_no_broker_knows_is_an_error(admin):
+def test_an_unknown_state_filter_is_an_error(admin):
     """A filter that the broker does not know would list too little, so it is an error."""
     with pytest.raises(KafkaError, match="does not know the states"):
         admin.list_transactions(lambda _: True, states=("Sleeping",), timeout=TIMEOUT)
@@ -156,7 +156,7 @@ def test_an_id_without_a_transaction_has_no_start_time(admin):
     assert (None, False) == (described.start_time_ms, described.is_open)
 
 
-def test_describing_goes_on_when_a_coordinator_has_moved(broker, admin):
+def test_describing_follows_a_coordinator_that_has_moved(broker, admin):
     """NOT_COORDINATOR and a lost connection lead to another lookup."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.DESCRIBE_TRANSACTIONS, AnswerError(ErrorCode.NOT_COORDINATOR), times=1)
@@ -165,7 +165,7 @@ def test_describing_goes_on_when_a_coordinator_has_moved(broker, admin):
     assert producer == found["orders.1"].producer
 
 
-def test_a_describing_that_is_refused_raises(broker, admin):
+def test_describing_without_authorization_raises(broker, admin):
     """A missing authorization is not reported as an unknown id."""
     broker.on(
         ApiKey.DESCRIBE_TRANSACTIONS,
@@ -175,7 +175,7 @@ def test_a_describing_that_is_refused_raises(broker, admin):
         admin.describe_transactions(["orders.1"], timeout=TIMEOUT)
 
 
-def test_a_commit_repeated_with_the_old_epoch_is_answered_again(broker, admin):
+def test_a_repeated_commit_succeeds_again(broker, admin):
     """A repeated commit is answered like the first one, however often it is sent."""
     producer = _open(admin, "orders.1")
     rules = broker.transaction_version
@@ -184,7 +184,7 @@ def test_a_commit_repeated_with_the_old_epoch_is_answered_again(broker, admin):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
-def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
+def test_ending_a_transaction_that_ended_the_other_way_is_an_error(admin, first):
     """INVALID_TXN_STATE says that the transaction is over, but not how it ended."""
     producer = _open(admin, "orders.1")
     _end(admin, "orders.1", producer, committed=first)
@@ -193,7 +193,7 @@ def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
     assert "refused with INVALID_TXN_STATE" == str(answer)
 
 
-def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
+def test_ending_a_transaction_with_an_old_epoch_is_an_error(admin):
     """Ending with an old epoch does not affect a transaction begun since then."""
     old = _open(admin, "orders.1")
     new = _init(admin, "orders.1")
@@ -204,7 +204,7 @@ def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
     assert (new, True) == (described.producer, described.is_open)
 
 
-def test_an_id_that_is_not_known_is_refused(admin):
+def test_ending_a_transaction_of_an_unknown_id_is_an_error(admin):
     """An id that has expired has no open transaction."""
     answer = _end(admin, "orders.1", ProducerIdAndEpoch(5, 0))
     assert EndAnswer(EndOutcome.REFUSED, ErrorCode.INVALID_PRODUCER_ID_MAPPING) == answer
@@ -224,7 +224,7 @@ def test_an_end_waits_until_the_markers_are_written():
         ]
 
 
-def test_every_end_is_tried_and_each_has_its_own_answer(broker, admin):
+def test_every_transaction_is_ended_with_its_own_outcome(broker, admin):
     """A permanent error of one transaction does not keep the others from ending."""
     ends = [
         TransactionEnd(name, _open(admin, name), committed=True) for name in ("a.1", "a.2", "a.3")
@@ -242,7 +242,7 @@ def test_every_end_is_tried_and_each_has_its_own_answer(broker, admin):
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" == second.name
 
 
-def test_an_end_goes_on_after_a_lost_answer(broker, admin):
+def test_ending_is_retried_after_a_lost_response(broker, admin):
     """The end is requested again, whether or not it was done before the connection was lost."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.END_TXN, CloseConnection(handled=True), times=1)
@@ -250,7 +250,7 @@ def test_an_end_goes_on_after_a_lost_answer(broker, admin):
     assert EndOutcome.ENDED is answer.outcome
 
 
-def test_without_an_answer_in_time_the_end_is_unknown(broker, admin):
+def test_a_timeout_of_ending_is_an_error_with_its_cause(broker, admin):
     """A timeout is an error with its last cause, not a refusal."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -259,7 +259,7 @@ def test_without_an_answer_in_time_the_end_is_unknown(broker, admin):
         admin.end_transaction(end, timeout=SHORT)
 
 
-def test_coordinators_that_cannot_be_found_fail_all_ends(broker, admin):
+def test_a_failed_coordinator_lookup_fails_all_ends(broker, admin):
     """Every end fails with the error."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     ends = [TransactionEnd(name, ProducerIdAndEpoch(1, 0), committed=True) for name in "ab"]
@@ -267,7 +267,7 @@ def test_coordinators_that_cannot_be_found_fail_all_ends(broker, admin):
     assert [KafkaTimeoutError] * 2 == [type(answer) for answer in answers]
 
 
-def test_nothing_to_end_asks_nobody(broker, admin):
+def test_nothing_to_end_sends_no_request(broker, admin):
     """No request is sent without a transaction to end."""
     hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
     assert ([], 0) == (admin.end_transactions([], timeout=TIMEOUT), hook.seen)
@@ -276,7 +276,7 @@ def test_nothing_to_end_asks_nobody(broker, admin):
 # --- transactions of its own
 
 
-def test_taking_over_an_id_aborts_what_is_open_and_fences(admin):
+def test_taking_over_an_id_aborts_its_transaction_and_fences(admin):
     """InitProducerId waits for the abort, and the previous producer cannot write any more."""
     old = _open(admin, "orders.1")
     new = _init(admin, "orders.1")
@@ -286,7 +286,7 @@ def test_taking_over_an_id_aborts_what_is_open_and_fences(admin):
         _write(admin, "orders.1", old)
 
 
-def test_asking_for_the_next_epoch_is_refused_to_a_fenced_producer(admin):
+def test_a_fenced_producer_cannot_bump_its_epoch(admin):
     """The current producer keeps the id, and a fenced one does not get it back (KIP-360)."""
     old = _init(admin, "orders.1")
     new = _init(admin, "orders.1", current=old)
@@ -296,7 +296,7 @@ def test_asking_for_the_next_epoch_is_refused_to_a_fenced_producer(admin):
         _init(admin, "orders.1", current=new)
 
 
-def test_the_next_epoch_can_be_had_after_a_commit(broker, admin):
+def test_the_epoch_can_be_bumped_after_a_commit(broker, admin):
     """With TV2 the commit has bumped the epoch, even if the producer does not know that yet."""
     producer = _open(admin, "orders.1")
     _end(admin, "orders.1", producer, rules=broker.transaction_version)
@@ -305,7 +305,7 @@ def test_the_next_epoch_can_be_had_after_a_commit(broker, admin):
     assert EndOutcome.ENDED is _end(admin, "orders.1", again).outcome
 
 
-def test_a_transaction_timeout_above_the_brokers_is_refused(admin):
+def test_a_transaction_timeout_above_the_brokers_limit_is_rejected(admin):
     """The broker's error names the limit that was exceeded."""
     with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
         admin.init_producer_id("orders.1", transaction_timeout_ms=900_001, timeout=TIMEOUT)
@@ -328,7 +328,7 @@ def test_records_are_written_and_read_with_their_markers(broker, admin):
     )
 
 
-def test_a_lost_answer_to_a_write_makes_no_duplicate(broker, admin):
+def test_a_lost_response_to_a_write_causes_no_duplicate(broker, admin):
     """The same batch is resent, and the broker recognizes it by its sequence number."""
     producer = _init(admin, "orders.1")
     broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
@@ -358,20 +358,20 @@ def test_a_topic_is_created_once(admin):
     assert 1 == admin.partition_count("ledger", timeout=TIMEOUT)
 
 
-def test_a_topic_that_cannot_be_is_refused_in_the_brokers_words(admin):
+def test_an_invalid_topic_is_rejected_with_the_brokers_message(admin):
     """Only the broker knows what is wrong with a topic."""
     with pytest.raises(BrokerError, match="the broker said"):
         admin.create_topic(NewTopic("ledger", 0, 1), timeout=TIMEOUT)
 
 
-def test_asking_for_the_settings_of_a_missing_topic_is_answered_at_once(admin):
+def test_describing_a_missing_topic_fails_at_once(admin):
     """A missing topic is neither waited for nor created."""
     with pytest.raises(BrokerError) as raised:
         admin.topic_configs("nothing", timeout=TIMEOUT)
     assert "UNKNOWN_TOPIC_OR_PARTITION" == raised.value.name
 
 
-def test_offsets_tell_where_a_partition_begins_and_ends(broker, admin):
+def test_offsets_include_the_log_start_and_the_high_watermark(broker, admin):
     """The high watermark includes open transactions; the start moves when records are deleted."""
     _open(admin, "orders.1")
     assert (0, 1) == (
@@ -380,14 +380,14 @@ def test_offsets_tell_where_a_partition_begins_and_ends(broker, admin):
     )
 
 
-def test_markers_can_be_read_alone(admin):
+def test_markers_can_be_read_without_records(admin):
     """Records are skipped without being decoded."""
     _end(admin, "orders.1", _open(admin, "orders.1"))
     [marker] = _events(admin, markers_only=True)
     assert 1 == marker.offset
 
 
-def test_reading_begins_within_a_batch(admin):
+def test_reading_can_begin_within_a_batch(admin):
     """A fetched batch is complete, and records before the offset are left out."""
     producer = _init(admin, "orders.1")
     _write(admin, "orders.1", producer, b"a", b"b", b"c")
@@ -396,7 +396,7 @@ def test_reading_begins_within_a_batch(admin):
     assert (2, b"c") == (event.record.offset, event.record.value)
 
 
-def test_reading_behind_the_end_is_refused(admin):
+def test_reading_past_the_end_is_an_error(admin):
     """An offset beyond the log is an error, not an empty response."""
     with pytest.raises(BrokerError) as raised:
         admin.read_partition(PLACE, 9, timeout=TIMEOUT)
@@ -409,13 +409,13 @@ def test_reading_behind_the_end_is_refused(admin):
 @pytest.mark.parametrize(
     "fault", [CloseConnection(), AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)], ids=str
 )
-def test_what_can_be_retried_is(broker, admin, fault):
+def test_retriable_errors_are_retried(broker, admin, fault):
     """After a lost connection or with an outdated leader, the leader is looked up again."""
     hook = broker.on(ApiKey.LIST_OFFSETS, fault, times=2)
     assert (0, 2) == (admin.end_offset(PLACE, timeout=TIMEOUT), hook.fired)
 
 
-def test_a_partition_that_has_no_leader_yet_is_asked_about_again(broker, admin):
+def test_a_missing_leader_is_looked_up_again(broker, admin):
     """A broker that has just started has no leader for a moment."""
     leadership = broker.call(lambda it: it.cluster.partition(PLACE).leadership)
     node = leadership.leader_id
@@ -432,21 +432,21 @@ def test_a_partition_that_has_no_leader_yet_is_asked_about_again(broker, admin):
     assert [-1, -1] == asked[:2]
 
 
-def test_a_coordinator_that_cannot_be_found_in_time_is_named(broker, admin):
+def test_a_coordinator_lookup_timeout_names_the_call(broker, admin):
     """The error names the call and quotes the broker's error."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     with pytest.raises(KafkaTimeoutError, match=r"FindCoordinator of 'orders\.1'"):
         admin.init_producer_id("orders.1", transaction_timeout_ms=1000, timeout=SHORT)
 
 
-def test_a_coordinator_that_is_refused_for_good_raises_at_once(broker, admin):
+def test_a_permanent_coordinator_error_raises_at_once(broker, admin):
     """A missing authorization is not retried."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match=r"FindCoordinator of 'orders\.1'"):
         _init(admin, "orders.1")
 
 
-def test_a_broker_that_is_not_there_is_given_up_in_time():
+def test_a_call_to_an_unavailable_broker_ends_in_time():
     """The call ends in time although no broker answers."""
     with DevBroker() as broker:
         servers = broker.bootstrap_servers
@@ -455,7 +455,7 @@ def test_a_broker_that_is_not_there_is_given_up_in_time():
         admin.transaction_version(timeout=SHORT)
 
 
-def test_a_broker_that_comes_back_is_found(broker, admin):
+def test_closed_connections_are_opened_again(broker, admin):
     """Connections that ended between two calls are opened again."""
     admin.end_offset(PLACE, timeout=TIMEOUT)
     broker.stop()
@@ -463,7 +463,7 @@ def test_a_broker_that_comes_back_is_found(broker, admin):
     assert 0 == admin.end_offset(PLACE, timeout=TIMEOUT)
 
 
-def test_a_closed_client_says_so(broker):
+def test_a_call_on_a_closed_client_is_an_error(broker):
     """A call on a closed client raises an error, and closing it twice has no effect."""
     admin = _admin(broker)
     admin.close()

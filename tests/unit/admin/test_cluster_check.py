@@ -19,7 +19,7 @@ def failure(servers, *topics, timeout=3600.0, **settings):
     return str(caught.value)
 
 
-def test_a_smaller_max_block_ms_is_the_limit():
+def test_a_smaller_max_block_ms_limits_the_check():
     """A max.block.ms below the check's own limit is observed and named."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -50,7 +50,7 @@ def test_a_host_without_an_address_ends_the_check_early():
     assert "(waiting longer would not help)" in message
 
 
-def test_one_address_that_may_answer_is_waited_for(unused_port):
+def test_the_check_waits_for_a_single_address_that_may_respond(unused_port):
     """A single address that does not respond is reason enough to wait."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{unused_port}"

@@ -48,40 +48,40 @@ FIRST = (["t"], FINAL_SECONDS, first_contact._FINAL)
 SECOND = (["t"], 60, "x")
 
 
-def test_an_answer_ends_the_wait():
+def test_a_response_ends_the_wait():
     """No further request follows a response."""
     assert ([FIRST], []) == wait(None)
 
 
 @pytest.mark.parametrize("kind", [NetworkError, KafkaTimeoutError])
-def test_the_wait_goes_on_for_what_may_change(kind):
+def test_transient_errors_are_waited_out(kind):
     """A broker that is slow or not reached has the whole time, and the caller learns why."""
     error = kind("slow")
     assert ([FIRST, SECOND], [error]) == wait(error, None)
 
 
-def test_nobody_listening_ends_the_wait_early():
+def test_refused_connections_end_the_wait_early():
     """If every connection is refused the wait ends after a few seconds."""
     with pytest.raises(NetworkError, match="refused") as caught:
         wait(NetworkError("refused"), finds_nobody=True)
     assert [FIRST] == caught.value.asked
 
 
-def test_a_final_answer_ends_the_wait_early():
+def test_a_final_failure_ends_the_wait_early():
     """A failure that the caller knows to be final ends the wait after a few seconds."""
     with pytest.raises(KafkaTimeoutError, match="unknown") as caught:
         wait(KafkaTimeoutError("unknown"), is_final=lambda: True)
     assert [FIRST] == caught.value.asked
 
 
-def test_a_refusal_ends_the_wait_at_once():
+def test_a_permanent_error_ends_the_wait_at_once():
     """A permanent error is not retried."""
     with pytest.raises(AuthenticationError) as caught:
         wait(AuthenticationError("no"))
     assert [FIRST] == caught.value.asked
 
 
-def test_a_smaller_limit_is_the_one_that_counts():
+def test_a_smaller_limit_takes_precedence():
     """A limit below those few seconds is the only one, and is named."""
     with pytest.raises(KafkaTimeoutError) as caught:
         wait(KafkaTimeoutError("slow"), seconds=1.0)

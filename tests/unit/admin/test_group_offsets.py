@@ -35,14 +35,14 @@ def commit(broker):
         )
 
 
-def test_a_group_that_was_not_there_gets_offsets(broker, commit):
+def test_committing_creates_the_group(broker, commit):
     """The group is created, and a client other than ours reads the committed offsets."""
     assert {} == commit({FIRST: 5, SECOND: 0, TopicPartition("more", 0): 2**40})
     expected = {("data", 0): 5, ("data", 1): 0, ("more", 0): 2**40}
     assert expected == committed_offsets(broker.bootstrap_servers, "g")
 
 
-def test_a_commit_may_be_repeated_and_go_back(broker, commit):
+def test_offsets_can_be_committed_again_and_lowered(broker, commit):
     """The last commit counts; partitions that it does not name are unchanged."""
     commit({FIRST: 5, SECOND: 7})
     commit({FIRST: 5})
@@ -51,7 +51,7 @@ def test_a_commit_may_be_repeated_and_go_back(broker, commit):
     assert expected == committed_offsets(broker.bootstrap_servers, "g")
 
 
-def test_a_topic_that_is_not_there_does_not_keep_others_out(broker, commit):
+def test_a_missing_topic_does_not_affect_others(broker, commit):
     """A missing topic is refused at once, without affecting the others."""
     missing = TopicPartition("missing", 0)
     refused = commit({FIRST: 5, missing: 1})
@@ -61,7 +61,7 @@ def test_a_topic_that_is_not_there_does_not_keep_others_out(broker, commit):
     assert {("data", 0): 5} == committed_offsets(broker.bootstrap_servers, "g")
 
 
-def test_a_group_with_members_takes_nothing(broker, commit):
+def test_a_group_with_members_rejects_commits(broker, commit):
     """Only the members of a group may commit, until they have left."""
     with joined_consumer(broker.bootstrap_servers, "g", "data"):
         refused = commit({FIRST: 5, SECOND: 7})
@@ -79,7 +79,7 @@ def test_a_group_with_members_takes_nothing(broker, commit):
     ids=str,
 )
 @pytest.mark.parametrize("api_key", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT])
-def test_what_can_be_tried_again_is(broker, commit, api_key, fault):
+def test_retriable_errors_are_retried(broker, commit, api_key, fault):
     """A coordinator that moves or does not respond is looked up and sent the request again."""
     hook = broker.on(api_key, fault, times=1)
     assert {} == commit({FIRST: 5})
@@ -95,21 +95,21 @@ def test_a_coordinator_is_looked_up_once(broker, commit):
     assert 1 == hook.seen
 
 
-def test_a_missing_right_on_the_group_is_an_error(broker, commit):
+def test_a_missing_authorization_on_the_group_is_an_error(broker, commit):
     """A client that may not describe the group does not learn its coordinator."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         commit({FIRST: 5})
 
 
-def test_no_answer_in_time_is_an_error_with_its_cause(broker, commit):
+def test_a_timeout_is_an_error_with_its_cause(broker, commit):
     """The error names the group."""
     broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(KafkaTimeoutError, match=r"group 'g'.*COORDINATOR_LOAD_IN_PROGRESS"):
         commit({FIRST: 5}, SHORT)
 
 
-def test_nothing_to_commit_asks_nobody(broker, commit):
+def test_nothing_to_commit_sends_no_request(broker, commit):
     """No request is sent without offsets."""
     hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
     assert ({}, 0) == (commit({}), hook.seen)
