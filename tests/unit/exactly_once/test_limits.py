@@ -25,6 +25,6 @@ from spark_kafka_sink.exactly_once.ledger import transactional_ids
         (transactional_ids, "MAX_PREFIX_LENGTH", 200),
     ],
 )
-def test_a_limit_has_its_value(module, name, expected):
+def test_each_limit_has_its_expected_value(module, name, expected):
     """Each limit has its expected value, so that a change of one is deliberate."""
     assert expected == getattr(module, name)

@@ -47,7 +47,7 @@ def _checked(here, *batches):
 # --- in the ledger
 
 
-def test_an_entry_without_a_marker_is_not_believed(embedded):
+def test_an_entry_without_a_marker_is_aborted(embedded):
     """The next fence aborts an entry whose marker was lost, so no later marker can commit it."""
     first = _ledger(embedded)
     first.fence_and_read(embedded.budget())
@@ -62,7 +62,7 @@ def test_an_entry_without_a_marker_is_not_believed(embedded):
     assert 1 == embedded.ledger_state().generation
 
 
-def test_an_entry_whose_abort_is_read_is_not_in(embedded, monkeypatch):
+def test_a_writer_whose_entry_was_aborted_is_fenced(embedded, monkeypatch):
     """A writer whose acknowledged append a rival's fence has aborted is fenced, not successful."""
     monkeypatch.setattr(ledger, "MARKER_SECONDS", 60)
     writer, rival = _ledger(embedded), _ledger(embedded)
@@ -82,7 +82,7 @@ def test_an_entry_whose_abort_is_read_is_not_in(embedded, monkeypatch):
     assert 0 == rival.fence_and_read(embedded.budget()).generation
 
 
-def test_a_marker_that_is_late_is_waited_for(embedded):
+def test_a_delayed_marker_is_waited_for(embedded):
     """A delayed marker makes the outcome unknown, and the next fence waits for it."""
     writer = _ledger(embedded)
     writer.fence_and_read(embedded.budget())
@@ -95,7 +95,7 @@ def test_a_marker_that_is_late_is_waited_for(embedded):
 
 
 @pytest.mark.parametrize("which", [1, 2, 3], ids=["claim", "decision", "done"])
-def test_a_driver_whose_entry_was_lost_makes_it_again(embedded, which):
+def test_a_driver_appends_a_lost_entry_again(embedded, which):
     """A driver whose entry lost its marker appends it again, and each row is visible once."""
     driver = embedded.driver()
     plan = driver.plan() if which > 1 else None
@@ -109,7 +109,7 @@ def test_a_driver_whose_entry_was_lost_makes_it_again(embedded, which):
 
 
 @pytest.mark.parametrize("point", [Point.DECIDED, Point.COMMITTED, Point.DONE])
-def test_nothing_is_committed_by_a_decision_that_was_lost(embedded, point):
+def test_a_lost_decision_commits_no_winner(embedded, point):
     """No winner is committed before the decision's marker is read, wherever the driver dies."""
     driver = embedded.dying(point)
     plan = driver.plan()
@@ -127,7 +127,7 @@ def test_nothing_is_committed_by_a_decision_that_was_lost(embedded, point):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_rows_whose_commit_has_no_marker_are_made_visible(embedded, count):
+def test_lost_commit_markers_are_rewritten(embedded, count):
     """Lost commit markers are rewritten, repeatedly if needed, before the batch is done."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -139,7 +139,7 @@ def test_rows_whose_commit_has_no_marker_are_made_visible(embedded, count):
     _checked(embedded, 0)
 
 
-def test_rows_whose_abort_has_no_marker_never_come_in(embedded):
+def test_rows_with_a_lost_abort_marker_are_never_committed(embedded):
     """Rows of an aborted transaction without a marker are not committed by the next transaction."""
     driver = embedded.driver()
     attempt = embedded.worker.begin(driver.plan(), 0)
@@ -150,7 +150,7 @@ def test_rows_whose_abort_has_no_marker_never_come_in(embedded):
     _checked(embedded, 0)
 
 
-def test_who_may_not_ask_whose_transactions_are_open_writes_the_markers_all_the_same(embedded):
+def test_a_driver_that_may_not_list_open_producers_rewrites_the_markers(embedded):
     """A driver that may not list open producers assumes that markers are lost and writes them."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -162,7 +162,7 @@ def test_who_may_not_ask_whose_transactions_are_open_writes_the_markers_all_the_
     _checked(embedded, 0)
 
 
-def test_another_writers_open_transaction_holds_nobody_up(embedded):
+def test_another_writers_open_transaction_triggers_no_rewrite(embedded):
     """Another writer's open transaction in the same partitions triggers no marker rewrite."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -177,7 +177,7 @@ def test_another_writers_open_transaction_holds_nobody_up(embedded):
     assert hook.seen - seen in {0, 2}
 
 
-def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
+def test_a_batch_whose_producer_has_moved_on_is_mixed(embedded):
     """If the producer has moved on before its lost marker is rewritten, the batch is mixed."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -196,7 +196,7 @@ def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
     hook.remove()
 
 
-def test_a_driver_may_die_while_it_writes_markers_again(embedded):
+def test_a_driver_can_die_while_rewriting_markers(embedded):
     """If a driver dies while rewriting markers, the next driver commits the same transaction."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -221,7 +221,7 @@ def test_a_driver_may_die_while_it_writes_markers_again(embedded):
     _checked(embedded, 0, 1)
 
 
-def test_a_batch_that_cannot_be_looked_at_is_pending(embedded):
+def test_a_batch_whose_markers_cannot_be_checked_is_pending(embedded):
     """A decided batch whose markers cannot be checked is pending until the next plan checks."""
     driver = embedded.driver()
     plan = driver.plan()

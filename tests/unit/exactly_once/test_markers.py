@@ -64,12 +64,14 @@ def still_open(producer):
         (2, ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(8, 0)),
     ],
 )
-def test_a_producer_goes_on_by_the_next_epoch_where_its_rules_say_so(version, answered, expected):
+def test_the_next_epoch_follows_from_the_answer_or_the_transaction_version(
+    version, answered, expected
+):
     """The coordinator's answer, or else the transaction version, determines the next epoch."""
     assert expected == next_epoch(END._replace(transaction_version=version), answered)
 
 
-def test_what_ended_is_looked_for_behind_the_last_record_of_each_partition():
+def test_markers_are_awaited_up_to_the_highest_end_offset_per_partition():
     """The wait is for the highest end offset per partition of all the transactions."""
     other = ONE._replace(written={PLACE: 12})
     admin = _Admin(held=[()])
@@ -78,7 +80,7 @@ def test_what_ended_is_looked_for_behind_the_last_record_of_each_partition():
     assert [] == see_to_markers(_Admin(held=[[PLACE]]), [ONE._replace(written={})], BUDGET)
 
 
-def test_a_marker_is_waited_for_twenty_times_and_then_written_three_times():
+def test_a_missing_marker_is_checked_twenty_times_and_written_three_times():
     """A missing marker is checked twenty times, written three times, and then given up."""
     admin = _Admin(held=[[PLACE]], open_producers=still_open(PRODUCER))
     assert [ONE] == see_to_markers(admin, [ONE], BUDGET)
@@ -86,7 +88,7 @@ def test_a_marker_is_waited_for_twenty_times_and_then_written_three_times():
     assert [(END._replace(producer=AFTER), [PLACE])] * 3 == admin.written
 
 
-def test_a_marker_that_comes_late_is_not_written():
+def test_a_delayed_marker_is_not_written_again():
     """A marker that appears after twenty checks is not written again."""
     admin = _Admin(held=[*[[PLACE]] * 20, ()], open_producers=still_open(PRODUCER))
     assert [] == see_to_markers(admin, [ONE], BUDGET)
@@ -94,7 +96,7 @@ def test_a_marker_that_comes_late_is_not_written():
 
 
 @pytest.mark.parametrize("producer", [AFTER, ProducerIdAndEpoch(8, 0)])
-def test_a_later_transaction_may_be_open(producer):
+def test_an_open_later_transaction_is_not_a_missing_marker(producer):
     """An open transaction of a later epoch or another producer is not a missing marker."""
     admin = _Admin(held=[[PLACE], ()], open_producers=still_open(producer))
     assert [] == see_to_markers(admin, [ONE], BUDGET)
@@ -102,7 +104,7 @@ def test_a_later_transaction_may_be_open(producer):
     assert 1 == len(admin.asked_behind)
 
 
-def test_where_nobody_tells_whose_transaction_is_open_the_marker_is_written():
+def test_a_marker_is_written_if_open_producers_cannot_be_listed():
     """If open producers may not be listed, the marker is written in that partition alone."""
     refusal = BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")
     admin = _Admin(held=[[ELSEWHERE]], open_producers=refusal)
@@ -155,12 +157,12 @@ WINNER = Winner("p.a.0", PRODUCER, 2, (OffsetRange(PLACE, 5, 9, 5),))
         ([BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")], Fate.UNKNOWN),
     ],
 )
-def test_a_winners_fate_is_told_by_the_marker_of_its_epoch_or_the_next(chunks, fate):
+def test_the_fate_of_a_winner_is_the_marker_of_its_epoch_or_the_next(chunks, fate):
     """A winner's fate is that of the first marker with its epoch or the next one."""
     assert fate == fate_by_marker(_Log(chunks), WINNER, BUDGET)
 
 
-def test_a_marker_is_looked_for_from_the_last_record_on():
+def test_the_search_for_a_marker_starts_after_the_last_record():
     """The search starts after the last record and skips ranges without offsets."""
     log = _Log([NOTHING, marker(7, 3)])
     winner = WINNER._replace(
@@ -171,21 +173,21 @@ def test_a_marker_is_looked_for_from_the_last_record_on():
 
 
 @pytest.mark.parametrize(("left", "timeouts"), [(60.0, [15.0, 8.0, 1.0]), (8.0, [8.0, 1.0])])
-def test_a_marker_is_looked_for_in_a_partition_for_a_quarter_of_a_minute(left, timeouts):
+def test_the_search_for_a_marker_takes_at_most_15_seconds_per_partition(left, timeouts):
     """The search takes at most 15 seconds per partition, or what is left of the budget."""
     log = _Log([NOTHING], seconds_a_read=7.0)
     assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: log.now, left))
     assert timeouts == [timeout for _, _, timeout in log.reads]
 
 
-def test_without_time_no_marker_is_looked_for():
+def test_no_marker_is_searched_for_without_time_left():
     """Without time left, nothing is read and the fate is unknown."""
     log = _Log([marker(7, 3)])
     assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: 0.0, 0.0))
     assert [] == log.reads
 
 
-def test_a_budget_ends_at_its_second():
+def test_a_budget_ends_exactly_on_time():
     """A budget raises a timeout error that names the step exactly when it ends."""
     now = [10.0]
     budget = Budget.of(lambda: now[0], 5.0)

@@ -97,7 +97,7 @@ def test_a_winner_must_have_time_to_spare(timeout_ms, start_time_ms, left):
 @pytest.mark.parametrize(
     ("age_ms", "is_enough"), [(939_999, True), (940_000, True), (940_001, False)]
 )
-def test_a_long_time_out_needs_a_minute_to_spare(age_ms, is_enough):
+def test_a_long_timeout_needs_a_minute_to_spare(age_ms, is_enough):
     """A winner with a long timeout needs no more than a minute left."""
     now = PLANNED + age_ms
     if is_enough:
@@ -124,7 +124,7 @@ def test_a_winner_must_be_open(transaction, state):
     )
 
 
-def test_winners_are_the_transactions_with_rows_of_this_plan():
+def test_winners_are_the_transactions_of_this_plan_that_have_rows():
     """Winners are the transactions with rows, all of this plan and with distinct ids."""
     empty = WINNER._replace(transactional_id="p.c.0", ranges=())
     prepared = [Prepared(3, WINNER), Prepared(3, empty), Prepared(3, OTHER), Prepared(3, empty)]
@@ -152,7 +152,7 @@ def test_a_decision_is_ours_by_its_generation_and_winners(known, expected):
     assert expected == is_ours(known, PLAN, (WINNER,))
 
 
-def test_a_plan_says_what_is_known_of_its_write_or_of_all_streams():
+def test_a_plan_has_the_state_of_its_write_or_of_all_streams():
     """A plan has its own write or all streams, and rolled-forward records take precedence."""
     old, new = record(WriteState.DECIDED), record(WriteState.DONE)
     state = state_of({"w": old, "s": STREAM})
@@ -207,7 +207,7 @@ TAKEN_OVER = "another driver has taken over: host claimed generation 9, and this
         (Verdict.DECIDED, {"w": STREAM}, 9, OvertakenError, f"{TAKEN_OVER}. Another driver has"),
     ],
 )
-def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):
+def test_the_error_of_a_rejected_decision_says_why(says, writes, claim, kind, sentence):
     """Each verdict has its error, which names the new owner of the prefix or the ledger's state."""
     claim = None if claim is None else Claim(claim, 1, "host")
     error = refusal(says, PLAN, "w", 4, state_of(writes, claim))
@@ -225,7 +225,7 @@ def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):
         ("NOT_LEADER_OR_FOLLOWER", False),
     ],
 )
-def test_a_task_is_ended_by_others_where_a_broker_says_so(name, expected):
+def test_a_broker_error_shows_that_others_ended_the_transaction(name, expected):
     """A broker error anywhere in the causes shows that a task's transaction was ended by others."""
     error = KafkaError("a row was not delivered")
     error.__cause__ = KafkaError("the batch failed")

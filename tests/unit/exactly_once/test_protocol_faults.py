@@ -23,7 +23,7 @@ from tests.support.exactly_once.exactly_once_world import (
 # --- without faults
 
 
-def test_making_a_driver_asks_nobody(embedded):
+def test_creating_a_driver_sends_no_request(embedded):
     """Creating a driver sends no request, so it cannot fence the one at work."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -51,7 +51,7 @@ def test_requests_do_not_grow_with_the_ledger(tv2):
 # --- crashes
 
 
-def test_a_driver_that_outlives_its_coordinator_notes_that_a_batch_is_done(embedded):
+def test_a_batch_is_recorded_as_done_after_a_coordinator_restart(embedded):
     """A batch is recorded as done after a coordinator restart that forgets the previous epoch."""
 
     def forget(broker):
@@ -83,7 +83,7 @@ def _end_only(embedded, code, commits):
     return embedded.broker.on(ApiKey.END_TXN, decide)
 
 
-def test_a_commit_that_stops_half_way_is_rolled_forward(embedded):
+def test_an_interrupted_commit_is_rolled_forward(embedded):
     """A commit that fails after one of two winners is completed by the next plan, not aborted."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -101,7 +101,7 @@ def test_a_commit_that_stops_half_way_is_rolled_forward(embedded):
     assert (each_once(0), WriteState.DONE) == (embedded.visible(), embedded.state())
 
 
-def test_what_is_lost_on_the_way_to_the_ledger_is_looked_up(embedded):
+def test_a_decision_answered_with_an_error_is_found_in_the_ledger(embedded):
     """A decision whose EndTxn succeeded but was answered with an error is found in the ledger."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -114,7 +114,7 @@ def test_what_is_lost_on_the_way_to_the_ledger_is_looked_up(embedded):
     assert (each_once(0), WriteState.DONE) == (embedded.visible(), embedded.state())
 
 
-def test_a_decision_that_did_not_get_through_is_made_again(embedded):
+def test_a_decision_missing_in_the_ledger_is_appended_again(embedded):
     """A decision whose EndTxn failed is found missing in the ledger and appended again."""
     driver = embedded.driver()
     plan = driver.plan()
@@ -126,7 +126,7 @@ def test_a_decision_that_did_not_get_through_is_made_again(embedded):
 
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
-def test_a_claim_of_unknown_outcome_is_made_again(embedded, handled):
+def test_a_claim_with_an_unknown_outcome_is_made_again(embedded, handled):
     """A plan whose claim has an unknown outcome starts again with a new generation."""
     embedded.broker.on(
         ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
@@ -152,7 +152,7 @@ def test_a_lost_connection_changes_nothing(embedded):
 # --- decisions that cannot be carried out
 
 
-def test_a_resolution_of_unknown_outcome_is_looked_up(embedded):
+def test_a_resolution_answered_with_an_error_is_found_in_the_ledger(embedded):
     """A resolution that was appended but answered with an error is found in the ledger."""
     embedded.mix()
     with pytest.raises(MixedError):
@@ -163,7 +163,7 @@ def test_a_resolution_of_unknown_outcome_is_looked_up(embedded):
     assert WriteState.DONE is embedded.resolve(skip=True).write.state
 
 
-def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
+def test_an_unreadable_marker_leaves_the_batch_mixed(embedded):
     """If the markers of refused commits cannot be read, the batch is mixed and not rewritten."""
     for winner in embedded.decide_and_die():
         embedded.abort_by_hand(winner)
@@ -185,7 +185,7 @@ def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
 # --- jobs, and what the ledger keeps
 
 
-def test_a_plan_ends_in_the_time_it_was_given(embedded):
+def test_a_plan_fails_at_its_timeout(embedded):
     """A plan without a final answer fails at its timeout and names the request."""
     driver = embedded.driver()
     # The first plan opens the connections, so that InitProducerId is what the second waits for.

@@ -46,7 +46,7 @@ def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(here):
     assert each_once(0) == here.visible()
 
 
-def test_a_winner_without_time_to_spare_fails_the_batch(here):
+def test_a_winner_that_could_time_out_fails_the_batch(here):
     """A winner that might time out between decision and commit fails the batch."""
     driver = here.driver()
     plan = driver.plan()
@@ -56,7 +56,7 @@ def test_a_winner_without_time_to_spare_fails_the_batch(here):
         driver.commit(plan, prepared)
 
 
-def test_a_brokers_clock_that_is_ahead_fails_nobody(here):
+def test_a_broker_clock_that_is_ahead_does_not_fail_the_batch(here):
     """If the broker's clock is ahead, the plan's time replaces the transaction's start time."""
     here.clock.ahead = -3600
     driver = here.driver()
@@ -76,7 +76,7 @@ def test_a_winner_aborted_by_an_operator_fails_the_batch(here):
     assert [] == here.visible()
 
 
-def test_a_decision_of_which_all_is_aborted_is_void(here):
+def test_a_decision_whose_winners_were_all_aborted_is_void(here):
     """A decision whose winners were all aborted is void, and the batch is written again."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
@@ -98,7 +98,7 @@ def test_a_decision_that_timed_out_is_void(here):
     assert each_once(0, 1) == here.visible()
 
 
-def test_a_commit_that_nobody_finishes_in_time_is_mixed(here):
+def test_a_half_committed_decision_that_times_out_is_mixed(here):
     """A half-committed decision that times out is mixed until an operator resolves it."""
     here.transaction_timeout_ms = 8_000
     [first, _] = here.decide_and_die()
@@ -117,7 +117,7 @@ def test_a_commit_that_nobody_finishes_in_time_is_mixed(here):
     assert sorted(rows(0)[0] + each_once(1)) == here.visible()
 
 
-def test_a_commit_that_finds_all_aborted_says_so(here):
+def test_a_commit_whose_winners_were_all_aborted_says_so(here):
     """A commit that finds all its winners aborted records the batch as void and says so."""
 
     def abort(point):
@@ -136,7 +136,7 @@ def test_a_commit_that_finds_all_aborted_says_so(here):
 
 
 @pytest.mark.parametrize("end", [Point.DECIDED, Point.DONE])
-def test_a_batch_that_another_driver_has_decided_again_is_not_this_ones(here, end):
+def test_a_driver_does_not_report_another_drivers_decision_as_its_own(here, end):
     """A driver whose void batch another driver decided again does not report that as its own."""
 
     def be_overtaken(point):
@@ -172,7 +172,7 @@ def test_a_mixed_batch_stops_the_query(here):
         plan.must_write(QUERY, 0)
 
 
-def test_a_commit_that_finds_half_of_it_aborted_says_so(here):
+def test_a_commit_whose_winners_were_half_aborted_says_so(here):
     """A commit that finds half of its winners aborted records the batch as mixed and says so."""
     driver = here.driver(
         observe=lambda point: point is Point.DECIDED and here.abort_by_hand(prepared[0].transaction)
@@ -187,7 +187,7 @@ def test_a_commit_that_finds_half_of_it_aborted_says_so(here):
     assert rows(0)[1] == here.visible()
 
 
-def test_another_query_under_the_prefix_goes_on_beside_a_mixed_one(here, caplog):
+def test_another_query_under_the_prefix_continues_despite_a_mixed_batch(here, caplog):
     """A mixed batch stops its own query, and another query under the prefix continues."""
     here.mix()
     other = here.driver()
@@ -199,7 +199,7 @@ def test_another_query_under_the_prefix_goes_on_beside_a_mixed_one(here, caplog)
     assert sorted(rows(0)[0] + each_once(0, name="x")) == here.visible()
 
 
-def test_an_operator_may_take_a_mixed_batch_as_it_is(here):
+def test_an_operator_can_skip_a_mixed_batch(here):
     """A skipped mixed batch counts as committed, and the query continues after it."""
     here.mix()
     with pytest.raises(MixedError):
@@ -210,7 +210,7 @@ def test_an_operator_may_take_a_mixed_batch_as_it_is(here):
     assert sorted(rows(0)[0] + each_once(1)) == here.visible()
 
 
-def test_an_operator_may_have_a_mixed_batch_written_again(here):
+def test_an_operator_can_replay_a_mixed_batch(here):
     """A replayed mixed batch is written again, so its visible rows are duplicated."""
     here.mix()
     with pytest.raises(MixedError):
@@ -220,7 +220,7 @@ def test_an_operator_may_have_a_mixed_batch_written_again(here):
     assert sorted(rows(0)[0] + each_once(0)) == here.visible()
 
 
-def test_only_what_is_mixed_can_be_resolved(here):
+def test_only_a_mixed_write_can_be_resolved(here):
     """Resolving a write that is done or unknown is refused with an error that says why."""
     here.finish(0)
     with pytest.raises(IllegalStateError, match="nothing to resolve"):
@@ -229,7 +229,7 @@ def test_only_what_is_mixed_can_be_resolved(here):
         here.resolve(skip=False, write_id="nobody")
 
 
-def test_a_marker_that_was_deleted_leaves_the_batch_mixed(here):
+def test_a_deleted_marker_leaves_the_batch_mixed(here):
     """If retention has deleted the markers, the batch is mixed."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
@@ -239,7 +239,7 @@ def test_a_marker_that_was_deleted_leaves_the_batch_mixed(here):
         here.driver().plan()
 
 
-def test_a_later_transactions_marker_is_not_taken_for_the_winners(here, monkeypatch):
+def test_the_marker_of_a_later_transaction_does_not_decide_the_fate(here, monkeypatch):
     """A later transaction's marker is recognized by its epoch and does not decide the fate."""
     [winner, _] = here.decide_and_die()
     here.abort_by_hand(winner)
@@ -248,7 +248,7 @@ def test_a_later_transactions_marker_is_not_taken_for_the_winners(here, monkeypa
     assert recovery.Fate.ABORTED is recovery.fate_by_marker(here.admin, winner, here.budget())
 
 
-def test_offsets_that_nobody_told_lead_to_no_marker(here):
+def test_without_a_known_last_offset_the_fate_is_unknown(here):
     """Without a known last offset, no marker is searched for and the fate is unknown."""
     [winner, _] = here.decide_and_die()
     nowhere = winner._replace(ranges=(winner.ranges[0]._replace(last_offset=-1),))
@@ -264,7 +264,7 @@ class _short_markers:  # noqa: N801  a context manager
         recovery.MARKER_TIMEOUT = self._before
 
 
-def test_a_marker_that_is_late_is_waited_for():
+def test_a_delayed_marker_is_waited_for():
     """A plan waits for an abort marker that the coordinator writes after its answer."""
     with embedded_world(transaction_marker_delay_ms=150) as here:
         for winner in here.decide_and_die():
@@ -274,7 +274,7 @@ def test_a_marker_that_is_late_is_waited_for():
         assert WriteState.VOID is ledger.writes[QUERY].write.state
 
 
-def test_brokers_may_be_upgraded_between_decision_and_roll_forward(to_be_upgraded):
+def test_brokers_can_be_upgraded_between_decision_and_roll_forward(to_be_upgraded):
     """Decisions made under TV1 are rolled forward correctly after an upgrade to TV2."""
     here = to_be_upgraded
     with pytest.raises(CrashError):
@@ -290,7 +290,7 @@ def test_brokers_may_be_upgraded_between_decision_and_roll_forward(to_be_upgrade
     assert (each_once(0, 1, 2, 3), WriteState.DONE) == (here.visible(), here.state())
 
 
-def test_the_rules_are_those_of_the_cluster(to_be_upgraded):
+def test_a_client_uses_the_transaction_version_of_the_cluster(to_be_upgraded):
     """A new client uses the transaction version that the cluster reports."""
     assert 1 == to_be_upgraded.admin.transaction_version(timeout=TIMEOUT)
     to_be_upgraded.site.set_transaction_version(2)
@@ -314,7 +314,7 @@ def test_a_job_with_a_write_id_runs_once(here):
     assert each_once(0) == here.visible()
 
 
-def test_an_expired_job_is_forgotten_by_the_next_plan(here):
+def test_an_expired_job_is_deleted_by_the_next_plan(here):
     """The next plan deletes an expired job's entry and leaves a stream's."""
     here.finish(0)
     driver = here.driver()

@@ -120,7 +120,7 @@ def protocol(ledger):
         (commit, {}, 1),
     ],
 )
-def test_a_step_begins_eight_times_and_fails_with_the_last_reason(step, writes, takes, kind):
+def test_a_step_is_attempted_eight_times_and_raises_the_last_error(step, writes, takes, kind):
     """A step whose appends keep failing is attempted eight times and raises the last error."""
     ledger = _Ledger(kind, dict(writes), takes=takes)
     with pytest.raises(kind, match=rf"^try {STARTS}$"):

@@ -48,7 +48,7 @@ def _sent(value):
 # --- without faults
 
 
-def test_batches_become_visible_once_each(here):
+def test_each_batch_becomes_visible_once(here):
     """Each batch becomes visible at its commit, once, and nothing remains open."""
     driver = here.driver()
     for batch_id in range(3):
@@ -62,7 +62,7 @@ def test_batches_become_visible_once_each(here):
     assert {Point.CLAIMED, Point.SWEPT, Point.DECIDED, Point.DONE} <= set(driver.reached)
 
 
-def test_plan_commit_and_abort_may_be_in_different_processes(here):
+def test_plan_commit_and_abort_can_run_in_different_processes(here):
     """A plan and its messages can be pickled and committed by another process."""
     plan = _sent(here.driver("planner").plan())
     prepared = _sent(here.worker.run(plan))
@@ -78,7 +78,7 @@ def test_a_replayed_batch_is_skipped(here):
     assert each_once(0) == here.visible()
 
 
-def test_a_rolled_back_checkpoint_is_refused(here):
+def test_a_rolled_back_checkpoint_is_rejected(here):
     """A batch older than the last committed one is refused with an error that says why."""
     here.finish(0)
     here.finish(1)
@@ -93,7 +93,7 @@ def test_a_rolled_back_checkpoint_is_refused(here):
     assert each_once(0, 1) == here.visible()
 
 
-def test_a_planner_that_does_not_know_its_write_id_tells_of_all_streams(here):
+def test_a_plan_without_a_write_id_has_the_state_of_all_streams(here):
     """A plan without a write id has the state of every stream, but not of jobs."""
     here.finish(0)
     job = here.driver()
@@ -105,7 +105,7 @@ def test_a_planner_that_does_not_know_its_write_id_tells_of_all_streams(here):
     assert plan.must_write("another", 0)
 
 
-def test_an_empty_batch_of_a_stream_asks_nobody(here):
+def test_an_empty_batch_of_a_stream_sends_no_request(here):
     """Committing or aborting an empty batch of a stream does nothing."""
     driver = here.driver()
     plan = driver.plan()
@@ -114,7 +114,7 @@ def test_an_empty_batch_of_a_stream_asks_nobody(here):
     assert (False, before) == (driver.abort(plan, []), len(driver.reached))
 
 
-def test_an_attempt_without_rows_is_no_winner(here):
+def test_an_attempt_without_rows_is_not_a_winner(here):
     """An attempt without acknowledged rows is not a winner."""
     driver = here.driver()
     plan = driver.plan()
@@ -128,7 +128,7 @@ def test_an_attempt_without_rows_is_no_winner(here):
     assert ["a"] == here.visible()
 
 
-def test_losers_are_aborted_with_the_commit(here):
+def test_losers_are_aborted_by_the_commit(here):
     """A commit aborts the transaction of a late speculative attempt."""
     driver = here.driver()
     plan = driver.plan()
@@ -138,7 +138,7 @@ def test_losers_are_aborted_with_the_commit(here):
     assert (each_once(0), []) == (here.visible(), here.left_open())
 
 
-def test_an_abort_ends_what_the_tasks_left_open(here):
+def test_an_abort_ends_the_open_transactions_of_the_tasks(here):
     """An abort ends the tasks' transactions, and the batch can be written again."""
     driver = here.driver()
     plan = driver.plan()
@@ -148,7 +148,7 @@ def test_an_abort_ends_what_the_tasks_left_open(here):
     assert each_once(0) == here.visible()
 
 
-def test_two_tasks_by_one_id_are_refused(here):
+def test_two_tasks_with_one_transactional_id_are_rejected(here):
     """A commit with two messages for one transactional id is refused."""
     driver = here.driver()
     plan = driver.plan()
@@ -157,7 +157,7 @@ def test_two_tasks_by_one_id_are_refused(here):
         driver.commit(plan, [prepared[0], prepared[0]])
 
 
-def test_tasks_of_another_plan_are_refused(here):
+def test_tasks_of_another_plan_are_rejected(here):
     """A commit with messages of another driver's plan is refused."""
     prepared = here.worker.run(here.driver().plan())
     driver = here.driver()
@@ -171,7 +171,7 @@ def test_tasks_of_another_plan_are_refused(here):
 
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
-def test_a_driver_that_dies_is_followed_by_another(embedded, point):
+def test_the_next_driver_recovers_wherever_a_driver_dies(embedded, point):
     """Wherever a driver dies, each row is visible once after the next one, and nothing is open."""
     embedded.finish(0)
     driver = embedded.dying(point)
@@ -185,7 +185,7 @@ def test_a_driver_that_dies_is_followed_by_another(embedded, point):
 
 @pytest.mark.parametrize("first", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
 @pytest.mark.parametrize("second", PLAN_POINTS, ids=_by_name)
-def test_recovery_itself_may_die(tv2, first, second):
+def test_a_driver_can_die_during_recovery(tv2, first, second):
     """If a second driver dies while recovering, the third completes the recovery."""
     for point in (first, second):
         batch_id = 0 if tv2.visible() == [] else 1
@@ -197,7 +197,7 @@ def test_recovery_itself_may_die(tv2, first, second):
 
 
 @pytest.mark.parametrize("point", ABORT_POINTS, ids=_by_name)
-def test_an_abort_that_dies_is_finished_by_the_next_plan(embedded, point):
+def test_an_interrupted_abort_is_completed_by_the_next_plan(embedded, point):
     """If a driver dies during an abort, the next plan aborts the remaining transactions."""
     driver = embedded.dying(point)
     plan = driver.plan()
@@ -207,7 +207,7 @@ def test_an_abort_that_dies_is_finished_by_the_next_plan(embedded, point):
     assert (each_once(0), []) == (embedded.visible(), embedded.left_open())
 
 
-def test_an_abort_touches_nothing_that_is_decided(here):
+def test_an_abort_does_not_touch_a_decided_batch(here):
     """An abort leaves a decided batch alone, as Spark also aborts after a commit that failed."""
     winners = here.decide_and_die()
     generation = here.ledger_state().generation
@@ -216,7 +216,7 @@ def test_an_abort_touches_nothing_that_is_decided(here):
     assert each_once(0) == here.visible()
 
 
-def test_a_done_mark_that_is_refused_is_no_error(here):
+def test_a_commit_succeeds_even_if_done_cannot_be_recorded(here):
     """A commit succeeds even if it cannot record the batch as done, and the next plan does."""
     rival = here.driver("rival")
 
@@ -259,7 +259,7 @@ def test_two_jobs_under_one_prefix_do_not_mix(here):
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
-def test_a_whole_driver_comes_in_between_a_commit(here, point):
+def test_a_rival_driver_can_run_during_a_commit(here, point):
     """A rival takes over before the decision, and finds the batch committed after it."""
     rival = here.driver("rival")
 
@@ -280,7 +280,7 @@ def test_a_whole_driver_comes_in_between_a_commit(here, point):
 
 
 @pytest.mark.parametrize("point", PLAN_POINTS, ids=_by_name)
-def test_a_whole_driver_comes_in_between_a_plan(here, point):
+def test_a_rival_driver_can_run_during_a_plan(here, point):
     """If a rival runs during a plan, only the driver that claimed last may decide."""
     rival = here.driver("rival")
 
@@ -301,7 +301,7 @@ def test_a_whole_driver_comes_in_between_a_plan(here, point):
 
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
-def test_a_rival_that_dies_in_between_changes_nothing(tv2, point):
+def test_a_rival_that_dies_between_plan_and_commit_changes_nothing(tv2, point):
     """A rival that dies between plan and commit leaves each row visible once."""
     driver = tv2.driver("first")
     plan = driver.plan()
@@ -319,7 +319,7 @@ def test_a_rival_that_dies_in_between_changes_nothing(tv2, point):
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
-def test_an_abort_may_come_while_the_commit_runs(here, point):
+def test_an_abort_can_run_during_a_commit(here, point):
     """An abort during a commit wins before the decision and does nothing after it."""
     other = here.driver("abort")
     done = []
@@ -341,7 +341,7 @@ def test_an_abort_may_come_while_the_commit_runs(here, point):
     assert (each_once(0), []) == (here.visible(), here.left_open())
 
 
-def test_an_abort_that_is_fenced_leaves_all_alone(here):
+def test_a_fenced_abort_changes_nothing(here):
     """An abort whose claim is refused aborts nothing."""
     rival = here.driver("rival")
     driver = here.driver(
@@ -352,7 +352,7 @@ def test_an_abort_that_is_fenced_leaves_all_alone(here):
     assert (each_once(0), []) == (here.visible(), here.left_open())
 
 
-def test_an_overtaken_abort_leaves_all_alone(here):
+def test_an_overtaken_abort_changes_nothing(here):
     """An abort after another driver's claim does nothing."""
     driver = here.driver()
     plan = driver.plan()
@@ -361,7 +361,7 @@ def test_an_overtaken_abort_leaves_all_alone(here):
     assert not driver.abort(plan, prepared)
 
 
-def test_a_zombie_wakes_up_after_the_next_batch_has_begun(here):
+def test_the_transaction_of_a_zombie_is_aborted_by_the_next_plan(here):
     """A late attempt's transaction is not committed, and the next plan aborts it."""
     driver = here.driver()
     plan = driver.plan()
@@ -376,7 +376,7 @@ def test_a_zombie_wakes_up_after_the_next_batch_has_begun(here):
     assert (each_once(0, 1), []) == (here.visible(), here.left_open())
 
 
-def test_a_zombie_cannot_write_by_an_id_that_has_moved_on(here):
+def test_a_zombie_whose_slot_was_reused_is_fenced(here):
     """A late attempt whose slot a later generation took is fenced."""
     driver = here.driver()
     plan = driver.plan()
@@ -391,7 +391,7 @@ def test_a_zombie_cannot_write_by_an_id_that_has_moved_on(here):
     assert each_once(0) == here.visible()
 
 
-def test_two_queries_may_take_turns_under_one_prefix(here):
+def test_two_queries_can_alternate_under_one_prefix(here):
     """A query finishes the other's decision under the same prefix, and each has its own batches."""
     winners = here.decide_and_die()
     other = here.driver("other query")
@@ -404,7 +404,7 @@ def test_two_queries_may_take_turns_under_one_prefix(here):
     assert expected == here.visible()
 
 
-def test_prefixes_do_not_touch_each_other(here):
+def test_prefixes_do_not_affect_each_other(here):
     """The prefixes `orders` and `orders.eu` share the ledger topic and nothing else."""
     longer = f"{here.prefix}.eu"
     other = here.driver(prefix=longer)
@@ -416,7 +416,7 @@ def test_prefixes_do_not_touch_each_other(here):
     assert sorted([*each_once(0), "theirs"]) == here.visible()
 
 
-def test_another_prefixs_open_ledger_transaction_hides_nothing(here):
+def test_an_open_ledger_transaction_of_another_prefix_hides_no_entries(here):
     """Another prefix's open ledger transaction does not hide entries from a driver."""
     prefix = f"{here.prefix}-other"
     other = here.driver(prefix=prefix)

@@ -73,7 +73,7 @@ def _rows(batch_id):
     return [f"b{batch_id}.t{task}.{row}" for task in range(2) for row in range(3)]
 
 
-def test_a_transaction_that_nobody_took_over_fails_as_it_did(here, stream_of):
+def test_a_transaction_aborted_by_hand_is_not_blamed_on_a_driver(here, stream_of):
     """A transaction aborted by hand is not blamed on another driver."""
     stream = stream_of("first")
 
@@ -86,7 +86,7 @@ def test_a_transaction_that_nobody_took_over_fails_as_it_did(here, stream_of):
     assert not isinstance(caught.value, OvertakenError)
 
 
-def test_a_ledger_that_cannot_be_read_hides_no_error(tv2, caplog):
+def test_an_unreadable_ledger_does_not_hide_the_error(tv2, caplog):
     """If the ledger is unreadable, a task raises its original error and logs a warning."""
     with process_of_its_own():
         stream, other = _stream(tv2, "first"), _stream(tv2, "newcomer")
@@ -105,7 +105,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_error(tv2, caplog):
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
-def test_a_commit_that_finds_its_winners_swept_names_who_did_it(here):
+def test_a_commit_whose_winners_were_aborted_names_the_other_driver(here):
     """A commit whose winners a new driver has aborted names that driver in its error."""
 
     def take_over(point):
@@ -120,7 +120,7 @@ def test_a_commit_that_finds_its_winners_swept_names_who_did_it(here):
     assert [] == here.visible()
 
 
-def test_a_decision_that_was_undone_and_made_anew_names_who_did_it(here):
+def test_a_batch_decided_again_names_the_other_driver(here):
     """A driver whose decided batch another driver has decided again names that driver."""
 
     def undo(point):

@@ -81,7 +81,7 @@ def looked_for(monkeypatch):
     return made
 
 
-def test_winners_are_committed_by_their_producers_and_rules(looked_for):
+def test_winners_are_committed_by_producer_and_transaction_version(looked_for):
     """Winners are committed by producer and version, and their markers are checked."""
     admin = _Admin([ENDED, ENDED._replace(producer=ProducerIdAndEpoch(9, 1))])
     assert [Fate.COMMITTED] * 2 == winner_fates(admin, [ONE, OTHER], BUDGET)
@@ -92,7 +92,7 @@ def test_winners_are_committed_by_their_producers_and_rules(looked_for):
     ] == looked_for["ended"]
 
 
-def test_a_winner_without_an_answer_leaves_the_batch_pending():
+def test_an_unanswered_winner_leaves_the_batch_pending():
     """The pending error counts the unanswered winners and has the first error as its cause."""
     first, second = KafkaError("the first"), KafkaError("the second")
     with pytest.raises(CommitPendingError, match=r"but 2 of its 3 .*: the first$") as caught:
@@ -111,21 +111,21 @@ def test_a_winner_whose_marker_is_lost_for_good_has_an_unknown_fate(looked_for):
     ("answer", "fate"),
     [(ENDED, Fate.COMMITTED), (REFUSED, Fate.ABORTED), (KafkaError("no"), Fate.ABORTED)],
 )
-def test_a_refused_commit_is_tried_by_the_next_epoch(answer, fate):
+def test_a_rejected_commit_is_tried_with_the_next_epoch(answer, fate):
     """A refused commit is tried with the next epoch, and then decided by the first marker."""
     admin = _Admin([REFUSED], [answer])
     assert [fate] == winner_fates(admin, [ONE], BUDGET)
     assert [ENDS[0]._replace(producer=AFTER, transaction_version=0)] == admin.ends[1]
 
 
-def test_a_refused_commit_by_the_older_rules_has_no_next_epoch():
+def test_a_rejected_commit_under_tv1_has_no_next_epoch():
     """A commit refused under TV1 is decided by the marker alone."""
     admin = _Admin([REFUSED], chunks=[_marker(committed=True)])
     assert [Fate.COMMITTED] == winner_fates(admin, [ONE._replace(transaction_version=1)], BUDGET)
     assert 1 == len(admin.ends)
 
 
-def test_a_partition_that_cannot_be_read_is_followed_by_the_next():
+def test_an_unreadable_partition_is_skipped():
     """If a partition cannot be read, the marker is searched for in the next one."""
     winner = ONE._replace(ranges=(*ONE.ranges, *OTHER.ranges))
     admin = _Admin(chunks=[NO_RIGHT, _marker(committed=True)])
@@ -150,7 +150,7 @@ def test_each_winner_has_one_fate():
         abort_exactly(_Admin([]), [OpenTransaction("p.a.0", PRODUCER)], BUDGET)
 
 
-def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
+def test_losers_that_cannot_be_aborted_are_returned_and_logged(looked_for, caplog):
     """A loser that cannot be aborted is returned and logged, and so is a lost marker."""
     looked_for["lost"] = ("p.a.0",)
     losers = [OpenTransaction("p.a.0", PRODUCER, (PLACE,)), OpenTransaction("p.b.0", AFTER)]
@@ -167,7 +167,7 @@ def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
     )
 
 
-def test_an_abort_whose_markers_cannot_be_seen_is_an_abort(looked_for, caplog):
+def test_an_abort_succeeds_even_if_its_markers_cannot_be_checked(looked_for, caplog):
     """An abort whose markers cannot be checked succeeds with a warning."""
     admin = _Admin([ENDED])
     admin.is_away = True

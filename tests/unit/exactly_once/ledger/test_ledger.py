@@ -47,7 +47,7 @@ def test_the_topic_is_created_compacted_and_with_one_partition(here):
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
+def test_a_topic_with_retention_is_rejected(here, policy):
     """A ledger topic with retention is refused, since decisions would be lost."""
     here.site.delete_topic(here.ledger)
     here.site.create_topic(here.ledger, cleanup_policy=policy)
@@ -55,7 +55,7 @@ def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
         here.create_ledger()
 
 
-def test_a_topic_that_may_not_be_described_is_named(embedded):
+def test_the_topic_is_named_if_it_may_not_be_described(embedded):
     """The error for a missing permission names the topic, so that an operator can grant it."""
     embedded.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match=f"DescribeConfigs of topic '{embedded.ledger}'"):
@@ -71,7 +71,7 @@ def test_an_entry_is_read_by_the_next_writer(here):
     assert 1 == here.ledger_state().generation
 
 
-def test_a_writer_that_was_fenced_cannot_append(here):
+def test_a_fenced_writer_cannot_append(here):
     """A fenced writer's appends are refused, since the new writer may have read the ledger."""
     first, second = _ledger(here), _ledger(here)
     first.fence_and_read(here.budget())
@@ -84,7 +84,7 @@ def test_a_writer_that_was_fenced_cannot_append(here):
     assert 2 == here.ledger_state().generation
 
 
-def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
+def test_a_fenced_writer_names_the_last_claimant(here):
     """The fenced error names the last claimant, or says that it is unknown and where to look."""
     first, second = _ledger(here), _ledger(here)
     first.fence_and_read(here.budget())
@@ -101,7 +101,7 @@ def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
         first.append(_claim(3), here.budget())
 
 
-def test_a_fenced_writer_says_that_a_claim_cannot_be_read(here):
+def test_a_fenced_writer_reports_an_unreadable_claim(here):
     """A fenced writer raises the fenced error even if the last claim is unreadable."""
     first, second = _ledger(here), _ledger(here)
     claim = encode_claim(here.prefix, Claim(1, 1, "me"))
@@ -129,13 +129,13 @@ def test_a_writer_may_append_more_than_once(here):
     assert 3 == here.ledger_state().generation
 
 
-def test_appending_needs_the_fence_first(here):
+def test_appending_without_fencing_first_is_rejected(here):
     """An append without a preceding fence is refused, since nothing reliable was read."""
     with pytest.raises(LedgerFencedError):
         _ledger(here).append(_claim(1), here.budget())
 
 
-def test_a_writer_that_only_looks_fences_nobody(here):
+def test_reading_does_not_fence_a_writer(here):
     """Reading without fencing, as an operator's listing does, does not stop a writer."""
     first = _ledger(here)
     first.fence_and_read(here.budget())
@@ -145,7 +145,7 @@ def test_a_writer_that_only_looks_fences_nobody(here):
 
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
-def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
+def test_an_unanswered_end_txn_has_an_unknown_outcome(embedded, handled):
     """If EndTxn fails, the outcome is unknown until the ledger is read again."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
@@ -157,7 +157,7 @@ def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
     assert int(handled) == ledger.fence_and_read(embedded.budget()).generation
 
 
-def test_an_end_that_was_refused_is_unknown(embedded):
+def test_a_rejected_end_txn_has_an_unknown_outcome(embedded):
     """A refused EndTxn leaves the outcome unknown: it may answer a retry of one that succeeded."""
     ledger, rival = _ledger(embedded), _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
@@ -170,7 +170,7 @@ def test_an_end_that_was_refused_is_unknown(embedded):
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE], ids=str
 )
-def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
+def test_a_writer_whose_transaction_was_ended_by_others_is_fenced(embedded, code):
     """If another client ended the transaction, nothing was appended and the writer is fenced."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
@@ -179,7 +179,7 @@ def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
         ledger.append(_claim(1), embedded.budget())
 
 
-def test_a_missing_right_to_write_is_named(embedded):
+def test_a_missing_write_permission_is_a_broker_error(embedded):
     """A missing write permission is raised as a broker error, not as fencing."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
@@ -190,7 +190,7 @@ def test_a_missing_right_to_write_is_named(embedded):
         ledger.append(_claim(1), embedded.budget())
 
 
-def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
+def test_an_emptied_ledger_is_read_from_its_start(embedded):
     """If the ledger's records are deleted, the writer drops its state and reads from the start."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
@@ -200,7 +200,7 @@ def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
     assert 0 == ledger.fence_and_read(embedded.budget()).generation
 
 
-def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
+def test_a_recreated_ledger_is_read_from_its_start(here):
     """A recreated ledger, whose end is below what was read, is read from the start."""
     ledger = _ledger(here)
     ledger.fence_and_read(here.budget())
@@ -226,7 +226,7 @@ def _done(write_id, prefix, *winners, state=WriteState.DONE):
     )
 
 
-def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
+def test_records_that_no_driver_wrote_are_ignored(here, caplog):
     """Records not written by a driver are logged with their offset and ignored."""
     here.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
     here.finish(0)
@@ -236,7 +236,7 @@ def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
     assert "the first at offset 0: without a valid ledger key" in caplog.text
 
 
-def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
+def test_a_forged_entry_does_not_mark_a_job_as_done(here, caplog):
     """A forged entry outside a transaction is ignored, so the job is still written."""
     [(key, value)] = _done("job", here.prefix)
     _produce_plainly(here, key, value)
@@ -245,9 +245,7 @@ def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
     assert "not written in a transaction" in caplog.text
 
 
-def test_a_transactional_batch_that_inflates_beyond_what_a_driver_writes_is_not_decoded(
-    here, caplog
-):
+def test_a_transactional_batch_that_decompresses_too_far_is_not_decoded(here, caplog):
     """A batch that decompresses beyond the size of a driver's entries is not decoded."""
     producer = confluent_kafka.Producer(
         {
@@ -277,7 +275,7 @@ def test_another_applications_transaction_is_never_committed(here):
     assert 2 == len(here.left_open(victim.slots.prefix))
 
 
-def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
+def test_an_unreadable_entry_stops_only_its_own_prefix(here):
     """An unreadable entry stops the drivers of its own prefix and no others."""
     deep = b"\x01" + b'{"a":' * 50_000
     [(key, _)] = _done("job", f"{here.prefix}.eu")
@@ -292,7 +290,7 @@ def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
             here.driver(prefix=f"{here.prefix}.{stopped}").plan("job")
 
 
-def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
+def test_deleting_the_unreadable_entry_makes_a_prefix_usable_again(here):
     """Deleting the unreadable entry in a transaction makes the prefix usable again."""
     here.finish(0)
     [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
@@ -304,7 +302,7 @@ def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
     assert each_once(0, 1) == here.visible()
 
 
-def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
+def test_a_step_decodes_no_more_entries_of_a_large_ledger(here, monkeypatch):
     """A new or running driver decodes no more entries with a thousand jobs than with none."""
     parse, parsed = ledger_records._parse, []
     monkeypatch.setattr(ledger_records, "_parse", lambda data: parsed.append(data) or parse(data))
@@ -326,7 +324,7 @@ def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
     assert max(new) + 4 > max(later), costs
 
 
-def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
+def test_each_plan_drops_a_limited_number_of_expired_jobs(here, monkeypatch):
     """Each plan drops a limited number of expired jobs, and the following plans drop the rest."""
     monkeypatch.setattr(two_phase_commit, "MOST_FORGOTTEN", 2)
     driver = here.driver()
@@ -341,7 +339,7 @@ def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
     assert [3, 1, 0, 0] == left
 
 
-def test_a_budget_that_is_used_up_says_for_what():
+def test_the_error_of_an_exhausted_budget_names_the_step():
     """An exhausted budget raises a timeout error that names the step."""
     times = iter([10.0, 12.0, 15.0])
     budget = Budget.of(lambda: next(times), 5)

@@ -75,7 +75,7 @@ def _generation(fold, prefix="p"):
 # --- which records count
 
 
-def test_an_entry_counts_once_its_transaction_is_committed():
+def test_an_entry_counts_only_after_its_transaction_is_committed():
     """An entry counts only after its COMMIT marker, and never if it is open or aborted."""
     fold = LedgerFold("p")
     _claim(fold, 1)
@@ -98,14 +98,14 @@ def test_a_transaction_may_have_many_batches():
     assert (2, True) == (_generation(fold), fold.end_of(OURS))
 
 
-def test_a_batch_that_compaction_has_emptied_is_no_open_transaction():
+def test_a_batch_emptied_by_compaction_is_not_an_open_transaction():
     """A batch emptied by compaction is not an open transaction: its marker may be gone as well."""
     fold = LedgerFold("p")
     fold.take_records(0, OURS, [])
     assert not fold.is_open(OURS)
 
 
-def test_an_ended_write_may_end_a_transaction_of_more():
+def test_an_ended_write_can_end_a_transaction_with_more_entries():
     """Earlier entries of a transaction are applied before the ended write that closes it."""
     record = _record(expires_at_ms=9 * HOUR_MS)
     [before] = encode_write("p", "j", _record(batch_id=7))
@@ -117,7 +117,7 @@ def test_an_ended_write_may_end_a_transaction_of_more():
     assert (False, True) == (fold.is_open(OURS), fold.end_of(OURS))
 
 
-def test_entries_of_transactions_side_by_side_are_kept_apart():
+def test_entries_of_interleaved_transactions_are_kept_apart():
     """Interleaved transactions are kept apart, and an open one does not delay another."""
     fold = LedgerFold()
     _claim(fold, 8, producer_id=THEIRS, prefix="other")
@@ -137,7 +137,7 @@ def test_only_the_entries_of_the_prefix_are_kept():
     assert {} == fold.take_ignored()
 
 
-def test_a_record_outside_of_a_transaction_is_ignored():
+def test_a_record_outside_a_transaction_is_ignored():
     """Records outside a transaction are ignored and counted, since their writer has not fenced."""
     for fold in (LedgerFold("p"), LedgerFold()):
         fold.take_plain(7, 3)
@@ -148,7 +148,7 @@ def test_a_record_outside_of_a_transaction_is_ignored():
 
 
 @pytest.mark.parametrize(("prefix", "count"), [("p", 6), (None, 8)])
-def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
+def test_a_record_with_an_invalid_key_is_ignored(prefix, count):
     """Records with invalid keys are counted and reported once, with the first offset."""
     # Only the reader of all prefixes counts a malformed key that may be another prefix's.
     fold = LedgerFold(prefix)
@@ -164,7 +164,7 @@ def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
     assert {} == fold.take_ignored()
 
 
-def test_a_batch_that_nobody_can_decode_is_ignored():
+def test_an_undecodable_batch_is_ignored():
     """An undecodable batch is ignored and reported, since no driver wrote it."""
     fold = LedgerFold("p")
     fold.take_undecodable(4, "too large")
@@ -190,7 +190,7 @@ def test_a_batch_that_nobody_can_decode_is_ignored():
     ),
     now_ms=st.integers(0, 21 * HOUR_MS),
 )
-def test_what_is_found_is_what_going_through_everything_finds(steps, now_ms):
+def test_every_query_returns_the_same_as_a_full_scan(steps, now_ms):
     """Every query returns the same as a full scan, after any sequence of entries."""
     fold = LedgerFold("p")
     kept = {}
@@ -228,7 +228,7 @@ def test_what_is_found_is_what_going_through_everything_finds(steps, now_ms):
         } == state.expired(now_ms, most=100)
 
 
-def test_jobs_expire_in_portions():
+def test_expired_jobs_are_returned_in_portions():
     """Expired jobs are returned oldest first, and again until their tombstones are read."""
     fold = LedgerFold("p")
     _put(fold, {f"j{n}": _record(expires_at_ms=n // 4 * HOUR_MS) for n in range(12)})
@@ -246,7 +246,7 @@ def test_jobs_expire_in_portions():
     assert {f"j{n}" for n in range(8, 12)} == set(_state(fold).writes)
 
 
-def test_a_job_that_is_written_again_expires_later():
+def test_a_rewritten_job_expires_later():
     """A rewritten job expires by its last record."""
     fold = LedgerFold("p")
     _put(fold, {"j": _record(WriteState.VOID, expires_at_ms=1)})
@@ -255,7 +255,7 @@ def test_a_job_that_is_written_again_expires_later():
     assert {"j"} == _state(fold).expired(4 * HOUR_MS, most=9)
 
 
-def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
+def test_a_step_decodes_only_the_writes_it_needs(monkeypatch):
     """With a thousand jobs in the ledger, a step decodes only the writes that it needs."""
     fold = LedgerFold("p")
     _put(fold, {f"j{n}": _record(expires_at_ms=9 * HOUR_MS) for n in range(1000)})
@@ -278,7 +278,7 @@ def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
     assert ["query"] + 3 * ["stream", "j7"] == decoded
 
 
-def test_all_that_can_be_decoded_is_decoded_once(monkeypatch):
+def test_every_entry_is_decoded_once(monkeypatch):
     """Every entry is decoded once, and unreadable ones are returned with their errors."""
     fold = LedgerFold("p")
     writes = {"job": _record(expires_at_ms=1), "query": _record(WriteState.MIXED)}
@@ -348,7 +348,7 @@ def _calls(function):
     return len(names)
 
 
-def test_ended_writes_cost_their_reader_no_calls():
+def test_ended_writes_are_read_without_a_call_for_each():
     """Reading jobs that each have their own transaction makes less than one call per four jobs."""
     count = 500
     log = _log(
@@ -377,7 +377,7 @@ def test_ended_writes_cost_their_reader_no_calls():
         max_size=12,
     )
 )
-def test_both_ways_to_read_an_entry_come_to_the_same(steps):
+def test_both_ways_to_read_an_entry_find_the_same_state(steps):
     """The fast path for one prefix and the reader of all prefixes find the same state."""
     log = _log(
         *(

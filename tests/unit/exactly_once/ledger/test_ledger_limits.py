@@ -95,13 +95,13 @@ def forged(place, number):
 
 
 @pytest.mark.parametrize("record", [LEAST, LARGEST], ids=["least", "greatest"])
-def test_the_least_and_the_greatest_numbers_of_a_write_are_read(record):
+def test_the_smallest_and_largest_numbers_of_a_write_are_decoded(record):
     """A write with the smallest or largest permitted numbers is decoded as it was encoded."""
     assert record == read_write(value=value_of(record))
 
 
 @pytest.mark.parametrize(("place", "rule"), NUMBERS.items(), ids=str)
-def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
+def test_the_error_of_a_number_out_of_range_names_the_field(place, rule):
     """A number outside its range, or a boolean, is refused with an error that names the field."""
     name, least, greatest = rule
     for number in (least - 1, greatest + 1, True):
@@ -110,7 +110,7 @@ def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
         assert f"its {name} is not valid: {str(number)!r}" in str(caught.value)
 
 
-def test_as_many_pieces_as_can_be_counted_are_looked_for():
+def test_the_largest_number_of_pieces_is_accepted():
     """The largest number of pieces is accepted, and the error is about the missing first piece."""
     with pytest.raises(LedgerFormatError, match="piece 0 of 2147483647 is missing"):
         read_write(value=forged(("pieces",), INT32))
@@ -164,7 +164,7 @@ def decision_of(size, *, records=1):
 
 
 @pytest.mark.parametrize(("size", "entries"), [(65_536, 1), (65_537, 2)])
-def test_a_decision_is_one_entry_up_to_64_kib(size, entries):
+def test_a_decision_of_up_to_64_kib_is_one_entry(size, entries):
     """A decision of up to 64 KiB is one entry, and a larger one is split into pieces."""
     prefix, record = decision_of(size)
     assert entries == len(encode_write(prefix, "q", record))
@@ -180,7 +180,7 @@ def test_a_piece_has_400_000_bytes_of_winners():
 
 
 @pytest.mark.parametrize("limit", [70_000, 69_999])
-def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
+def test_winners_of_the_maximum_size_are_written_and_read(monkeypatch, limit):
     """Winners of exactly the maximum size are written and read, and one byte more is refused."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", limit)
     prefix, record = decision_of(70_000)
@@ -194,7 +194,7 @@ def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
     assert record == decode_write(prefix, "q", value, {0: piece})
 
 
-def test_a_write_without_pieces_is_forgotten_by_one_tombstone():
+def test_a_write_without_pieces_is_deleted_by_one_tombstone():
     """A write without pieces is one entry, and one tombstone deletes it."""
     assert [(b'\x01["write","p","q"]', None)] == forget_write("p", "q")
     assert [b'\x01["write","p","q"]'] == [key for key, _ in encode_write("p", "q", LEAST)]
@@ -202,7 +202,7 @@ def test_a_write_without_pieces_is_forgotten_by_one_tombstone():
         forget_write("p", "q", 1)
 
 
-def test_a_prefix_that_cannot_be_claimed_any_more_is_named_with_its_generation():
+def test_the_error_of_the_largest_generation_names_the_one_in_the_ledger():
     """The error names the generation in the ledger, not the one that could not follow it."""
     with pytest.raises(LedgerFormatError) as caught:
         encode_claim("p", Claim(GENERATION + 1, 1, "me"))

@@ -107,7 +107,7 @@ def _large(count, *, generation=3, batch_id=5, partitions=150):
 
 
 @given(prefix=_prefixes, write_id=st.text(), record=_records)
-def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
+def test_a_write_is_decoded_as_it_was_encoded(prefix, write_id, record):
     """Every field of a write is decoded as it was encoded, whatever text its ids contain."""
     winners = tuple(
         winner._replace(transactional_id=prefix + winner.transactional_id.removeprefix("p"))
@@ -120,12 +120,12 @@ def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
 
 
 @given(claim=st.builds(Claim, _generations, _times, _printable), prefix=_prefixes)
-def test_a_claim_is_read_as_it_was_written(claim, prefix):
+def test_a_claim_is_decoded_as_it_was_encoded(claim, prefix):
     """A claim is decoded as it was encoded, including the claimant's name."""
     assert claim == _read([encode_claim(prefix, claim)], prefix).claim
 
 
-def test_a_host_of_any_name_can_claim():
+def test_a_host_with_any_name_can_claim():
     """Characters of a host name that readers would refuse are replaced, and long names are cut."""
     claim = Claim(3, 1, f"a\x1b[2Jb\udcff, process 7{'!' * 1000}")
     read = _read([encode_claim("p", claim)]).claim
@@ -134,7 +134,7 @@ def test_a_host_of_any_name_can_claim():
 
 
 @given(prefix=st.text(), write_id=st.text(), piece=st.integers(0, 10**6))
-def test_a_key_is_read_as_it_was_written(prefix, write_id, piece):
+def test_a_key_is_decoded_as_it_was_encoded(prefix, write_id, piece):
     """Every key is decoded as it was encoded."""
     for key in (
         EntryKey("generation", prefix),
@@ -167,7 +167,7 @@ def test_pieces_of_an_earlier_decision_are_deleted(counts):
         assert written == read.pieces("q")
 
 
-def test_a_write_is_forgotten_with_its_pieces():
+def test_a_write_is_deleted_with_its_pieces():
     """The tombstones of a write delete its record and all of its pieces."""
     read = _read(encode_write("p", "q", _large(400)))
     tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
@@ -220,7 +220,7 @@ def test_small_decisions_are_one_entry():
         b"\x01" + b"[" * 100_000,
     ],
 )
-def test_a_key_that_no_driver_wrote_is_refused(key):
+def test_a_key_that_no_driver_wrote_is_rejected(key):
     """A key that a driver would not have encoded in the same way is refused."""
     with pytest.raises(LedgerFormatError):
         decode_key(key)
@@ -231,7 +231,7 @@ def test_a_key_that_no_driver_wrote_is_refused(key):
     [b"\x02{}", b"\x01{", b"\x01[]", b"\x01{}", b"\x01null", b"\x01" + b'{"a":' * 100_000],
     ids=["later", "cut off", "list", "empty", "null", "deep"],
 )
-def test_a_value_that_cannot_be_read_is_refused(value):
+def test_an_unreadable_value_is_rejected(value):
     """An unreadable value, or one of a later version, is refused for writes and claims."""
     with pytest.raises(LedgerFormatError):
         _read([(encode_key(EntryKey("write", "p", "q")), value)]).record("q")
@@ -260,7 +260,7 @@ def test_a_value_that_cannot_be_read_is_refused(value):
         ("winners", "[" * 100_000),
     ],
 )
-def test_a_number_that_cannot_be_is_refused(field, value):
+def test_an_invalid_number_is_rejected(field, value):
     """A number of the wrong type or range is refused rather than converted."""
     [(key, known)] = encode_write("p", "q", _large(0))
     parts = json.loads(known[1:])
@@ -273,7 +273,7 @@ def test_a_number_that_cannot_be_is_refused(field, value):
 
 @pytest.mark.parametrize("field", ["generation", "claimed_at_ms"])
 @pytest.mark.parametrize("value", [-1, 2**63 - 1, 1.5, True, "abc", None])
-def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
+def test_a_claim_with_an_invalid_number_is_rejected(field, value):
     """A claim with an invalid generation or time is refused, and the error names the field."""
     claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", field: value}
     key = encode_key(EntryKey("generation", "p"))
@@ -293,7 +293,7 @@ def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
         {"\x1b[2J": 1},
     ],
 )
-def test_a_claim_by_what_is_no_short_printable_text_is_refused(forged):
+def test_a_claimant_that_is_not_short_printable_text_is_rejected(forged):
     """A claim by anything but short printable text is refused with a short printable error."""
     claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", **forged}
     key = encode_key(EntryKey("generation", "p"))
@@ -306,14 +306,14 @@ def test_a_claim_by_what_is_no_short_printable_text_is_refused(forged):
 @pytest.mark.parametrize(
     "topic", ["\ud800", "\x1b[2J", "", ".", "..", "a b", "t\n", "\u00e9", "t" * 250]
 )
-def test_a_winner_in_a_topic_that_cannot_be_is_refused(topic):
+def test_a_winner_with_an_illegal_topic_name_is_rejected(topic):
     """A winner with an illegal topic name is refused with a printable error."""
     with pytest.raises(LedgerFormatError, match="is not a legal topic name") as caught:
         _forged(b'"t":', f"{json.dumps(topic)}:".encode(), partitions=1)
     assert str(caught.value).isprintable()
 
 
-def test_a_generation_above_all_is_not_claimed():
+def test_a_prefix_at_the_largest_generation_cannot_be_claimed():
     """A claim beyond the largest generation is refused, and the error says what to delete."""
     with pytest.raises(LedgerFormatError, match="until the entry is deleted in a transaction"):
         encode_claim("p", Claim(MAX_GENERATION + 1, 1, "me"))
@@ -328,7 +328,7 @@ def test_a_generation_above_all_is_not_claimed():
         b"7",
     ],
 )
-def test_a_winner_that_is_no_task_of_the_prefix_is_refused(stranger):
+def test_a_winner_that_is_not_a_task_of_the_prefix_is_rejected(stranger):
     """A winner whose transactional id is not a task's under the prefix is refused."""
     own = b'"p.00000000000000000000000000000000.0"'
     assert _forged(own, own) is not None
@@ -350,13 +350,13 @@ def test_a_winner_that_is_no_task_of_the_prefix_is_refused(stranger):
         (b",null,", b',"lost",'),
     ],
 )
-def test_a_winner_with_other_parts_is_refused(old, new):
+def test_a_malformed_winner_is_rejected(old, new):
     """A winner with a malformed producer, version, range or fate is refused."""
     with pytest.raises(LedgerFormatError):
         _forged(old, new, partitions=1)
 
 
-def test_what_inflates_too_far_is_refused(monkeypatch):
+def test_winners_that_decompress_too_far_are_rejected(monkeypatch):
     """Winners that decompress beyond the limit are refused, to protect the driver's memory."""
     entries = encode_write("p", "q", _large(400))
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
@@ -364,7 +364,7 @@ def test_what_inflates_too_far_is_refused(monkeypatch):
         _read(entries).record("q")
 
 
-def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
+def test_a_decision_too_large_to_be_read_back_is_rejected(monkeypatch):
     """A decision too large to be read back is refused before anything is visible."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
     with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' was not committed, and none of it"):
@@ -373,7 +373,7 @@ def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
 
 
 @pytest.mark.parametrize("piece", [b"", b"\x01", b"\x01\0\0"])
-def test_a_piece_that_is_cut_off_is_refused(piece):
+def test_a_truncated_piece_is_rejected(piece):
     """A truncated piece is refused like a missing one."""
     (key, _), *others = encode_write("p", "q", _large(400))
     with pytest.raises(LedgerFormatError):
@@ -381,7 +381,7 @@ def test_a_piece_that_is_cut_off_is_refused(piece):
 
 
 @pytest.mark.parametrize("state", ['"other"', "7", "null"])
-def test_a_state_of_a_later_version_is_refused(state):
+def test_an_unknown_state_is_rejected(state):
     """A write with an unknown state is refused, so that it is not overwritten."""
     [(key, value)] = encode_write("p", "q", _large(0))
     with pytest.raises(LedgerFormatError):

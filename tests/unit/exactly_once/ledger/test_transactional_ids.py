@@ -26,7 +26,7 @@ _prefixes = st.text(min_size=1, max_size=40).filter(str.isprintable)
 
 
 @given(prefix=_prefixes, slot=st.integers(0, 10**9 - 1))
-def test_an_id_is_taken_apart_as_it_was_made(prefix, slot):
+def test_an_id_is_parsed_as_it_was_built(prefix, slot):
     """A worker id is parsed as it was built, whatever characters its prefix contains."""
     worker_id = WorkerId(prefix, WORKER, slot)
     assert worker_id == parse_worker_id(str(worker_id))
@@ -40,7 +40,7 @@ def test_an_id_belongs_to_one_prefix(mine, other):
     assert (mine == other) == is_worker_id_of(mine, str(WorkerId(other, WORKER, 0)))
 
 
-def test_orders_is_not_orders_eu():
+def test_a_prefix_has_no_ids_of_a_longer_prefix():
     """Neither of the prefixes `orders` and `orders.eu` has ids of the other."""
     assert not is_worker_id_of("orders", f"orders.eu.{WORKER}.0")
     assert not is_worker_id_of("orders.eu", f"orders.{WORKER}.0")
@@ -62,7 +62,7 @@ def test_orders_is_not_orders_eu():
         f"orders.{WORKER.upper()}.0",
     ],
 )
-def test_what_is_no_tasks_id_is_left_alone(name):
+def test_an_id_that_is_not_a_tasks_is_not_parsed(name):
     """An id that is not exactly a task's, such as the ledger's, is not parsed as one."""
     assert parse_worker_id(name) is None
 
@@ -73,7 +73,7 @@ def test_the_ledger_has_an_id_of_its_own():
 
 
 @pytest.mark.parametrize("prefix", ["", "a\nb", "x" * (MAX_PREFIX_LENGTH + 1)])
-def test_a_prefix_that_cannot_be_is_refused(prefix):
+def test_an_invalid_prefix_is_rejected(prefix):
     """An empty, unprintable or overlong prefix is refused with an error that names the option."""
     with pytest.raises(ConfigError, match="transactionalIdPrefix"):
         check_prefix(prefix)
@@ -85,7 +85,7 @@ def test_workers_have_different_names():
     assert parse_worker_id(f"orders.{new_worker()}.0") is not None
 
 
-def test_a_slot_is_used_again_by_a_later_generation_only():
+def test_a_slot_is_reused_only_by_a_later_generation():
     """A released slot is reused by a later generation, but never within its own."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     first = slots.take(7)
@@ -94,14 +94,14 @@ def test_a_slot_is_used_again_by_a_later_generation_only():
     assert 0 == slots.take(8).slot
 
 
-def test_a_slot_in_use_is_given_to_nobody():
+def test_a_slot_in_use_is_not_reused():
     """A slot that an earlier generation still uses is not reused."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     slots.take(7)
     assert 1 == slots.take(8).slot
 
 
-def test_an_older_generation_does_not_get_a_later_ones_slot():
+def test_an_older_generation_does_not_reuse_the_slot_of_a_later_one():
     """An older generation gets no later one's slot, whose transaction it would abort."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     slots.release(slots.take(8))

@@ -35,12 +35,12 @@ def _write(state, batch_id=5, generation=3, in_before=4):
 @pytest.mark.parametrize(
     ("state", "expected"), [(S.DECIDED, 5), (S.DONE, 5), (S.VOID, 4), (S.MIXED, 4)]
 )
-def test_the_last_batch_that_is_in_follows_from_the_state(state, expected):
+def test_the_last_committed_batch_follows_from_the_state(state, expected):
     """A decided or done batch counts as committed, and a void or mixed one leaves the previous."""
     assert expected == last_in(_write(state))
 
 
-def test_nothing_is_in_before_the_first_decision():
+def test_nothing_is_committed_before_the_first_decision():
     """A write without a record has no committed batch, so its first batch is written."""
     assert NOTHING_IN == last_in(None)
     assert Standing.WRITE is standing(None, 0)
@@ -59,7 +59,7 @@ def test_nothing_is_in_before_the_first_decision():
         (S.MIXED, 6, Standing.MIXED),
     ],
 )
-def test_what_to_do_with_a_batch(state, batch_id, expected):
+def test_new_batches_are_written_replays_skipped_and_older_ones_rejected(state, batch_id, expected):
     """A replay is skipped, an older batch is refused, and nothing is written after a mixed one."""
     assert expected is standing(_write(state), batch_id)
 
@@ -77,12 +77,12 @@ def test_what_to_do_with_a_batch(state, batch_id, expected):
         (9, S.MIXED, 6, Verdict.MIXED),
     ],
 )
-def test_who_may_decide(latest, state, batch_id, expected):
+def test_only_the_latest_generation_may_decide(latest, state, batch_id, expected):
     """Only the holder of the latest generation may decide, and only an uncommitted batch."""
     assert expected is verdict(latest, 9, _write(state), batch_id)
 
 
-def test_a_decision_remembers_what_was_in_before():
+def test_a_decision_stores_the_last_committed_batch_before_it():
     """A decision stores the last committed batch before it, skipping void ones."""
     first = decided(None, 0, 1)
     assert Write(0, 1, S.DECIDED, NOTHING_IN) == first
@@ -99,7 +99,7 @@ def test_no_batch_is_decided_twice(batch_id):
 
 @pytest.mark.parametrize("state", S)
 @pytest.mark.parametrize("target", S)
-def test_nothing_moves_but_by_the_table(state, target):
+def test_transitions_outside_the_table_are_rejected(state, target):
     """Every transition is either in the table or refused."""
     moves = {
         S.DECIDED: lambda: decided(None if state is S.CLAIMED else _write(state), 6, 9),
@@ -125,13 +125,13 @@ def test_nothing_moves_but_by_the_table(state, target):
         ([Fate.UNKNOWN], S.MIXED),
     ],
 )
-def test_how_a_decision_has_ended(fates, expected):
+def test_the_fates_of_the_winners_determine_the_final_state(fates, expected):
     """A decision is done or void if all winners share that fate, and otherwise mixed."""
     assert expected is end_of(fates)
 
 
 @pytest.mark.parametrize(("skip", "after"), [(True, 5), (False, 4)])
-def test_an_operator_ends_a_mixed_batch(skip, after):
+def test_an_operator_resolves_a_mixed_batch(skip, after):
     """A skipped batch counts as committed, and a replayed one does not."""
     assert after == last_in(resolved(_write(S.MIXED), skip=skip))
 
@@ -144,7 +144,7 @@ def test_only_a_mixed_batch_can_be_resolved(state):
 
 
 @given(latest=st.integers(0), now=st.integers(0))
-def test_generations_rise(latest, now):
+def test_generations_increase(latest, now):
     """The next generation is above the latest and at least the current time."""
     assert next_generation(latest, now) > latest
     assert next_generation(latest, now) >= now

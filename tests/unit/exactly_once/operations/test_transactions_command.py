@@ -52,7 +52,7 @@ def _orphan(here, *values):
 # --- looking
 
 
-def test_it_is_told_who_holds_back_consumers(here, run):
+def test_list_shows_which_producer_holds_back_consumers(here, run):
     """`list` shows the held-back partition with its offsets, and the producer with its ids."""
     here.finish(0)
     orphan = _orphan(here)
@@ -76,7 +76,7 @@ def test_it_is_told_who_holds_back_consumers(here, run):
     assert 4 == holder["start_offset"]
 
 
-def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run):
+def test_a_prefix_without_ledger_entries_is_reported_as_unknown(here, run):
     """A prefix without ledger entries, probably mistyped, is reported as unknown."""
     here.finish(0)
     unknown = "the ledger has no entries of this prefix (`list` shows all prefixes)"
@@ -87,7 +87,7 @@ def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run)
     assert "no entries of this prefix" not in run("describe")[1] + run("abort")[1]
 
 
-def test_nothing_is_held_back_when_all_has_ended(here, run):
+def test_nothing_is_held_back_after_a_finished_batch(here, run):
     """After a finished batch, no partition is held back and no transaction is open."""
     here.finish(0)
     here.visible()
@@ -99,7 +99,7 @@ def test_nothing_is_held_back_when_all_has_ended(here, run):
     assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
 
 
-def test_looking_stops_nobody(here, run):
+def test_list_and_describe_do_not_disturb_a_driver(here, run):
     """`list` and `describe` do not disturb a driver between its plan and its commit."""
     driver = here.driver()
     plan = driver.plan()
@@ -110,7 +110,7 @@ def test_looking_stops_nobody(here, run):
     assert each_once(0) == here.visible()
 
 
-def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
+def test_without_a_prefix_all_prefixes_are_listed(here, run):
     """Without --prefix, `list` shows every prefix in the ledger."""
     here.finish(0)
     longer = f"{here.prefix}.eu"
@@ -120,7 +120,7 @@ def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
 
 
 @pytest.mark.parametrize("what", ["claim", "write", "ended write"])
-def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
+def test_an_unreadable_entry_does_not_hide_the_others(here, capsys, what):
     """An unreadable entry is reported with its offset, and all other entries are shown."""
     here.finish(0)
     bad = f"{here.prefix}.bad"
@@ -159,7 +159,7 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, wha
     assert "cannot be read" in entry["reason"]
 
 
-def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(here, capsys):
+def test_a_mixed_write_takes_precedence_over_an_unreadable_entry(here, capsys):
     """The exit code of a mixed write takes precedence over that of an unreadable entry."""
     here.mix()
     where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
@@ -174,7 +174,7 @@ def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(
         assert f"warning: an entry of prefix {here.prefix} is not shown" in said.err
 
 
-def test_somebody_elses_transaction_is_named(here, run):
+def test_a_transaction_of_another_application_is_named(here, run):
     """With --topic, `list` names other applications' transactions that hold back consumers."""
     name = f"stranger-{here.prefix}"
     stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
@@ -191,7 +191,7 @@ def test_somebody_elses_transaction_is_named(here, run):
     assert (1, name) == (held["partition"], held["holders"][0]["transactional_id"])
 
 
-def test_an_orphan_is_gone_after_its_time_out(here, run):
+def test_an_orphan_is_aborted_after_its_timeout(here, run):
     """After its timeout an orphan no longer holds back consumers."""
     here.transaction_timeout_ms = 1_000
     _orphan(here)
@@ -203,7 +203,7 @@ def test_an_orphan_is_gone_after_its_time_out(here, run):
     assert each_once(0) == here.visible()
 
 
-def test_an_orphan_is_gone_after_the_next_start(here, run):
+def test_an_orphan_is_aborted_by_the_next_plan(here, run):
     """The next plan under the prefix aborts an orphan."""
     _orphan(here)
     here.driver("next").plan()
@@ -214,7 +214,7 @@ def test_an_orphan_is_gone_after_the_next_start(here, run):
 # --- aborting
 
 
-def test_an_orphan_is_aborted(here, run):
+def test_abort_aborts_an_orphan(here, run):
     """`abort` aborts an orphan, and with --dry-run only lists it."""
     orphan = _orphan(here)
     generation = here.ledger_state().generation
@@ -226,7 +226,7 @@ def test_an_orphan_is_aborted(here, run):
     assert ([], []) == (here.left_open(), here.visible())
 
 
-def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
+def test_a_driver_whose_transactions_were_aborted_cannot_decide(here, run):
     """A driver whose transactions are aborted by hand fails, and its error names the operator."""
     driver = here.driver()
     plan = driver.plan()
@@ -238,7 +238,7 @@ def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
     assert each_once(0) == here.visible()
 
 
-def test_what_is_decided_is_never_aborted(here, run):
+def test_a_decided_transaction_is_never_aborted(here, run):
     """`abort` leaves decided transactions open, and `roll-forward` commits them."""
     driver = here.dying(Point.DECIDED)
     plan = driver.plan()
@@ -252,7 +252,7 @@ def test_what_is_decided_is_never_aborted(here, run):
     assert (each_once(0), []) == (here.visible(), here.left_open())
 
 
-def test_what_may_not_be_aborted_is_told(tv2, capsys):
+def test_a_failed_abort_is_reported(tv2, capsys):
     """A transaction that cannot be aborted is reported with its error and exit code 1."""
     orphan = _orphan(tv2)
     refused = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -265,7 +265,7 @@ def test_what_may_not_be_aborted_is_told(tv2, capsys):
     hook.remove()
 
 
-def test_another_prefix_is_left_alone(here, run):
+def test_abort_does_not_touch_another_prefix(here, run):
     """`abort` does not touch transactions of a prefix that merely begins with the same text."""
     longer = f"{here.prefix}.eu"
     plan = here.driver(prefix=longer).plan()
@@ -291,7 +291,7 @@ def test_a_decision_is_rolled_forward(here, run):
     assert (each_once(0), WriteState.DONE) == (here.visible(), here.state())
 
 
-def test_a_mixed_write_asks_for_an_operator(here, run):
+def test_a_mixed_write_is_reported_with_exit_code_3(here, run):
     """A mixed write is shown with its visible and missing offsets, and exit code 3."""
     here.mix()
     code, text = run("roll-forward")
@@ -314,7 +314,7 @@ def test_a_mixed_write_asks_for_an_operator(here, run):
         ("--replay", WriteState.VOID, [*rows(0)[0], *each_once(0)]),
     ],
 )
-def test_a_mixed_write_is_resolved(here, run, how, state, seen):
+def test_an_operator_resolves_a_mixed_write(here, run, how, state, seen):
     """A skipped mixed write counts as committed, and a replayed one is written again."""
     here.mix()
     with pytest.raises(MixedError):
@@ -329,7 +329,7 @@ def test_a_mixed_write_is_resolved(here, run, how, state, seen):
     assert sorted(seen) == here.visible()
 
 
-def test_only_what_is_mixed_is_resolved(here, run):
+def test_only_a_mixed_write_can_be_resolved(here, run):
     """Resolving a write that is done or unknown is refused with exit code 1."""
     here.finish(0)
     code, text = run("resolve", "--write-id", QUERY, "--skip")
@@ -353,14 +353,14 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
 
 
 @pytest.mark.parametrize("command", ["abort", "roll-forward"])
-def test_nothing_is_changed_without_a_ledger(here, capsys, command):
+def test_abort_and_roll_forward_fail_without_a_ledger(here, capsys, command):
     """Without a ledger topic, `abort` and `roll-forward` fail, as the name may be wrong."""
     cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
     assert "the ledger topic 'none' does not exist" in capsys.readouterr().err
 
 
-def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
+def test_a_missing_topic_is_reported_before_the_timeout(here, run):
     """A mistyped --topic fails before the timeout, with similar names."""
     mistyped = here.data[:-1]
     code, text = run("list", "--topic", mistyped)
@@ -371,7 +371,7 @@ def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
     assert "autoCreateTopics" not in text
 
 
-def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch, capsys):
+def test_a_misspelled_topic_is_reported_even_if_topics_cannot_be_listed(tv2, monkeypatch, capsys):
     """A mistyped --topic is reported even if topics cannot be listed."""
 
     def refuse(_: object) -> list[str]:
@@ -385,7 +385,7 @@ def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch
     assert "the cluster's topics could not be listed (refused)" in said
 
 
-def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
+def test_a_refused_connection_is_reported_before_the_timeout(unused_port, capsys):
     """Refused connections end the command long before --timeout."""
     address = f"127.0.0.1:{unused_port}"
     arguments = ["list", "--bootstrap-server", address, "--timeout", "3600"]
@@ -393,7 +393,7 @@ def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
     assert f"no broker answered through {address}" in capsys.readouterr().err
 
 
-def test_a_wait_for_the_cluster_is_not_silent(capsys):
+def test_waiting_for_the_cluster_is_reported(capsys):
     """While the command waits for an unresponsive cluster, standard error says so."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -406,7 +406,7 @@ def test_a_wait_for_the_cluster_is_not_silent(capsys):
 @pytest.mark.parametrize(
     "name", ["sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.truststore.password"]
 )
-def test_a_secret_on_the_command_line_is_refused(capsys, name):
+def test_a_secret_on_the_command_line_is_rejected(capsys, name):
     """A secret on the command line is refused without repeating it, since processes are listed."""
     given = ["list", "--bootstrap-server", "localhost:1", "--property", f"{name}=pl4nted"]
     assert 2 == transactions.main(given)
@@ -415,7 +415,7 @@ def test_a_secret_on_the_command_line_is_refused(capsys, name):
     assert "--command-config" in said
 
 
-def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
+def test_a_reference_to_a_secret_is_accepted_on_the_command_line(capsys):
     """A reference to a secret is accepted on the command line."""
     given = ["list", "--bootstrap-server", "localhost:1", "--property"]
     assert 2 == transactions.main([*given, "sasl.jaas.config=${env:NO_SUCH_VARIABLE}"])
@@ -436,7 +436,7 @@ def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
     ],
     ids=["no cluster", "no value", "no file", "unknown setting", "no prefix"],
 )
-def test_wrong_usage_is_told(capsys, arguments, sentence):
+def test_wrong_usage_is_reported(capsys, arguments, sentence):
     """Wrong usage ends with exit code 2 and an error, before any request is sent."""
     assert 2 == transactions.main(arguments)
     assert re.search(sentence, capsys.readouterr().err)
@@ -453,7 +453,7 @@ def test_wrong_usage_is_told(capsys, arguments, sentence):
     ],
     ids=["no command", "no way to resolve", "no prefix", "unknown", "0", "-5", "nan", "inf", "?"],
 )
-def test_the_usage_is_shown(capsys, arguments):
+def test_invalid_arguments_print_the_usage(capsys, arguments):
     """Invalid arguments end with exit code 2 and the usage text."""
     with pytest.raises(SystemExit, match="2"):
         transactions.main(arguments)
@@ -478,7 +478,7 @@ def test_the_help_has_an_example_that_runs(capsys, command):
     assert example.strip() in capsys.readouterr().out
 
 
-def test_a_cluster_that_does_not_answer_is_told(capsys):
+def test_an_unresponsive_cluster_is_reported(capsys):
     """A cluster that does not answer in time is reported with exit code 1."""
     arguments = ["list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
     assert 1 == transactions.main(arguments)

@@ -52,7 +52,7 @@ def test_an_open_transaction_is_described(here, name):
     assert before_ms <= found.start_time_ms <= int(here.clock() * 1000)
 
 
-def test_an_id_without_a_transaction_is_described_as_such(here, name):
+def test_an_id_without_a_transaction_is_not_described_as_open(here, name):
     """An id that is unknown, has no transaction or has ended it is not described as open."""
     assert _describe(here, name) is None
     producer = _init(here, name)
@@ -76,7 +76,7 @@ def test_transactions_are_listed_by_state(here, name):
     assert [] == listed("Ongoing")
 
 
-def test_a_commit_that_is_repeated_is_answered_again(here, name):
+def test_a_repeated_commit_is_acknowledged_again(here, name):
     """A repeated commit under the transaction's original version is acknowledged again."""
     producer, rules = _open(here, name)
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_commit_that_is_repeated_is_answered_again(here, name):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
-def test_an_end_the_other_way_is_refused(here, name, first):
+def test_ending_a_transaction_the_opposite_way_is_rejected(here, name, first):
     """Ending a transaction the opposite way is refused with INVALID_TXN_STATE."""
     producer, rules = _open(here, name)
     _end(here, name, producer, committed=first, rules=rules)
@@ -92,7 +92,7 @@ def test_an_end_the_other_way_is_refused(here, name, first):
     assert EndAnswer(EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
 
 
-def test_an_end_by_an_old_epoch_touches_nothing(here, name):
+def test_an_end_txn_with_an_old_epoch_is_rejected(here, name):
     """EndTxn with an old epoch is refused and leaves the id's new transaction open."""
     old, rules = _open(here, name)
     new, _ = _open(here, name)
@@ -101,7 +101,7 @@ def test_an_end_by_an_old_epoch_touches_nothing(here, name):
     _end(here, name, new, committed=False)
 
 
-def test_an_id_that_nobody_knows_has_nothing_to_end(here, name):
+def test_an_end_txn_for_an_unknown_id_is_rejected(here, name):
     """EndTxn for an unknown transactional id is refused."""
     answer = _end(here, name, ProducerIdAndEpoch(4711, 0))
     assert EndOutcome.REFUSED is answer.outcome
@@ -116,7 +116,7 @@ def test_a_transaction_that_timed_out_cannot_be_committed(here, name):
     assert answer.error_code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED}
 
 
-def test_the_last_stable_offset_is_where_the_oldest_transaction_begins(here, name):
+def test_the_last_stable_offset_is_the_start_of_the_oldest_transaction(here, name):
     """The last stable offset is the start of the oldest open transaction, which is listed."""
     here.finish(0)
     here.visible()

@@ -25,7 +25,7 @@ HOSTILE_NAME, SHOWN_NAME = HOSTILE[:-1], SHOWN[: -len(r"\ud800")]
 CLAIMED_BY = "?]0;title??prefix forged???2J"
 
 
-def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
+def test_names_from_the_cluster_are_printed_with_escapes(here, run):
     """Write ids and transactional ids are printed with escapes, and claims are printable text."""
     driver = here.driver(name=HOSTILE_NAME)
     plan = driver.plan(HOSTILE_NAME)
@@ -52,7 +52,7 @@ def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
     assert all(line.isprintable() for line in text.split("\n"))
 
 
-def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
+def test_errors_are_printed_with_escapes(monkeypatch, capsys):
     """Error messages are printed with escapes."""
 
     def refuse(_: object) -> None:
@@ -63,7 +63,7 @@ def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
     assert f"error: the broker says {SHOWN}\n" == capsys.readouterr().err
 
 
-def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
+def test_warnings_are_printed_with_escapes(monkeypatch, capsys):
     """Log messages of the command are printed to standard error with escapes."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
@@ -77,7 +77,7 @@ def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
 
 
 @given(st.text())
-def test_text_becomes_printable_and_nothing_else(text):
+def test_printable_text_is_unchanged(text):
     """Printable text is unchanged, and escaped ASCII text can be converted back."""
     shown = printable(text)
     assert shown.isprintable()
@@ -93,7 +93,7 @@ def test_text_becomes_printable_and_nothing_else(text):
         (1e300, ["--json"]),
     ],
 )
-def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys, time, options):
+def test_an_invalid_time_in_the_ledger_ends_the_command(tv2, monkeypatch, capsys, time, options):
     """An invalid time in the ledger ends the command with an error and exit code 1."""
     report = SimpleNamespace(
         prefix="p",

@@ -75,14 +75,14 @@ def said(*reports, held=(), **settings):
     return as_text(reports, held, now_ms=NOW, **{"details": False, **settings})
 
 
-def test_nothing_is_on_record_where_the_ledger_has_no_prefix():
+def test_an_empty_ledger_is_reported_as_such():
     """An empty ledger is reported as such, with the topics inspected for others' transactions."""
     nobody = f"{NOBODY}; --topic checks all transactions in a topic"
     assert ["no exactly-once writes are recorded", nobody] == said()
     assert f"{NOBODY}, nor do other transactions in t, u" == said(topics=["t", "u"])[-1]
 
 
-def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
+def test_a_prefix_is_shown_with_its_claim_writes_and_open_transactions():
     """A prefix is shown with its claim, writes and open transactions, with times in UTC."""
     writes = {"q": record(WriteState.DONE), "r": record(WriteState.DECIDED, WINNER, WINNER)}
     unknown = transaction(transactional_id="p.b.0", start_time_ms=None, partitions=())
@@ -103,7 +103,7 @@ def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
     ] == said(report(writes, open_transactions=[transaction(), unknown]))[:-1]
 
 
-def test_details_have_each_transaction_with_its_fate():
+def test_details_list_each_transaction_with_its_fate():
     """Details list each transaction with its fate, or as decided if it has none."""
     aborted = WINNER._replace(fate=Fate.ABORTED)
     lines = said(report({"r": record(WriteState.DECIDED, WINNER, aborted)}), details=True)
@@ -114,14 +114,14 @@ def test_details_have_each_transaction_with_its_fate():
     ] == lines[2:5]
 
 
-def test_a_prefix_without_a_claim_may_be_one_that_nobody_knows():
+def test_a_prefix_is_unknown_only_without_ledger_entries():
     """A prefix without a claim is reported as unknown only if the ledger has no entries of it."""
     unknown = "prefix p: not claimed; the ledger has no entries of this prefix (`list` shows"
     assert said(report(claim=None))[0].startswith(unknown)
     assert "prefix p: not claimed" == said(report({"q": record(WriteState.DONE)}, claim=None))[0]
 
 
-def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
+def test_a_held_back_partition_is_shown_with_its_producers():
     """A held-back partition is shown with the producers that hold it back, as text and as JSON."""
     holders = (Holder(PRODUCER, 6, "p.a.0", 61.4), Holder(PRODUCER, 8, None, None))
     held = [HeldBack(PLACE, 6, 10, holders), HeldBack(OTHER, 3, 4, ())]
@@ -152,7 +152,7 @@ def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
     } == held_back_json(held[0])
 
 
-def test_a_report_as_json_has_every_number():
+def test_a_json_report_has_every_number():
     """The JSON report has every number, with units in the names and null for unknown values."""
     writes = {"r": record(WriteState.MIXED, WINNER, WINNER._replace(fate=Fate.COMMITTED))}
     made = report_json(report(writes, open_transactions=[transaction()]), now_ms=NOW)
@@ -198,21 +198,19 @@ def test_a_report_as_json_has_every_number():
     ("start_time_ms", "expected"),
     [(None, None), (NOW, 0.0), (NOW - 1_500, 1.5), (NOW + 1, 0.0), (NOW + 5_000, 0.0)],
 )
-def test_a_transaction_is_open_since_its_start_and_never_for_less_than_nothing(
-    start_time_ms, expected
-):
+def test_the_open_time_of_a_transaction_is_never_negative(start_time_ms, expected):
     """The open time is never negative, even if the coordinator's clock is ahead."""
     assert expected == open_seconds(transaction(start_time_ms=start_time_ms), NOW)
 
 
 @pytest.mark.parametrize("time_ms", ["soon", 10**18, None])
-def test_a_time_that_is_none_is_an_error_of_the_ledger(time_ms):
+def test_an_invalid_time_is_a_ledger_format_error(time_ms):
     """An invalid time in the ledger is a format error."""
     with pytest.raises(LedgerFormatError, match="instead of milliseconds since 1970"):
         said(report(claim=CLAIMED._replace(claimed_at_ms=time_ms)))
 
 
-def test_what_others_wrote_is_shown_as_one_line():
+def test_control_characters_are_escaped():
     """Control characters are escaped, and all other text is unchanged."""
     assert "häuser" == printable("häuser")
     assert r"a\x1b[2J\nb\u202eä" == printable("a\x1b[2J\nb\u202eä")
@@ -238,6 +236,6 @@ def test_what_others_wrote_is_shown_as_one_line():
         ),
     ],
 )
-def test_only_what_another_try_may_find_otherwise_is_retriable(kind, retriable):
+def test_only_errors_of_concurrent_ledger_writes_are_retriable(kind, retriable):
     """Only the errors of concurrent ledger writes are retriable."""
     assert retriable is kind("x").retriable
