@@ -18,7 +18,7 @@ ROWS = 50_000
 
 
 @pytest.mark.parametrize("acks", ["all", "1"])
-def test_acknowledged_rows_are_there(kafka, create_topic, acks):
+def test_acknowledged_rows_are_readable(kafka, create_topic, acks):
     """With acks=1 and acks=all, every row is readable when flush() returns."""
     topic = create_topic(3)
     settings = {"acks": acks, "enable.idempotence": acks == "all"}
@@ -50,7 +50,7 @@ def test_without_idempotence_rows_arrive_once_from_a_healthy_broker(kafka, creat
     assert RowCheck() == check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS)
 
 
-def test_a_compacted_topic_refuses_a_row_without_key(kafka, create_topic):
+def test_a_compacted_topic_rejects_a_row_without_a_key(kafka, create_topic):
     """The error for a null key in a compacted topic names topic, partition and error code."""
     topic = create_topic(config={"cleanup.policy": "compact"})
     rows = [Row(key=b"k", value=b"v"), Row(value=b"no key", partition=0)]
@@ -61,7 +61,7 @@ def test_a_compacted_topic_refuses_a_row_without_key(kafka, create_topic):
         producer.close(timeout=0)
 
 
-def test_a_timestamp_far_in_the_future_is_refused_by_kafka_4(kafka_4):
+def test_a_timestamp_far_in_the_future_is_rejected_by_kafka_4(kafka_4):
     """A timestamp over an hour in the future, the broker's limit, fails with INVALID_TIMESTAMP."""
     topic = kafka_4.create_topic()
     tomorrow = int((time.time() + 86_400) * 1_000_000)

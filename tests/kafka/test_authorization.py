@@ -26,26 +26,26 @@ def _describe(kafka, topic: str) -> TopicDescription:
     return describe_topics(config, [topic], is_dry_run=True, timeout=15)[topic]
 
 
-def test_the_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
+def test_the_write_permission_is_known_before_a_job_runs(kafka_with_acls):
     """The description of a topic says that the client may write to it."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE, AclOperation.WRITE)
     assert TopicDescription(topic, 2, can_write=True) == _describe(kafka_with_acls, topic)
 
 
-def test_a_missing_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
+def test_a_missing_write_permission_is_known_before_a_job_runs(kafka_with_acls):
     """The description of a topic says that the client may not write to it."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     assert TopicDescription(topic, 2, can_write=False) == _describe(kafka_with_acls, topic)
 
 
-def test_a_topic_that_may_not_be_seen_is_refused_at_once(kafka_with_acls):
+def test_a_topic_that_may_not_be_described_is_an_error_at_once(kafka_with_acls):
     """The broker's refusal to describe a topic raises an error that names it, without a retry."""
     topic = _restricted_topic(kafka_with_acls)
     with pytest.raises(BrokerError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED"):
         _describe(kafka_with_acls, topic)
 
 
-def test_a_check_names_the_missing_right(kafka_with_acls, spark):
+def test_a_check_names_the_missing_permission(kafka_with_acls, spark):
     """`KafkaSink.check` raises an error that names the missing right and the topic."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     options = {"kafka.bootstrap.servers": kafka_with_acls.bootstrap_servers, "topic": topic}
@@ -53,7 +53,7 @@ def test_a_check_names_the_missing_right(kafka_with_acls, spark):
         KafkaSink.check(spark.range(1).selectExpr("string(id) value"), options)
 
 
-def test_a_refused_batch_names_its_rows_and_the_missing_right(kafka_with_acls):
+def test_a_rejected_batch_names_its_rows_and_the_missing_permission(kafka_with_acls):
     """A write rejected by the broker for a missing right fails with what to do."""
     topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
     producer = producer_for(kafka_with_acls)

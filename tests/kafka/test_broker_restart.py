@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ROWS = 3_000_000
 
 
-def test_a_killed_broker_costs_no_row_and_doubles_none(own_kafka):
+def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
     """After two SIGKILLs and restarts during one write, every row is there once and in order."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
@@ -36,7 +36,7 @@ def test_a_killed_broker_costs_no_row_and_doubles_none(own_kafka):
     assert RowCheck() == checked
 
 
-def test_a_broker_restarted_in_order_costs_no_row_and_doubles_none(own_kafka):
+def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
     """After an orderly restart during a write, every row is there once and in order."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
@@ -52,7 +52,7 @@ def test_a_broker_restarted_in_order_costs_no_row_and_doubles_none(own_kafka):
     assert RowCheck() == checked
 
 
-def test_a_killed_broker_costs_a_spark_job_no_row_and_doubles_none(own_kafka, spark):
+def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, spark):
     """A Spark write survives SIGKILL and restart of the broker without retrying a task."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)

@@ -345,7 +345,7 @@ def check(kafka, scenario):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_administrators_are_answered_as_by_kafka(kafka, scenario):
+def test_admin_requests_get_the_same_answers_as_from_kafka(kafka, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     check(kafka, scenario)
 

@@ -295,7 +295,7 @@ def coordinators(brokers):
 
 
 @pytest.mark.parametrize("scenario", [leaders_and_followers, coordinators])
-def test_three_brokers_answer_as_kafkas_do(kafka_brokers, our_brokers, scenario):
+def test_three_brokers_give_the_same_answers_as_kafka(kafka_brokers, our_brokers, scenario):
     """The answers are the same for every broker, whichever broker is the leader."""
     theirs, ours = scenario(kafka_brokers), scenario(our_brokers)
     assert theirs.keys() == ours.keys()

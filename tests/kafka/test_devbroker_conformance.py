@@ -411,7 +411,7 @@ def observe(scenario, port):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_the_embedded_broker_answers_as_kafka_does(kafka, scenario):
+def test_the_embedded_broker_gives_the_same_answers_as_kafka(kafka, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
 

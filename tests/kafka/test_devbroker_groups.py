@@ -457,7 +457,7 @@ def observe(scenario, port):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_groups_are_those_of_kafka(kafka, scenario):
+def test_group_requests_get_the_same_answers_as_from_kafka(kafka, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
 

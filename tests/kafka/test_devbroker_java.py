@@ -50,7 +50,7 @@ def perform(broker, topic, *arguments, **settings):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_javas_idempotent_producer_writes_every_codec(broker, codec):
+def test_the_idempotent_java_producer_writes_every_codec(broker, codec):
     """The records of ProducerPerformance are there once, with each codec."""
     topic = f"java-{codec}"
     broker.create_topic(topic, partitions=3)
@@ -61,7 +61,7 @@ def test_javas_idempotent_producer_writes_every_codec(broker, codec):
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_javas_transactions_are_committed(version):
+def test_java_transactions_are_committed(version):
     """Java's read_committed consumer sees all records of all transactions."""
     with DevBroker(topics={"t": 3}, transaction_version=version) as broker:
         sent = perform(
@@ -76,7 +76,7 @@ def test_javas_transactions_are_committed(version):
         assert (RECORDS, RECORDS) == (sent, len(output.splitlines()))
 
 
-def test_javas_console_tools_agree_with_others(broker):
+def test_java_console_tools_and_librdkafka_read_the_same_records(broker):
     """Java's console consumer and librdkafka read what Java's console producer has written."""
     broker.create_topic("console", partitions=3)
     values = {f"schlüssel {i}": f"wert {i}" for i in range(100)}

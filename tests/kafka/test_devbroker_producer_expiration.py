@@ -97,7 +97,7 @@ def observe(port):
         asker.close()
 
 
-def test_producers_are_forgotten_as_by_kafka(kafka_that_looks_often):
+def test_producers_expire_as_in_kafka(kafka_that_looks_often):
     """Producers without an open transaction expire by record time; then any sequence is valid."""
     kafka = kafka_that_looks_often
     expected = observe(int(kafka.bootstrap_servers.rpartition(":")[2]))

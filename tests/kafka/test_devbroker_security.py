@@ -245,7 +245,7 @@ JAVA = {
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("protocol", JAVA)
-def test_javas_clients_come_in(certificates, tmp_path, protocol):
+def test_java_clients_authenticate(certificates, tmp_path, protocol):
     """Java's console clients authenticate with a certificate, and with SCRAM over TLS."""
     made = listener(protocol, certificates, users={USER: PASSWORD})
     settings = {"security.protocol": protocol, **JAVA[protocol]}

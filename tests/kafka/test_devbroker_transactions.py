@@ -345,7 +345,7 @@ def observe(scenario, port, version):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_transactions_are_those_of_kafka(kafka, scenario):
+def test_transaction_requests_get_the_same_answers_as_from_kafka(kafka, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     is_old = kafka.version == KAFKA_3
     for version in (0,) if is_old else (2, 0):

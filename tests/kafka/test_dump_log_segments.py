@@ -154,7 +154,7 @@ def test_kafka_reads_the_coordinators_groups(coordinated):
     assert "isvalid: false" not in output
 
 
-def test_kafka_reads_what_compaction_leaves(tmp_path):
+def test_kafka_reads_a_compacted_log(tmp_path):
     """A compacted log is valid, with gaps, empty batches and tombstones' deletion times."""
     directory = tmp_path / "orders-0"
     config = TopicConfig(cleanup_policy="compact", segment_bytes=700, index_interval_bytes=0)

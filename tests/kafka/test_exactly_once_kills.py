@@ -82,7 +82,7 @@ def _by_name(point):
 
 
 @pytest.mark.parametrize("point", PLAN_TRACES, ids=_by_name)
-def test_a_driver_is_killed_in_its_plan(scene, point):
+def test_a_driver_is_killed_during_its_plan(scene, point):
     """The next driver finishes what the killed one has found: a decided batch and an orphan."""
     plan = scene.world.driver().plan()
     scene.world.decide_and_die(0)
@@ -102,7 +102,7 @@ def _to_be_committed(scene):
 
 
 @pytest.mark.parametrize("point", COMMIT_TRACES, ids=_by_name)
-def test_a_driver_is_killed_in_its_commit(scene, point):
+def test_a_driver_is_killed_during_its_commit(scene, point):
     """Before the decision is durable nothing of the batch counts, afterwards all of it."""
     plan, prepared = _to_be_committed(scene)
     expected = COMMIT_TRACES[point]
@@ -118,7 +118,7 @@ def test_a_driver_is_killed_in_its_commit(scene, point):
     scene.check(0)
 
 
-def test_a_driver_is_killed_half_way_through_the_commits(scene):
+def test_a_driver_is_killed_between_the_commits_of_its_winners(scene):
     """If only one winner was committed, the next driver commits the other one."""
     plan, prepared = _to_be_committed(scene)
     held = Fault(side=Side.REQUEST, action=Action.HANG, api_key=ApiKey.END_TXN, nth=2)
@@ -136,7 +136,7 @@ def test_a_driver_is_killed_half_way_through_the_commits(scene):
 
 
 @pytest.mark.parametrize("side", Side, ids=lambda side: side.value)
-def test_a_driver_is_killed_while_its_decision_is_on_its_way(scene, side):
+def test_a_driver_is_killed_while_its_decision_is_in_flight(scene, side):
     """Whether the request or its answer is lost, the ledger shows if the batch is decided."""
     plan, prepared = _to_be_committed(scene)
     held = Fault(side=side, action=Action.HANG, api_key=ApiKey.END_TXN)
@@ -153,7 +153,7 @@ def test_a_driver_is_killed_while_its_decision_is_on_its_way(scene, side):
 
 
 @pytest.mark.parametrize("point", ABORT_TRACES, ids=_by_name)
-def test_a_driver_is_killed_in_its_abort(scene, point):
+def test_a_driver_is_killed_during_its_abort(scene, point):
     """The next driver aborts the transactions that the killed one left open."""
     plan, prepared = _to_be_committed(scene)
     with scene.driver() as victim:
@@ -183,7 +183,7 @@ def test_a_worker_is_killed_before_it_writes(scene):
     _commit_beside(scene, plan)
 
 
-def test_a_worker_is_killed_in_mid_write(scene):
+def test_a_worker_is_killed_during_its_write(scene):
     """Rows of a killed worker that are already in the log are never committed."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as victim:
@@ -204,7 +204,7 @@ def test_a_worker_is_killed_after_its_flush(scene):
     _commit_beside(scene, plan)
 
 
-def test_a_worker_that_stalls_wakes_up_after_the_next_batch_has_begun(scene):
+def test_a_stalled_worker_resumes_after_the_next_batch_has_begun(scene):
     """The transaction of a stalled worker that writes after the next batch began is aborted."""
     plan = scene.world.driver().plan()
     with scene.new_worker() as zombie:
@@ -225,7 +225,7 @@ def test_a_worker_that_stalls_wakes_up_after_the_next_batch_has_begun(scene):
 # --- brokers
 
 
-def test_the_broker_is_killed_while_tasks_have_their_rows_in_it(scene):
+def test_the_broker_is_killed_while_transactions_are_open(scene):
     """Open transactions survive in the broker's log, and the batch is committed."""
     plan, prepared = _to_be_committed(scene)
     scene.restart_broker()

@@ -66,7 +66,7 @@ def _refused(action, *parts):
     assert [] == [part for part in parts if part not in said[0]], said[0]
 
 
-def test_a_missing_right_on_the_transactional_ids_is_named(here, rights):
+def test_a_missing_permission_on_the_transactional_ids_is_named(here, rights):
     """The plan fails before any task runs, with the id and Kafka's error code."""
     rights.only(_ID, here.prefix, AclOperation.DESCRIBE, prefixed=True)
     _refused(
@@ -84,7 +84,7 @@ def test_a_missing_right_on_the_transactional_ids_is_named(here, rights):
     ],
     ids=["READ", "WRITE"],
 )
-def test_a_missing_right_on_the_ledger_is_named(here, rights, allowed, what):
+def test_a_missing_permission_on_the_ledger_is_named(here, rights, allowed, what):
     """The plan fails without READ or without WRITE on the ledger, and the error names its topic."""
     here.finish(0)
     rights.only(_TOPIC, here.ledger, *allowed)
@@ -106,7 +106,7 @@ def _error_of(action) -> str:
     return ""
 
 
-def test_a_missing_right_to_describe_the_ledger_is_named(here, rights):
+def test_a_missing_permission_to_describe_the_ledger_is_named(here, rights):
     """The check of the ledger's configs fails with the request and Kafka's error code."""
     rights.only(_TOPIC, here.ledger, AclOperation.READ, AclOperation.WRITE)
     _refused(
@@ -116,7 +116,7 @@ def test_a_missing_right_to_describe_the_ledger_is_named(here, rights):
     )
 
 
-def test_without_the_right_to_read_data_a_lost_batch_is_not_known_to_be_lost(here, rights):
+def test_without_read_permission_on_the_data_a_lost_batch_is_mixed(here, rights):
     """If its markers cannot be read, a batch is left to an operator, and not written again."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
@@ -136,7 +136,7 @@ def _may_read_data(here) -> bool:
     return True
 
 
-def test_with_the_rights_of_the_table_a_write_needs_no_more(here, rights):
+def test_the_documented_permissions_are_enough_for_a_write(here, rights):
     """The rights in docs/guides/exactly-once.md suffice, also for the operator's `list`."""
     prefix, operation = here.prefix, AclOperation
     rights.only(_ID, f"{prefix}.", operation.WRITE, operation.DESCRIBE, prefixed=True)
@@ -159,7 +159,7 @@ def test_with_the_rights_of_the_table_a_write_needs_no_more(here, rights):
     assert not here.driver().plan().must_write(QUERY, 1)
 
 
-def test_a_time_out_that_brokers_do_not_allow_is_named(here):
+def test_a_timeout_above_the_brokers_limit_is_named(here):
     """A timeout above transaction.max.timeout.ms raises an error that names the setting."""
     with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
         here.admin.init_producer_id(

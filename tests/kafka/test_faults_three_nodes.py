@@ -66,7 +66,7 @@ def check(cluster, topic, disturb):
 
 
 @BOTH_VERSIONS
-def test_leaders_that_move_cost_no_row_and_double_none(cluster):
+def test_moving_leaders_lose_and_duplicate_no_row(cluster):
     """After leaders move three times during a write, every row is there once and in order."""
     topic = cluster.create_topic(6)
 
@@ -78,7 +78,7 @@ def test_leaders_that_move_cost_no_row_and_double_none(cluster):
     assert RowCheck() == check(cluster, topic, disturb)
 
 
-def test_a_leader_killed_under_small_batches_costs_no_row_and_doubles_none(cluster):
+def test_a_leader_killed_during_small_batches_loses_and_duplicates_no_row(cluster):
     """With five small requests in flight, a leader's SIGKILL loses and duplicates no row."""
     topic = cluster.create_topic(2)
 
@@ -93,7 +93,7 @@ def test_a_leader_killed_under_small_batches_costs_no_row_and_doubles_none(clust
     assert RowCheck() == check(cluster, topic, disturb)
 
 
-def test_partitions_that_are_added_get_rows(cluster):
+def test_added_partitions_get_rows(cluster):
     """New partitions are discovered within metadata.max.age.ms, and get a share of the rows."""
     topic = cluster.create_topic(2)
 
@@ -109,7 +109,7 @@ def test_partitions_that_are_added_get_rows(cluster):
 
 
 @BOTH_VERSIONS
-def test_a_frozen_follower_costs_no_row_and_doubles_none(cluster):
+def test_a_frozen_follower_loses_and_duplicates_no_row(cluster):
     """Rows that are resent while a silent follower leaves the ISR are there once and in order."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
 
@@ -121,7 +121,7 @@ def test_a_frozen_follower_costs_no_row_and_doubles_none(cluster):
 
 
 @BOTH_VERSIONS
-def test_a_frozen_leader_costs_no_row_and_doubles_none(cluster):
+def test_a_frozen_leader_loses_and_duplicates_no_row(cluster):
     """A frozen leader that resumes after another was elected loses and duplicates no row."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
 
@@ -139,7 +139,7 @@ def test_a_frozen_leader_costs_no_row_and_doubles_none(cluster):
     assert RowCheck() == check(cluster, topic, disturb)
 
 
-def test_both_followers_frozen_for_a_while_cost_no_row_and_double_none(cluster):
+def test_two_temporarily_frozen_followers_lose_and_duplicate_no_row(cluster):
     """Rows that a leader without followers could not acknowledge are acknowledged later, once."""
     topic = cluster.create_topic(3)
 
@@ -199,7 +199,7 @@ def in_sync(cluster, topic):
     return len(partition.isrs)
 
 
-def test_a_deleted_topic_is_an_error_in_time(cluster):
+def test_a_deleted_topic_is_an_error_within_the_delivery_timeout(cluster):
     """Deleting a topic during a write raises an error that names it within delivery.timeout.ms."""
     topic = cluster.create_topic(3)
     settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "max.block.ms": 4_000}
@@ -214,7 +214,7 @@ def test_a_deleted_topic_is_an_error_in_time(cluster):
         write()
 
 
-def test_a_topic_created_again_gets_no_row_twice(cluster):
+def test_a_recreated_topic_gets_no_row_twice(cluster):
     """Rows written after a deletion are in the new topic once and in order, or the write fails."""
     topic = cluster.create_topic(3)
     settings = {**SETTINGS, "delivery.timeout.ms": 10_000, "max.block.ms": 10_000}

@@ -20,7 +20,7 @@ def partitions_by_key(kafka, topic):
     }
 
 
-def test_keys_go_where_java_sends_them(kafka, create_topic):
+def test_keys_go_to_the_same_partitions_as_in_java(kafka, create_topic):
     """Java's producer and ours write the same keys to the same partitions."""
     keys = [f"{'schlüssel' * (i % 5)}{i}" for i in range(2000)] + [
         "ключ",

@@ -119,12 +119,12 @@ def begin(login, service="kafka", host="localhost"):
 # --- successful logins
 
 
-def test_a_keytab_opens_the_connection(kerberos_kafka, keytabs):
+def test_a_login_with_a_keytab_succeeds(kerberos_kafka, keytabs):
     """A JAAS login with a keytab works unchanged."""
     write(kerberos_kafka, keytab_module("alice", keytabs["alice"], storeKey="true"))
 
 
-def test_a_ticket_cache_opens_the_connection(kerberos_kafka, kdc, keytabs, monkeypatch):
+def test_a_login_with_a_ticket_cache_succeeds(kerberos_kafka, kdc, keytabs, monkeypatch):
     """A ticket from kinit is used, from a named cache and from the default one."""
     cache = kdc.kinit("alice", keytabs["alice"])
     write(kerberos_kafka, module(useTicketCache="true", ticketCache=cache))
@@ -132,13 +132,13 @@ def test_a_ticket_cache_opens_the_connection(kerberos_kafka, kdc, keytabs, monke
     write(kerberos_kafka, module(useTicketCache="true", renewTGT="false"))
 
 
-def test_the_keytab_is_for_when_there_is_no_ticket(kerberos_kafka, keytabs, tmp_path):
+def test_the_keytab_is_used_if_there_is_no_ticket(kerberos_kafka, keytabs, tmp_path):
     """With a cache and a keytab, the keytab is used if the cache has no ticket."""
     both = {"useTicketCache": "true", "ticketCache": tmp_path / "none"}
     write(kerberos_kafka, keytab_module("alice", keytabs["alice"], **both))
 
 
-def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatch):
+def test_expired_tickets_and_sessions_are_renewed_under_load(kerberos_kafka, keytabs, monkeypatch):
     """Sessions are renewed with new tickets after earlier ones have expired, without losses."""
     renewed = count_renewals(monkeypatch)
     topic = kerberos_kafka.create_topic(1)
@@ -159,7 +159,7 @@ def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatc
 # --- failed logins
 
 
-def test_a_service_that_the_kdc_does_not_know(kerberos_kafka, keytabs):
+def test_an_unknown_service_is_an_error(kerberos_kafka, keytabs):
     """The error names principal, service and cause, and says what to check."""
     login = keytab_module("alice", keytabs["alice"])
     message = refusal(kerberos_kafka, login, GUARDED, "other")
@@ -170,7 +170,7 @@ def test_a_service_that_the_kdc_does_not_know(kerberos_kafka, keytabs):
     ) in message
 
 
-def test_no_ticket(kerberos_kafka, tmp_path):
+def test_a_missing_ticket_is_an_error(kerberos_kafka, tmp_path):
     """The error for a missing ticket says how to get one."""
     login = module(useTicketCache="true", ticketCache=tmp_path / "none")
     message = refusal(kerberos_kafka, login)
@@ -178,7 +178,7 @@ def test_no_ticket(kerberos_kafka, tmp_path):
     assert f"Looked in the ticket cache {tmp_path}/none; get a ticket with" in message
 
 
-def test_a_ticket_that_has_ended(kdc, keytabs):
+def test_an_expired_ticket_is_an_error(kdc, keytabs):
     """An expired ticket in the cache is not used, and the error says that it has expired."""
     cache = kdc.kinit("brief", keytabs["brief"], "-l", "1s")
     login = module(useTicketCache="true", ticketCache=cache)
@@ -193,7 +193,7 @@ def _until_refused(login):
         time.sleep(0.2)
 
 
-def test_a_keytab_of_nobody(kerberos_kafka, keytabs, tmp_path):
+def test_a_missing_or_wrong_keytab_is_an_error(kerberos_kafka, keytabs, tmp_path):
     """The error for a missing keytab names its path, and that for a wrong one lists its keys."""
     missing = refusal(kerberos_kafka, keytab_module("alice", tmp_path / "none"))
     assert f"the keytab {tmp_path / 'none'} of 'alice@{REALM}' (GSSAPI) cannot be read" in missing
@@ -201,7 +201,7 @@ def test_a_keytab_of_nobody(kerberos_kafka, keytabs, tmp_path):
     assert f"has no key for 'bob@{REALM}' (GSSAPI); it has keys for: alice@{REALM}" in other
 
 
-def test_an_old_keytab(kdc):
+def test_an_outdated_keytab_is_an_error(kdc):
     """An outdated key gets no ticket from the KDC, and the error names the principal."""
     keytab = kdc.add("changed")
     kdc.change_key("changed")
@@ -209,7 +209,7 @@ def test_an_old_keytab(kdc):
         begin(keytab_module("changed", keytab))
 
 
-def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
+def test_an_outdated_keytab_of_the_broker_is_an_error(kerberos_kafka, keytabs):
     """If the broker cannot decrypt a ticket, the error says to check the broker's keytab."""
     login = keytab_module("alice", keytabs["alice"])
     message = refusal(kerberos_kafka, login, STALE, "stale")
@@ -217,7 +217,7 @@ def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
     assert "Check that the broker's keytab has the current key of stale/localhost" in message
 
 
-def test_a_kdc_that_does_not_answer_may_answer_later(kdc, keytabs):
+def test_an_unreachable_kdc_is_a_retriable_error(kdc, keytabs):
     """An unreachable KDC is a retriable error, and a later login succeeds."""
     login = keytab_module("kafka/localhost", keytabs["kafka/localhost"])
     kdc.stop()

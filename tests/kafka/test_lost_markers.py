@@ -108,7 +108,7 @@ def _before_an_append_ends(
     driver.admin.end_transaction = end_transaction  # type: ignore[method-assign]
 
 
-def test_rows_in_a_partition_without_leader_are_committed_when_it_is_back(here, kafka_cluster):
+def test_rows_in_a_partition_without_a_leader_are_committed_once_it_has_one(here, kafka_cluster):
     """A batch is done only when all of it is visible, even if the coordinator answered earlier."""
     outage = _Outage(here, kafka_cluster, here.data)
     prepared = []
@@ -127,7 +127,7 @@ def test_rows_in_a_partition_without_leader_are_committed_when_it_is_back(here, 
     assert each_once(0, 1) == here.visible(stable=True)
 
 
-def test_a_decision_in_a_ledger_without_leader_is_made_again(here, kafka_cluster):
+def test_a_decision_in_a_ledger_without_a_leader_is_made_again(here, kafka_cluster):
     """A ledger entry without a marker is not relied on, even if its EndTxn succeeded."""
     outage = _Outage(here, kafka_cluster, here.ledger)
     driver = here.driver()

@@ -59,7 +59,7 @@ async def _produce(
     return partition_responses(request, response)[TopicPartition(topic, 0)]
 
 
-def test_records_are_written_by_the_id_of_their_topic(kafka):
+def test_records_are_written_by_topic_id(kafka):
     """Produce uses topic ids if both sides support them, and the topic name otherwise."""
     topic = kafka.create_topic(1)
 
@@ -81,7 +81,7 @@ def test_records_are_written_by_the_id_of_their_topic(kafka):
     assert [0, 1] == offsets
 
 
-def test_a_recreated_topic_is_another_one(kafka_4):
+def test_a_recreated_topic_has_a_new_id(kafka_4):
     """The old id is rejected, and the next metadata has the new id and fewer partitions."""
     topic = kafka_4.create_topic(3)
 

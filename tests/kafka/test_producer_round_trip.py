@@ -39,7 +39,7 @@ def test_every_codec_and_kind_of_row_is_read_back(kafka, create_topic, read, cod
     ("codec", "level"),
     [("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 17), ("zstd", -5), ("zstd", 19)],
 )
-def test_every_level_is_read_back(kafka_4, read, codec, level):
+def test_every_compression_level_is_read_back(kafka_4, read, codec, level):
     """Batches compressed with each codec's lowest and highest levels are read by other clients."""
     rows = mixed_rows(500, 1, now_ms=now_ms())
     topic = kafka_4.create_topic()
@@ -94,7 +94,7 @@ def test_timestamps_of_every_unit_are_floored_to_milliseconds(kafka_4, unit, zon
     assert expected == read_with_confluent(kafka_4.bootstrap_servers, topic)
 
 
-def test_a_row_without_timestamp_gets_the_time_of_writing(kafka, create_topic):
+def test_a_row_without_a_timestamp_gets_the_time_of_writing(kafka, create_topic):
     """With a null timestamp or without the column, a record gets the time of appending."""
     topic = create_topic()
     before = now_ms()
@@ -105,7 +105,7 @@ def test_a_row_without_timestamp_gets_the_time_of_writing(kafka, create_topic):
     assert before <= first.timestamp <= second.timestamp <= after
 
 
-def test_each_row_may_name_its_topic(kafka, create_topic):
+def test_each_row_can_name_its_topic(kafka, create_topic):
     """Rows of one batch go to the topics in their column, in order within each partition."""
     topics = [create_topic(PARTITIONS) for _ in range(3)]
     rows = [
@@ -120,7 +120,7 @@ def test_each_row_may_name_its_topic(kafka, create_topic):
         assert expected == read_with_confluent(kafka.bootstrap_servers, topic)
 
 
-def test_rows_without_key_are_spread_over_all_partitions(kafka, create_topic):
+def test_rows_without_a_key_are_spread_over_all_partitions(kafka, create_topic):
     """Rows without key and partition are spread over all partitions, in order within each."""
     topic = create_topic(PARTITIONS)
     values = [b"%06d" % i for i in range(20_000)]
@@ -147,7 +147,7 @@ def test_a_batch_too_large_for_its_topic_is_split(kafka, create_topic):
     assert expected == read_with_confluent(kafka.bootstrap_servers, topic)
 
 
-def test_the_acknowledgements_are_what_kafka_holds(kafka, create_topic):
+def test_the_acknowledgements_agree_with_the_log(kafka, create_topic):
     """The acknowledgements agree with the log in offsets, number of records and bytes."""
     topic = create_topic(2)
     rows = [Row(key=b"k", value=b"v", partition=1)] * 250

@@ -12,7 +12,7 @@ from tests.support.faults.recreated_topic import (
 )
 
 
-def test_records_follow_a_topic_that_comes_back_with_fewer_partitions(own_kafka):
+def test_records_follow_a_topic_recreated_with_fewer_partitions(own_kafka):
     """After a topic is recreated with fewer partitions, records go only to existing ones."""
     topic = own_kafka.create_topic(BEFORE, replication_factor=1)
     before, after = set(range(BEFORE)), set(range(AFTER))

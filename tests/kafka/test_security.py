@@ -65,13 +65,13 @@ def refusal(kafka, listener, *parts, **others):
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_tls(secured_kafka, certificates, version):
+def test_records_are_written_over_tls(secured_kafka, certificates, version):
     """Records are written over TLS with the selected version."""
     write(secured_kafka, "TLS", tls(certificates.authority), ssl_enabled_protocols=version)
 
 
 @pytest.mark.parametrize("form", ["pem", "pkcs12"])
-def test_mutual_tls(secured_kafka, certificates, form):
+def test_a_client_presents_its_certificate(secured_kafka, certificates, form):
     """A client presents its certificate if the listener requires one."""
     store = {
         "pem": key_store(certificates.client),
@@ -86,7 +86,7 @@ def test_mutual_tls(secured_kafka, certificates, form):
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
-def test_users_and_passwords(secured_kafka, certificates, mechanism, listener):
+def test_plain_and_scram_clients_are_accepted(secured_kafka, certificates, mechanism, listener):
     """PLAIN and SCRAM work over plain TCP and over TLS."""
     parts = [sasl(mechanism, USER, PASSWORD)]
     if listener == "SASLTLS":
@@ -95,7 +95,7 @@ def test_users_and_passwords(secured_kafka, certificates, mechanism, listener):
 
 
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
-def test_tokens(secured_kafka, certificates, listener):
+def test_oauthbearer_clients_are_accepted(secured_kafka, certificates, listener):
     """OAUTHBEARER works over plain TCP and over TLS."""
     parts = [bearer()]
     if listener == "SASLTLS":
@@ -103,14 +103,14 @@ def test_tokens(secured_kafka, certificates, listener):
     write(secured_kafka, listener, *parts)
 
 
-def test_a_token_of_a_function(secured_kafka):
+def test_a_login_callback_can_be_a_function(secured_kafka):
     """A login callback may be a function that returns the token."""
     given = {**bearer(), HANDLER: lambda: jwt("alice")}
     del given["sasl.jaas.config"]
     write(secured_kafka, "SASLPLAIN", given)
 
 
-def test_a_delegation_token(secured_kafka, tmp_path):
+def test_a_delegation_token_is_accepted(secured_kafka, tmp_path):
     """A delegation token from Kafka's own tool works as user and password of SCRAM (KIP-48)."""
     properties = tmp_path / "client.properties"
     login = sasl("SCRAM-SHA-256", USER, PASSWORD)
@@ -129,19 +129,19 @@ def test_a_delegation_token(secured_kafka, tmp_path):
 # --- failed connections
 
 
-def test_a_wrong_authority(secured_kafka, certificates):
+def test_a_certificate_of_an_untrusted_authority_is_rejected(secured_kafka, certificates):
     """A broker whose certificate is not signed by a trusted authority is rejected."""
     message = refusal(secured_kafka, "TLS", tls(certificates.stranger))
     assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
 
 
-def test_an_expired_certificate(secured_kafka, certificates):
+def test_an_expired_certificate_is_rejected(secured_kafka, certificates):
     """A broker's expired certificate is rejected."""
     message = refusal(secured_kafka, "EXPIRED", tls(certificates.authority))
     assert "certificate, or one in its chain, has expired (" in message
 
 
-def test_a_certificate_of_another_host(secured_kafka, certificates):
+def test_a_certificate_for_another_host_is_rejected(secured_kafka, certificates):
     """A broker's certificate must be for the host, unless hostname verification is disabled."""
     message = refusal(secured_kafka, "OTHERHOST", tls(certificates.authority))
     assert "the broker's certificate is not for the host 'localhost' (" in message
@@ -151,7 +151,9 @@ def test_a_certificate_of_another_host(secured_kafka, certificates):
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("shown", ["none", "a stranger's"])
-def test_a_client_without_a_good_certificate(secured_kafka, certificates, version, shown):
+def test_a_client_without_a_trusted_certificate_is_rejected(
+    secured_kafka, certificates, version, shown
+):
     """A listener that requires a certificate rejects clients without a trusted one."""
     store = {} if shown == "none" else key_store(certificates.strange_client)
     message = refusal(
@@ -161,13 +163,15 @@ def test_a_client_without_a_good_certificate(secured_kafka, certificates, versio
     assert "ssl.keystore.*" in message
 
 
-def test_a_plain_client_at_a_tls_listener(secured_kafka):
+def test_a_plaintext_client_at_a_tls_listener_is_an_error(secured_kafka):
     """A client without TLS gets an error that says that the listener uses TLS."""
     assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener uses TLS")
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "PLAINTEXT"), ("SASLTLS", "SSL")])
-def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, listener, protocol):
+def test_a_client_without_sasl_at_a_sasl_listener_is_an_error(
+    secured_kafka, certificates, listener, protocol
+):
     """A client without SASL gets an error that says that the listener requires it."""
     trust = tls(certificates.authority) if protocol == "SSL" else {}
     message = refusal(secured_kafka, listener, trust)
@@ -176,7 +180,7 @@ def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, l
 
 
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "plain"])
-def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener):
+def test_a_tls_client_at_a_plaintext_listener_is_an_error(secured_kafka, certificates, listener):
     """A client with TLS gets an error that says that the listener does not use it."""
     where = {} if listener != "plain" else {"bootstrap.servers": secured_kafka.bootstrap_servers}
     message = refusal(secured_kafka, "SASLPLAIN", tls(certificates.authority), where)
@@ -185,7 +189,7 @@ def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener)
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)
 @pytest.mark.parametrize("user", [USER, "nobody"])
-def test_a_wrong_password(secured_kafka, mechanism, user):
+def test_the_error_of_a_wrong_password_names_the_user(secured_kafka, mechanism, user):
     """The error names broker, mechanism and user, and has the broker's message."""
     message = refusal(secured_kafka, "SASLPLAIN", sasl(mechanism, user, "wrong"))
     assert message.startswith(
@@ -195,7 +199,7 @@ def test_a_wrong_password(secured_kafka, mechanism, user):
     assert message.endswith("the cluster has this user for this mechanism")
 
 
-def test_a_token_that_has_ended(secured_kafka):
+def test_an_expired_token_is_rejected(secured_kafka):
     """The broker rejects an expired token, even if the callback reports a later expiry."""
     given = {**bearer(), HANDLER: lambda: (jwt("alice", lifetime=-600), time.time() + 600)}
     del given["sasl.jaas.config"]
@@ -204,14 +208,14 @@ def test_a_token_that_has_ended(secured_kafka):
     assert "invalid_token" in message
 
 
-def test_no_mechanism_in_common(secured_kafka):
+def test_the_error_of_disjoint_mechanisms_lists_both_sides(secured_kafka):
     """The error lists the mechanisms of both sides."""
     message = refusal(secured_kafka, "SCRAMONLY", sasl("PLAIN", USER, PASSWORD))
     assert "The broker offers: SCRAM-SHA-512; this client supports: PLAIN, SCRAM-SHA-256" in message
     assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
 
 
-def test_sasl_at_a_listener_without(secured_kafka):
+def test_a_sasl_client_at_a_listener_without_sasl_is_an_error(secured_kafka):
     """A client with SASL gets an error that says that the listener does not use it."""
     where = {"bootstrap.servers": secured_kafka.bootstrap_servers}
     message = refusal(secured_kafka, "SASLPLAIN", sasl("PLAIN", USER, PASSWORD), where)
@@ -221,7 +225,7 @@ def test_sasl_at_a_listener_without(secured_kafka):
 # --- on the driver, and under Spark
 
 
-def test_the_driver_asks_as_the_job_will(secured_kafka, certificates):
+def test_the_driver_checks_with_the_security_settings_of_the_job(secured_kafka, certificates):
     """The driver's check and the admin client use the same security settings."""
     topic = secured_kafka.create_topic(3)
     good = settings(secured_kafka, "SASLTLS", sasl("SCRAM-SHA-512", USER, PASSWORD))
@@ -257,7 +261,9 @@ def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificat
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
-def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeypatch):
+def test_sessions_are_reauthenticated_under_load(
+    secured_kafka, certificates, mechanism, monkeypatch
+):
     """Connections re-authenticate every few seconds, and no record is lost or duplicated."""
     renewed = count_renewals(monkeypatch)
     topic = secured_kafka.create_topic(1)

@@ -98,12 +98,12 @@ def refusal(kafka, token, **others):
     return str(caught.value)
 
 
-def test_a_signed_token_opens_the_connection(strict_kafka, key):
+def test_a_signed_token_is_accepted(strict_kafka, key):
     """The broker accepts a token that is signed with the known key for its audience."""
     write(strict_kafka, **showing(key.token("alice")))
 
 
-def test_a_token_of_an_endpoint_opens_the_connection(strict_kafka, key):
+def test_a_token_of_an_endpoint_is_accepted(strict_kafka, key):
     """The broker accepts a token that was requested from an endpoint with client credentials."""
     with TokenEndpoint() as endpoint:
         endpoint.token = key.token("alice")
@@ -134,7 +134,7 @@ def changed(key):
     ],
     ids=["audience", "issuer", "unknown key", "forged", "changed", "unsigned"],
 )
-def test_a_token_that_the_broker_does_not_take(strict_kafka, key, made, told):
+def test_an_invalid_token_is_rejected(strict_kafka, key, made, told):
     """An invalid token is rejected without a retry; the error shows its claims, not the token."""
     token = made(key)
     message = refusal(strict_kafka, token, **showing(token))
@@ -143,7 +143,7 @@ def test_a_token_that_the_broker_does_not_take(strict_kafka, key, made, told):
     assert told in message
 
 
-def test_a_token_that_has_ended(strict_kafka, key):
+def test_an_expired_token_is_rejected(strict_kafka, key):
     """The broker rejects an expired token; a client that knows the expiry does not send it."""
     token = key.token("alice", lifetime=-60)
     end = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 60))

@@ -29,7 +29,7 @@ def _own_process():
         yield
 
 
-def test_a_group_is_told_of_each_batch(kafka, create_topic, tmp_path, caplog, group):
+def test_offsets_are_committed_for_each_batch(kafka, create_topic, tmp_path, caplog, group):
     """The offsets of each finished batch are committed to the group, also after a replay."""
     options = {
         "deliveryGuarantee": "exactly_once",
@@ -50,12 +50,12 @@ def test_a_group_is_told_of_each_batch(kafka, create_topic, tmp_path, caplog, gr
     assert [] == [text for text in caplog.messages if WARNING in text]
 
 
-def test_a_group_with_members_refuses(kafka, create_topic, tmp_path, caplog, group):
+def test_a_group_with_members_rejects_the_commit(kafka, create_topic, tmp_path, caplog, group):
     """While the group has a consumer, commits fail with a warning; the next batch catches up."""
     refuse_and_make_up(kafka, create_topic(2), tmp_path, caplog, group)
 
 
-def test_a_group_of_the_new_protocol_refuses_as_well(kafka_4, tmp_path, caplog, group):
+def test_a_group_of_the_new_protocol_rejects_the_commit_as_well(kafka_4, tmp_path, caplog, group):
     """While the group has a member with the new protocol (KIP-848), commits fail as well."""
     topic = kafka_4.create_topic(2)
     refuse_and_make_up(kafka_4, topic, tmp_path, caplog, group, group_protocol="consumer")
@@ -77,7 +77,7 @@ def refuse_and_make_up(kafka, topic, tmp_path, caplog, group, **settings):
     assert expected == committed_offsets(kafka.bootstrap_servers, group)
 
 
-def test_a_topic_that_the_cluster_has_not_is_named(kafka, create_topic, tmp_path, caplog, group):
+def test_a_topic_unknown_to_the_cluster_is_named(kafka, create_topic, tmp_path, caplog, group):
     """An unknown topic is named in a warning; the offsets of other topics are committed."""
     topic = create_topic()
     stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
@@ -90,7 +90,9 @@ def test_a_topic_that_the_cluster_has_not_is_named(kafka, create_topic, tmp_path
     assert {(topic, 0): 1} == committed_offsets(kafka.bootstrap_servers, group)
 
 
-def test_the_rights_of_the_table_are_needed_and_enough(kafka_with_acls, tmp_path, caplog, group):
+def test_the_documented_permissions_are_necessary_and_sufficient(
+    kafka_with_acls, tmp_path, caplog, group
+):
     """READ on the group and on the source topics is enough; a warning names a missing right."""
     kafka = kafka_with_acls
     topic, source = kafka.create_topic(), kafka.create_topic()
@@ -125,7 +127,7 @@ def wait_for(is_so):
 
 
 @pytest.mark.spark
-def test_what_spark_notes_of_a_source_is_told(spark, kafka_4, tmp_path, group):
+def test_offsets_recorded_by_spark_are_committed(spark, kafka_4, tmp_path, group):
     """The group's offsets are those that Spark itself has recorded for the stream's source."""
     from pyspark.sql.datasource import (  # noqa: PLC0415 -- most runs start no Spark
         DataSource,

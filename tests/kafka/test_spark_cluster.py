@@ -78,7 +78,9 @@ def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_pat
     assert 0 < written_twice(kafka_4, case.topics)
 
 
-def test_a_job_of_200_tasks_is_written_once_whatever_is_lost(kafka_4, cluster, case, tmp_path):
+def test_a_job_of_200_tasks_is_written_once_despite_lost_executors(
+    kafka_4, cluster, case, tmp_path
+):
     """Tasks fail and die, and so does an executor with shuffle data, so that stages run again."""
     # At most 120 of the tasks have rows; each of those writes to three topics.
     report = tmp_path / "report.json"

@@ -70,7 +70,7 @@ def case_4(kafka_4, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(case):
+def test_every_row_is_written_once_despite_killed_python_processes(case):
     """A stream killed at each point, in the expected state of the cluster, writes each row once."""
     query = case.query
     query.source.add(20, files=4)
@@ -89,7 +89,7 @@ def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(c
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
+def test_every_row_is_written_once_despite_killed_drivers(case_4):
     """Kills of the JVM after a decision and before Spark's commit log lose and duplicate no row."""
     query = case_4.query
     query.source.add(20, files=2)
@@ -104,7 +104,7 @@ def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_4, tmp_path):
+def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp_path):
     """Drivers frozen after a task's flush or before a decision are fenced when they resume."""
     # However long they are frozen, they must not time out.
     patience = {"kafka.delivery.timeout.ms": "900000", "kafka.max.block.ms": "900000"}
@@ -131,7 +131,7 @@ def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_no_row_is_lost_at_least_once_whatever_is_killed(kafka_4, tmp_path):
+def test_at_least_once_loses_no_row_whatever_is_killed(kafka_4, tmp_path):
     """With at-least-once, rows may be there twice after kills, but none is missing."""
     topic = kafka_4.create_topic(PARTITIONS)
     servers = {"kafka.bootstrap.servers": kafka_4.bootstrap_servers}
@@ -148,7 +148,7 @@ def test_no_row_is_lost_at_least_once_whatever_is_killed(kafka_4, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_group_follows_what_sparks_own_source_has_read(kafka_4, tmp_path):
+def test_a_group_follows_the_offsets_of_sparks_own_source(kafka_4, tmp_path):
     """From Kafka to Kafka, the group has the offsets of each finished batch, also after kills."""
     # The source's version is that of PySpark, or the nearest one in Maven.
     try:

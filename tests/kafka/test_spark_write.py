@@ -61,7 +61,7 @@ def test_string_columns_are_read_back(kafka_4, spark):
     assert expected == sorted((record.key, record.value) for record in records)
 
 
-def test_rows_go_to_the_topics_they_name(kafka, create_topic, spark):
+def test_rows_go_to_the_topics_that_they_name(kafka, create_topic, spark):
     """Without the option `topic`, each row goes to the topic in its column."""
     topics = [create_topic(PARTITIONS) for _ in range(2)]
     timestamp = now_ms() * 1000
@@ -75,7 +75,7 @@ def test_rows_go_to_the_topics_they_name(kafka, create_topic, spark):
         assert expected == read_with_confluent(kafka.bootstrap_servers, topic)
 
 
-def test_the_report_tells_the_offsets_that_kafka_has(kafka, create_topic, spark, tmp_path):
+def test_the_report_agrees_with_the_offsets_in_kafka(kafka, create_topic, spark, tmp_path):
     """The report's offsets and record counts of each partition are those that a consumer finds."""
     topic = create_topic(PARTITIONS)
     df = spark.range(0, 50_000, 1, 4).selectExpr("cast(id as string) key", "'value' value")
@@ -95,7 +95,7 @@ def test_the_report_tells_the_offsets_that_kafka_has(kafka, create_topic, spark,
     assert 50_000 == report["rows"]
 
 
-def test_one_huge_row_and_a_thousand_partitions(kafka_4, spark):
+def test_one_huge_row_and_a_thousand_partitions_are_written(kafka_4, spark):
     """A row just below max.request.size arrives, and so do keys for a thousand partitions."""
     topic = kafka_4.create_topic(1000)
     df = spark.range(20_000).selectExpr(

@@ -15,7 +15,7 @@ PARTITIONS = 6
 TASKS = 4
 
 
-def test_the_producer_loses_none_doubles_none_and_keeps_their_order(kafka, create_topic):
+def test_the_producer_loses_and_duplicates_no_row_and_keeps_their_order(kafka, create_topic):
     """Ten million rows from one producer are there once each, in order within every partition."""
     topic = create_topic(PARTITIONS)
     acknowledged = produce(kafka, numbered_batches(ROWS), topic=topic)
@@ -23,7 +23,9 @@ def test_the_producer_loses_none_doubles_none_and_keeps_their_order(kafka, creat
     assert RowCheck() == check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS)
 
 
-def test_spark_loses_none_doubles_none_and_keeps_each_tasks_order(kafka, create_topic, spark):
+def test_spark_loses_and_duplicates_no_row_and_keeps_the_order_of_each_task(
+    kafka, create_topic, spark
+):
     """Ten million rows from four tasks are there once each, in order within each task."""
     topic = create_topic(PARTITIONS)
     df = spark.range(0, ROWS, 1, TASKS).selectExpr(

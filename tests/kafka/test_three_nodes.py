@@ -30,7 +30,7 @@ def test_rows_go_to_all_leaders(cluster):
     assert 6 == len(numbers)
 
 
-def test_a_killed_leader_costs_no_row_and_doubles_none(cluster):
+def test_a_killed_leader_loses_and_duplicates_no_row(cluster):
     """When a leader is killed and stays down, rows go to the new leaders, once and in order."""
     topic = cluster.create_topic(6)
     killed = cluster.leader(topic)
@@ -41,7 +41,7 @@ def test_a_killed_leader_costs_no_row_and_doubles_none(cluster):
     assert RowCheck() == checked
 
 
-def test_a_leader_killed_and_started_again_costs_no_row_and_doubles_none(cluster):
+def test_a_killed_and_restarted_leader_loses_and_duplicates_no_row(cluster):
     """If a leader is killed and restarted during a write, every row is there once and in order."""
     topic = cluster.create_topic(6)
     killed = cluster.leader(topic)
@@ -58,7 +58,7 @@ def test_a_leader_killed_and_started_again_costs_no_row_and_doubles_none(cluster
     assert RowCheck() == checked
 
 
-def test_a_rolling_restart_costs_no_row_and_doubles_none(cluster):
+def test_a_rolling_restart_loses_and_duplicates_no_row(cluster):
     """If all brokers restart one by one, as in an upgrade, every row is there once, in order."""
     topic = cluster.create_topic(6)
 

@@ -14,14 +14,14 @@ from tests.support.record.text_rows import numbered_batches
 from tests.support.spark.missing_topics import MissingTopics
 
 
-def test_a_topic_is_created_where_the_broker_allows_it(own_kafka):
+def test_a_topic_is_created_if_the_broker_allows_it(own_kafka):
     """Writing to a missing topic creates it with auto.create.topics.enable, as in Java."""
     topic = f"created-{uuid.uuid4().hex}"
     produce(own_kafka, numbered_batches(1000), topic=topic)
     assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 1000)
 
 
-def test_a_missing_topic_is_an_error_where_none_is_created(kafka):
+def test_a_missing_topic_is_an_error_without_auto_creation(kafka):
     """Without auto-creation, the first write to a missing topic raises an error that names it."""
     topic = f"missing-{uuid.uuid4().hex}"
     with (
@@ -31,7 +31,7 @@ def test_a_missing_topic_is_an_error_where_none_is_created(kafka):
         append_all(producer, [arrow_batch([Row(value=b"v")])], topic=topic)
 
 
-def test_topics_just_created_keep_their_order(own_kafka):
+def test_newly_created_topics_keep_their_order(own_kafka):
     """Leaders not yet ready for a new topic reject its first batches, but no row is lost."""
     settings = {
         "batch.size": 16_384,
@@ -55,7 +55,7 @@ def test_topics_just_created_keep_their_order(own_kafka):
     ],
     ids=lambda scenario: scenario.__name__,
 )
-def test_topics_are_created_only_by_option(own_kafka, scenario):
+def test_a_spark_write_creates_topics_only_with_the_option(own_kafka, scenario):
     """A Spark write creates topics only with autoCreateTopics=true, and a check never does so."""
 
     def create_topic(name: str) -> None:

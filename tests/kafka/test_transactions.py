@@ -77,7 +77,7 @@ def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: 
         consumer.close()
 
 
-def test_exactly_the_committed_records_are_read(kafka, create_topic, transactional_id):
+def test_only_committed_records_are_read(kafka, create_topic, transactional_id):
     """Of aborted transactions no record is read; of committed ones each record once, in order."""
     topic = create_topic(3)
     expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
@@ -130,7 +130,7 @@ def test_a_newer_producer_fences_the_older_one(kafka, create_topic, transactiona
     assert [b"kept"] == _values(kafka, topic)
 
 
-def test_a_fenced_producer_cannot_write_into_the_newer_ones_transaction(
+def test_a_fenced_producer_cannot_write_into_the_transaction_of_the_newer_one(
     kafka, create_topic, transactional_id
 ):
     """Records that a fenced producer sends are rejected, also while the newer one writes."""
@@ -153,7 +153,7 @@ def test_a_fenced_producer_cannot_write_into_the_newer_ones_transaction(
     assert [b"kept"] == _values(kafka, topic)
 
 
-def test_a_refused_record_costs_its_transaction_and_no_more(kafka, create_topic, transactional_id):
+def test_a_rejected_record_fails_only_its_transaction(kafka, create_topic, transactional_id):
     """A commit fails after a rejected record; after the abort, the producer can be used again."""
     topic = create_topic(1, config={"max.message.bytes": "2000"})
     with _producer(kafka, transactional_id, **{"compression.type": "none"}) as producer:
@@ -175,9 +175,7 @@ def test_a_refused_record_costs_its_transaction_and_no_more(kafka, create_topic,
     assert [b"kept"] * 3 == _values(kafka, topic)
 
 
-def test_what_was_not_sent_when_the_transaction_was_aborted_says_so(
-    kafka, create_topic, transactional_id
-):
+def test_unsent_records_of_an_aborted_transaction_fail(kafka, create_topic, transactional_id):
     """The future of a record that was not sent before the abort raises TransactionAbortedError."""
     topic = create_topic()
     with _producer(kafka, transactional_id, **{"linger.ms": 60_000}) as producer:
@@ -190,9 +188,7 @@ def test_what_was_not_sent_when_the_transaction_was_aborted_says_so(
     assert [] == _values(kafka, topic)
 
 
-def test_offsets_are_committed_with_the_transaction_and_not_without(
-    kafka, create_topic, transactional_id
-):
+def test_offsets_are_committed_only_with_their_transaction(kafka, create_topic, transactional_id):
     """A group has the offsets of committed transactions, never those of aborted ones."""
     topic = create_topic(2)
     group = ConsumerGroupMetadata(f"readers-{transactional_id}")
@@ -218,9 +214,7 @@ def test_offsets_are_committed_with_the_transaction_and_not_without(
     assert [5, 8] == _committed_offsets(kafka, group.group_id, topic, 2)
 
 
-def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(
-    kafka, create_topic, transactional_id
-):
+def test_offsets_of_an_unknown_group_member_are_rejected(kafka, create_topic, transactional_id):
     """A consumer that lost its partitions cannot commit (KIP-447); the producer can go on."""
     topic = create_topic()
     stranger = ConsumerGroupMetadata(f"readers-{transactional_id}", 7, "no-such-member")
@@ -256,7 +250,7 @@ def test_closing_aborts_an_open_transaction(kafka, create_topic, transactional_i
     assert [b"kept"] == _values(kafka, topic)
 
 
-def test_calls_out_of_turn_change_nothing(kafka, create_topic, transactional_id):
+def test_calls_in_the_wrong_order_change_nothing(kafka, create_topic, transactional_id):
     """Calls in the wrong order raise IllegalStateError, and the transaction can continue."""
     topic = create_topic()
     with _producer(kafka, transactional_id) as producer:
@@ -318,7 +312,7 @@ def _write_the_only_record_that_is_kept(kafka, producer: KafkaProducer, topic: s
 
 
 @pytest.mark.slow
-def test_a_transaction_that_timed_out_is_aborted_and_the_producer_goes_on(
+def test_a_transaction_that_timed_out_is_aborted_and_the_producer_continues(
     impatient_kafka, transactional_id
 ):
     """A timeout fails the next record and the commit; on 3.9, it also fences the producer."""
@@ -352,7 +346,7 @@ def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
 
 
 @pytest.mark.slow
-def test_an_abort_after_the_timeout_is_no_loss_where_kafka_tells_it_from_fencing(
+def test_an_abort_after_the_timeout_succeeds_if_kafka_distinguishes_it_from_fencing(
     impatient_kafka, transactional_id
 ):
     """As in Java, an abort after the timeout succeeds on 4.x, while 3.9 answers as for fencing."""

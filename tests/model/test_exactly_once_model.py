@@ -33,7 +33,7 @@ TV2 = Proto("TV2")
     ],
     ids=lambda value: value.name,
 )
-def test_no_order_of_events_loses_or_doubles_a_row(proto, conf):
+def test_no_order_of_events_loses_or_duplicates_a_row(proto, conf):
     """No reachable state violates the guarantee, and from each of them a new driver can finish."""
     result = explore(proto, conf)
     assert {} == {wrong: told(way, wrong) for wrong, way in result.violations.items()}
@@ -70,7 +70,7 @@ def test_no_order_of_events_loses_or_doubles_a_row(proto, conf):
     ],
     ids=lambda value: value.name if isinstance(value, Conf) else str(value),
 )
-def test_every_mistake_is_found(conf, mistake):
+def test_every_mistake_in_the_steps_is_found(conf, mistake):
     """For each mistake there is an order of events that violates the guarantee, step by step."""
     result = explore(Proto("mistaken", **mistake), conf, stop_at_first=True)
     [(wrong, way)] = list(result.violations.items())[:1]
@@ -88,7 +88,7 @@ def test_every_mistake_is_found(conf, mistake):
         ("standing", lambda *_: transitions.Standing.WRITE),
     ],
 )
-def test_a_broken_table_is_found(monkeypatch, function, broken):
+def test_a_mistake_in_the_transition_table_is_found(monkeypatch, function, broken):
     """The model uses the code's own table, so a mistake in the table shows up as a violation."""
     monkeypatch.setattr(transitions, function, broken)
     for module in ("exactly_once_state", "exactly_once_steps"):

@@ -49,7 +49,7 @@ def test_without_a_key_column_there_are_no_keys(topics, spark):
     assert [(None, b"v")] == [(record.key, record.value) for record in topics.read(topic)]
 
 
-def test_columns_of_64_bit_offsets_are_taken(topics, spark):
+def test_columns_with_64_bit_offsets_are_accepted(topics, spark):
     """Columns are accepted with spark.sql.execution.arrow.useLargeVarTypes=true as well."""
     topic = topics.create()
     setting = "spark.sql.execution.arrow.useLargeVarTypes"
@@ -62,7 +62,7 @@ def test_columns_of_64_bit_offsets_are_taken(topics, spark):
     assert [str(number) for number in range(10)] == topics.values(topic)
 
 
-def test_other_columns_are_not_looked_at(topics, spark):
+def test_other_columns_are_ignored(topics, spark):
     """A column that is not part of a record may have any type."""
     topic = topics.create()
     topics.write(spark.sql("select 'v' value, map('a', 1) extra, 5 offset"), topic)
@@ -76,7 +76,7 @@ def test_rows_go_to_the_topics_that_their_column_names(topics, sql):
     assert (["a", "c"], ["b"]) == (topics.values(first), topics.values(second))
 
 
-def test_the_topic_option_goes_before_the_column(topics, sql):
+def test_the_topic_option_takes_precedence_over_the_column(topics, sql):
     """With the option `topic`, all rows go to that topic, whatever the column says."""
     topic, other = topics.create(), topics.create()
     topics.write(sql("topic, value", f"'{other}', 'a'", "null, 'b'"), topic)
@@ -116,7 +116,7 @@ def test_headers_arrive_in_order(topics, sql):
 
 
 @pytest.mark.parametrize("include", ["true", "false"])
-def test_include_headers_is_for_reading(topics, sql, include):
+def test_include_headers_does_not_affect_writing(topics, sql, include):
     """A headers column is written whatever includeHeaders says, as by Spark's own sink."""
     topic = topics.create()
     df = sql("value, headers", "'a', array(struct('h' as key, x'01' as value))")
@@ -141,7 +141,7 @@ def test_timestamps_are_floored_to_milliseconds(topics, spark, sql, zone):
     assert [expected] == [record.timestamp for record in topics.read(without_zone)]
 
 
-def test_the_first_moment_of_1970_is_a_timestamp(topics, sql):
+def test_timestamp_zero_is_valid(topics, sql):
     """Zero is a valid timestamp, and does not stand for the time of writing."""
     topic = topics.create()
     topics.write(sql("value, timestamp", "'a', timestamp_micros(999)"), topic)

@@ -24,7 +24,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_finds_every_row_again_and_ends_by_itself():
+def test_the_demo_finds_every_row_and_exits():
     """The demo reports that all rows are there, and exits with code 0."""
     done = run("demo.py", "--rows", "5000", "--partitions", "3", "--acts", "1")
 
@@ -35,7 +35,7 @@ def test_the_demo_finds_every_row_again_and_ends_by_itself():
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_stream_that_is_killed_has_each_number_once():
+def test_a_killed_stream_writes_each_number_once():
     """The example kills its query, restarts it, and finds each number exactly once."""
     done = run("stream_exactly_once.py")
 

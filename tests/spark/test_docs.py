@@ -56,7 +56,7 @@ def numbers(spark: SparkSession, directory: Path) -> DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.place)
-def test_a_block_with_spark_runs_as_it_stands(block, spark, tmp_path):
+def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
     """The block runs with a session and a broker, and writes its rows if it writes any."""
     with DevBroker(topics={"events": 3}) as broker, names_for(spark, tmp_path) as names:
         code = block.code.replace(ADDRESS, broker.bootstrap_servers)
@@ -76,7 +76,7 @@ def test_a_block_with_spark_runs_as_it_stands(block, spark, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", SECURED, ids=lambda block: block.place)
-def test_a_block_with_security_runs_as_it_stands(block, spark, certificates, tmp_path):
+def test_a_block_with_security_runs_unchanged(block, spark, certificates, tmp_path):
     """The block writes its rows with TLS and the password of the file that it refers to."""
     secret = tmp_path / "secret"
     secret.write_text(PASSWORD)

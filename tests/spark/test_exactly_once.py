@@ -85,7 +85,7 @@ def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run
     assert files.numbers == topics.values(topic)
 
 
-def test_a_stateful_query_goes_on_after_a_replay(topics, spark, files, checkpoint, options):
+def test_a_stateful_query_continues_after_a_replay(topics, spark, files, checkpoint, options):
     """A batch that is skipped on replay still stores the state of the aggregation."""
     given = {**options, "topic": topics.create()}
 
@@ -101,9 +101,7 @@ def test_a_stateful_query_goes_on_after_a_replay(topics, spark, files, checkpoin
     assert ["10", "20", "30"] == topics.values(given["topic"])
 
 
-def test_foreach_batch_writes_each_batch_once_by_the_recipe(
-    topics, spark, files, checkpoint, options
-):
+def test_the_foreach_batch_recipe_writes_each_batch_once(topics, spark, files, checkpoint, options):
     """In foreachBatch, with the query id and the batch id as the writeId, replays are skipped."""
     topic = topics.create()
 
@@ -142,7 +140,7 @@ def test_a_job_is_written_once(topics, spark, options, left_open):
     assert [] == left_open()
 
 
-def test_a_failed_job_leaves_nothing(topics, spark, options, left_open):
+def test_a_failed_job_leaves_no_rows_and_no_transaction(topics, spark, options, left_open):
     """When a task fails, no row of any task becomes visible, and no transaction stays open."""
     topic = topics.create(2)
     df = spark.range(100, numPartitions=4).selectExpr(
@@ -156,7 +154,7 @@ def test_a_failed_job_leaves_nothing(topics, spark, options, left_open):
     assert [] == left_open()
 
 
-def test_what_the_driver_finds_out_stops_a_stream(topics, files, run):
+def test_an_invalid_ledger_topic_stops_a_stream(topics, files, run):
     """A ledger topic that deletes records stops the query before any task, naming the setting."""
     topics.broker.create_topic("forgetful", configs={"cleanup.policy": "delete"})
     files.add(10)

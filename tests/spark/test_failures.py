@@ -29,7 +29,7 @@ def refused(topics, spark, jobs_of):
     return write
 
 
-def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
+def test_the_job_of_a_successful_write_is_found(topics, spark, jobs_of):
     """The function with which these tests list jobs finds the job of a successful write."""
     topic = topics.create()
     with jobs_of() as jobs:
@@ -56,12 +56,12 @@ def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
     )
 
 
-def test_no_topic_fails_on_the_driver(refused):
+def test_a_write_without_a_topic_fails_on_the_driver(refused):
     """Without an option or a column for the topic, no task is run."""
     assert "there is no topic: set the option 'topic' or add a 'topic' column" in refused(VALUE)
 
 
-def test_a_mistyped_topic_column_fails_on_the_driver(refused):
+def test_a_topic_column_of_the_wrong_type_fails_on_the_driver(refused):
     """A topic column that is not a string is rejected before any task."""
     assert "column 'topic' is bigint, but must be string" in refused(VALUE, "id topic")
 
@@ -93,28 +93,28 @@ def test_wrong_options_fail_on_the_driver(refused, topics, options, message):
 
 
 @pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.password"])
-def test_a_refused_secret_is_not_shown(refused, topics, name):
+def test_a_rejected_secret_is_not_shown(refused, topics, name):
     """The message about a secret that has no effect does not contain the secret."""
     message = refused(VALUE, topic=topics.create(), format_options={name: "hunter2"})
     assert f"{name} requires security.protocol" in message
     assert "hunter2" not in message
 
 
-def test_overwriting_is_refused(refused, topics):
+def test_overwriting_is_rejected(refused, topics):
     """Mode overwrite is rejected with an error that names the supported mode."""
     message = refused(VALUE, mode="overwrite", topic=topics.create())
     assert "Kafka topics cannot be overwritten, only appended to: use mode('append')" in message
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
-def test_other_modes_are_refused_by_spark(refused, topics, mode):
+def test_other_modes_are_rejected_by_spark(refused, topics, mode):
     """Spark itself rejects the other modes, including its default, and names the supported one."""
     message = refused(VALUE, mode=mode, topic=topics.create())
     assert '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "pykafka" cannot be' in message
     assert '"Append"' in message
 
 
-def test_a_path_is_refused(topics, spark, jobs_of):
+def test_a_path_is_rejected(topics, spark, jobs_of):
     """The error for save(path) names the option to use instead."""
     df = spark.range(1).selectExpr(VALUE)
     writer = df.write.format("pykafka").mode("append").options(**topics.servers)
@@ -171,13 +171,13 @@ def test_a_check_finds_what_a_write_would(topics, spark, jobs_of):
     assert [] == jobs()
 
 
-def test_the_message_to_the_driver_is_short(refused, topics):
+def test_the_error_on_the_driver_is_short(refused, topics):
     """The error of a rejected write shows the message and one stack frame, not the whole stack."""
     message = refused(VALUE, topic=topics.create(), format_options={"kafka.ack": "1"})
     assert 1 == message.count('  File "')
 
 
-def test_reading_is_refused_in_words(topics, spark):
+def test_the_error_of_a_read_names_the_format_to_use(topics, spark):
     """Reading with this format fails with an error that names the format to read with."""
     with pytest.raises(
         AnalysisException, match=r"pykafka only writes to Kafka: to read, use Spark's"
@@ -265,13 +265,13 @@ def test_a_null_header_names_the_row(failed, topics, element, what):
     )
 
 
-def test_a_topic_of_a_column_that_does_not_exist_fails_the_task(failed):
+def test_a_missing_topic_in_a_column_fails_the_task(failed):
     """A nonexistent topic in a column fails the task, naming the topic."""
     message = failed("'missing' topic", **{"kafka.max.block.ms": "1000"})
     assert "topic 'missing' is not known to the cluster" in message
 
 
-def test_a_batch_that_the_topic_refuses_fails_the_task(failed, topics):
+def test_a_batch_rejected_by_the_topic_fails_the_task(failed, topics):
     """A compacted topic rejects a record without a key; the error names the topic and the code."""
     topic = topics.create(cleanup_policy="compact")
     message = failed("if(id = 12345, null, 'k') key", topic=topic)
@@ -280,7 +280,7 @@ def test_a_batch_that_the_topic_refuses_fails_the_task(failed, topics):
     assert "INVALID_RECORD" in message
 
 
-def test_rows_of_finished_tasks_stay(topics, spark, tmp_path):
+def test_rows_of_finished_tasks_remain(topics, spark, tmp_path):
     """When one task fails, the rows of finished tasks are there once, and no report is written."""
     topic = topics.create()
     path = tmp_path / "report.json"

@@ -53,7 +53,7 @@ PROGRAM = """
 """
 
 
-def test_a_write_fits_into_a_gibibyte_for_each_worker(topics):
+def test_a_write_needs_at_most_a_gibibyte_per_worker(topics):
     """Each codec works in workers limited to 1 GiB, including their libraries and threads."""
     topic = topics.create(4)
     done = subprocess.run(  # noqa: S603  # our own program

@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_job"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_the_example_passes_with_the_fixtures_that_come_with_the_package():
+def test_the_example_passes_with_the_fixtures_of_the_package():
     """Plain pytest in the example's directory finds the fixtures through the entry point."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."],

@@ -44,7 +44,7 @@ def report_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_all_that_is_available_is_written_and_reported(topics, files, writer, tmp_path):
+def test_available_now_writes_and_reports_all_rows(topics, files, writer, tmp_path):
     """With availableNow, each row arrives once, and the report has a line for each micro-batch."""
     topic = topics.create(3)
     path = tmp_path / "report.jsonl"
@@ -63,7 +63,7 @@ def test_all_that_is_available_is_written_and_reported(topics, files, writer, tm
 
 
 @pytest.mark.filterwarnings("ignore:Trigger.Once:FutureWarning")
-def test_the_trigger_once_is_one_batch(topics, files, writer):
+def test_the_trigger_once_writes_one_batch(topics, files, writer):
     """With the trigger once, one micro-batch is written, and the query ends by itself."""
     topic = topics.create()
     files.add(10)
@@ -92,9 +92,7 @@ def test_micro_batches_share_producers(topics, files, writer):
     assert 1 <= len(ids) < 16
 
 
-def test_a_stream_follows_a_topic_that_is_created_again_with_fewer_partitions(
-    topics, spark, files, writer
-):
+def test_a_stream_follows_a_topic_recreated_with_fewer_partitions(topics, spark, files, writer):
     """The same producers write the rows of the next micro-batch only to existing partitions."""
     topic = topics.create(BEFORE)
     files.add(100)
@@ -121,7 +119,9 @@ def test_a_stream_follows_a_topic_that_is_created_again_with_fewer_partitions(
     ],
     ids=lambda options: options["deliveryGuarantee"],
 )
-def test_a_stream_goes_on_when_its_idle_workers_have_ended(topics, spark, files, writer, guarantee):
+def test_a_stream_continues_after_its_idle_workers_have_ended(
+    topics, spark, files, writer, guarantee
+):
     """A stream survives that Spark ends workers without tasks, as with a trigger over a minute."""
     topic = topics.create(2)
     files.add(10)
@@ -136,7 +136,7 @@ def test_a_stream_goes_on_when_its_idle_workers_have_ended(topics, spark, files,
     assert files.numbers == topics.values(topic)
 
 
-def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, files, writer):
+def test_complete_mode_writes_all_rows_of_the_result(topics, spark, files, writer):
     """In complete mode, each micro-batch writes the whole result again."""
     topic = topics.create()
     files.add(10, files=2)
@@ -145,7 +145,7 @@ def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, file
     assert ["10", "20"] == topics.values(topic)
 
 
-def test_update_mode_is_refused(topics, spark, files, writer):
+def test_update_mode_is_rejected(topics, spark, files, writer):
     """Spark does not support update mode for Python data sources, and fails before any task."""
     topic = topics.create()
     files.add(10)
@@ -155,7 +155,7 @@ def test_update_mode_is_refused(topics, spark, files, writer):
     assert [] == topics.read(topic)
 
 
-def test_a_query_goes_on_where_it_was_stopped(topics, files, writer):
+def test_a_query_continues_where_it_was_stopped(topics, files, writer):
     """After a restart, only new rows are written."""
     topic = topics.create()
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_a_missing_topic_stops_the_query_before_a_task(writer, files):
         run_to_end(writer("missing", **{"kafka.max.block.ms": "1000"}))
 
 
-def test_a_query_that_failed_goes_on_when_the_cause_is_gone(topics, spark, files, writer):
+def test_a_failed_query_continues_once_the_cause_is_fixed(topics, spark, files, writer):
     """A row that cannot be sent fails the query with its number; a restart writes all rows."""
     topic = topics.create(2)
     files.add(10)

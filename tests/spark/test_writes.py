@@ -40,7 +40,7 @@ def test_the_sink_can_be_registered(topics, spark):
     assert ["0", "1", "2", "3", "4"] == topics.values(topic)
 
 
-def test_threads_may_write_once_they_have_an_active_session(topics, spark, jobs_of):
+def test_threads_can_write_once_they_have_an_active_session(topics, spark, jobs_of):
     """A thread that first creates an empty DataFrame, which runs no job, finds the format."""
     first, second = topics.create(), topics.create()
 
@@ -55,7 +55,7 @@ def test_threads_may_write_once_they_have_an_active_session(topics, spark, jobs_
     assert (["0", "1"], ["7", "8"]) == (topics.values(first), topics.values(second))
 
 
-def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
+def test_option_names_are_case_insensitive(topics, spark, tmp_path):
     """Option names are case-insensitive, as in Spark."""
     topic = topics.create()
     path = tmp_path / "report.json"
@@ -71,7 +71,7 @@ def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
     assert 3 == json.loads(path.read_text())["rows"]
 
 
-def test_options_of_the_source_may_be_among_them(topics, spark):
+def test_options_of_the_source_are_accepted(topics, spark):
     """The same options can be used for reading and for writing."""
     topic = topics.create()
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": "g"}
@@ -88,7 +88,7 @@ def test_every_codec_is_read_by_other_clients(topics, spark, codec):
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_level_of_acks_delivers(topics, spark, tmp_path, acks):
+def test_every_acks_level_delivers(topics, spark, tmp_path, acks):
     """With each level of acks the rows arrive, and the report has the offsets that are known."""
     topic = topics.create()
     path = tmp_path / "report.json"
@@ -140,7 +140,7 @@ def test_one_huge_row_is_written(topics, spark):
     assert [size] == [len(record.value) for record in topics.read(topic)]
 
 
-def test_a_row_of_many_megabytes_is_written_where_it_is_allowed(topics, spark):
+def test_a_row_of_many_megabytes_is_written_if_allowed(topics, spark):
     """A larger row arrives when max.request.size and the topic allow it."""
     topic = topics.create(max_message_bytes="20000000")
     options = {"kafka.max.request.size": "20000000", "kafka.compression.type": "none"}
@@ -148,7 +148,7 @@ def test_a_row_of_many_megabytes_is_written_where_it_is_allowed(topics, spark):
     assert [15_000_000] == [len(record.value) for record in topics.read(topic)]
 
 
-def test_keys_for_a_thousand_partitions_are_placed_as_java_places_them(topics, spark, tmp_path):
+def test_keys_for_a_thousand_partitions_are_partitioned_as_in_java(topics, spark, tmp_path):
     """Fifty thousand keys go to the partitions that murmur2 selects, and none is lost."""
     topic = topics.create(1000)
     path = tmp_path / "report.json"
@@ -179,7 +179,7 @@ def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
     assert {str(key).encode(): list(range(key, 100_000, 7)) for key in range(7)} == by_key
 
 
-def test_a_missing_topic_is_created_where_it_may_be(auto_created_topics, spark):
+def test_a_missing_topic_is_created_with_the_option(auto_created_topics, spark):
     """With autoCreateTopics=true, writing creates missing topics, also those in a topic column."""
     option = {"autoCreateTopics": "true"}
     auto_created_topics.write(numbers(spark, 10), "new", **option)

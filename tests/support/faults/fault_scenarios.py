@@ -86,33 +86,35 @@ ANSWER_LOST = [
 
 @pytest.mark.both_versions
 @pytest.mark.parametrize("fault", ANSWER_LOST, ids=fault_id)
-def test_a_lost_answer_doubles_no_row(kafka_behind_proxy, topic, fault):
+def test_a_lost_response_duplicates_no_row(kafka_behind_proxy, topic, fault):
     """Batches that were appended and whose response was lost are not appended again."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.parametrize("at", [0.01, 0.3, 0.99])
-def test_an_answer_cut_anywhere_doubles_no_row(kafka_behind_proxy, topic, at):
+def test_a_truncated_response_duplicates_no_row(kafka_behind_proxy, topic, at):
     """It does not matter where in its frame a response ends."""
     fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=4, at=at)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
-def test_the_first_answer_of_all_may_be_lost(kafka_behind_proxy, topic):
+def test_a_lost_first_response_duplicates_no_row(kafka_behind_proxy, topic):
     """A broker recognizes a retry even of the only batch that it has from a producer."""
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.both_versions
-def test_answers_lost_one_after_another_double_no_row(kafka_behind_proxy, topic):
+def test_successive_lost_responses_duplicate_no_row(kafka_behind_proxy, topic):
     """Retries whose responses are lost as well are recognized like the first ones."""
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW, nth=5, times=6)
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
-def test_a_lost_answer_doubles_no_row_whatever_is_in_flight(kafka_behind_proxy, topic, in_flight):
+def test_a_lost_response_duplicates_no_row_whatever_is_in_flight(
+    kafka_behind_proxy, topic, in_flight
+):
     """Order and uniqueness hold for each number of requests in flight that idempotence allows."""
     settings = {"max.in.flight.requests.per.connection": in_flight}
     fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=4, times=3)
@@ -149,7 +151,7 @@ LATE = [
 
 
 @pytest.mark.parametrize("fault", LATE, ids=fault_id)
-def test_slow_split_and_merged_packets_are_no_fault_at_all(kafka_behind_proxy, topic, fault):
+def test_slow_split_and_merged_packets_are_read_correctly(kafka_behind_proxy, topic, fault):
     """Data that is late, in pieces, or merged with the next frame is read correctly."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault, **{"request.timeout.ms": 15_000})
     connections = {strike.connection for strike in kafka_behind_proxy.proxy.strikes}
@@ -159,7 +161,7 @@ def test_slow_split_and_merged_packets_are_no_fault_at_all(kafka_behind_proxy, t
 @pytest.mark.parametrize("times_timeout", [1.03, 1.67], ids=["just-later", "later"])
 @pytest.mark.parametrize("action", [Action.DELAY, Action.STALL], ids=lambda action: action.value)
 @pytest.mark.parametrize("side", Side, ids=lambda side: side.value)
-def test_what_comes_later_than_the_request_timeout_doubles_no_row(
+def test_a_response_after_the_request_timeout_duplicates_no_row(
     kafka_behind_proxy, topic, side, action, times_timeout
 ):
     """A request that timed out after request.timeout.ms may still arrive, as its retry does."""
@@ -181,13 +183,13 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("fault", NONSENSE, ids=lambda fault: f"{fault_id(fault)}-{fault.size}")
-def test_an_answer_that_makes_no_sense_doubles_no_row(kafka_behind_proxy, topic, fault):
+def test_an_invalid_response_duplicates_no_row(kafka_behind_proxy, topic, fault):
     """An invalid response ends the connection, and its batches are resent on the next one."""
     assert_nothing_lost(kafka_behind_proxy, topic, fault)
 
 
 @pytest.mark.both_versions
-def test_a_batch_corrupted_on_its_way_is_sent_again(kafka_behind_proxy):
+def test_a_batch_corrupted_in_transit_is_sent_again(kafka_behind_proxy):
     """The CRC detects a flipped bit in the records, and the batch is resent."""
     kafka = kafka_behind_proxy
     # With one partition, the middle of a request lies within the records, which the CRC covers.
@@ -203,7 +205,7 @@ ENDS = [Action.SWALLOW, Action.RESET, Action.HANG, Action.CUT, Action.GARBLE]
 
 @pytest.mark.parametrize("api_key", BEFORE_WRITING, ids=lambda api_key: api_key.name)
 @pytest.mark.parametrize("action", ENDS, ids=lambda action: action.value)
-def test_what_is_asked_before_writing_is_asked_again(kafka_behind_proxy, topic, api_key, action):
+def test_requests_before_the_first_write_are_retried(kafka_behind_proxy, topic, api_key, action):
     """ApiVersions, Metadata and InitProducerId requests are retried until they are answered."""
     fault = Fault(side=Side.ANSWER, action=action, api_key=api_key, times=2)
     settings = {"socket.connection.setup.timeout.ms": 1000}
@@ -213,7 +215,7 @@ def test_what_is_asked_before_writing_is_asked_again(kafka_behind_proxy, topic, 
 
 
 @pytest.mark.both_versions
-def test_an_outage_costs_no_row_and_doubles_none(kafka_behind_proxy, topic):
+def test_an_outage_loses_and_duplicates_no_row(kafka_behind_proxy, topic):
     """While no broker is reachable the rows wait, and are then sent in order."""
     kafka = kafka_behind_proxy
 
@@ -244,7 +246,9 @@ def test_an_outage_costs_no_row_and_doubles_none(kafka_behind_proxy, topic):
 
 @pytest.mark.both_versions
 @pytest.mark.parametrize("action", [Action.HANG, Action.SWALLOW], ids=lambda action: action.value)
-def test_answers_that_never_come_are_an_error_in_time(kafka_behind_proxy, topic, action):
+def test_missing_responses_are_an_error_within_the_delivery_timeout(
+    kafka_behind_proxy, topic, action
+):
     """After delivery.timeout.ms the caller gets an error, and no row is duplicated or reordered."""
     kafka = kafka_behind_proxy
     kafka.proxy.arm(Fault(side=Side.ANSWER, action=action, nth=4, times=1_000_000))
@@ -277,7 +281,7 @@ def _unsent_bytes(producer):
     )
 
 
-def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_proxy, topic):
+def test_a_broker_that_stops_reading_costs_at_most_buffer_memory(kafka_behind_proxy, topic):
     """Even with acks=0 it takes at most buffer.memory, and no failed record arrives later."""
     kafka = kafka_behind_proxy
     seconds = 3 * kafka.request_timeout_ms / 1000
@@ -304,7 +308,7 @@ def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_pr
     assert any("stopped reading" in str(error) for error in errors)
 
 
-def test_without_idempotence_a_lost_answer_loses_no_row(kafka_behind_proxy, topic):
+def test_without_idempotence_a_lost_response_loses_no_row(kafka_behind_proxy, topic):
     """With enable.idempotence=false a retry may duplicate rows, and still loses none."""
     kafka = kafka_behind_proxy
     fault = Fault(side=Side.ANSWER, action=Action.SWALLOW, nth=3)
@@ -317,7 +321,7 @@ def test_without_idempotence_a_lost_answer_loses_no_row(kafka_behind_proxy, topi
 
 
 @pytest.mark.both_versions
-def test_a_broker_that_forgot_batches_gets_none_of_them_twice(kafka_behind_proxy):
+def test_a_broker_that_forgot_batches_gets_no_batch_twice(kafka_behind_proxy):
     """A batch that a restarted broker no longer recognizes is there once, or there is an error."""
     # Kafka remembers a producer's last five batches, but only the last one across a restart
     # (ProducerStateManager's snapshot): retries of the others look out of order to it.
@@ -372,7 +376,7 @@ TRANSACTION_FAULTS = [
 @pytest.mark.parametrize(
     "fault", TRANSACTION_FAULTS, ids=lambda fault: f"{fault.api_key.name}-{fault_id(fault)}"
 )
-def test_of_transactions_exactly_the_committed_ones_are_seen(kafka_behind_proxy, topic, fault):
+def test_only_committed_transactions_are_read(kafka_behind_proxy, topic, fault):
     """Whatever is lost on the way, a consumer reads the committed rows once and no aborted row."""
     kafka = kafka_behind_proxy
     kafka.proxy.arm(fault)

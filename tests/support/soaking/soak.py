@@ -3,7 +3,7 @@
 Every writer must deliver every row, once and in order, without an error: no fault of the plan lasts
 as long as delivery.timeout.ms. One error is allowed: a broker that was restarted, or has become the
 leader since, may not recognize batches that it has but never acknowledged
-(`test_a_broker_that_forgot_batches_gets_none_of_them_twice`). This error ends the writer; even
+(`test_a_broker_that_forgot_batches_gets_no_batch_twice`). This error ends the writer; even
 then, no acknowledged row may be missing, and no row may be duplicated. Any other error ends the
 soak at once.
 """

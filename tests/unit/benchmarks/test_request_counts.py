@@ -16,7 +16,7 @@ from tests.support.network.raw_client import RawClient
 
 
 def test_what_a_job_asks_for_once_is_not_of_its_tasks():
-    """Only what grows with the number of tasks counts, as often as it does for each."""
+    """Only requests that grow with the number of tasks count, as often as sent per task."""
     few = {ApiKey.PRODUCE: FEW_TASKS, ApiKey.LIST_TRANSACTIONS: 2}
     many = {
         ApiKey.PRODUCE: MANY_TASKS,
@@ -27,21 +27,21 @@ def test_what_a_job_asks_for_once_is_not_of_its_tasks():
 
 
 def test_a_request_sent_once_more_in_one_job_does_not_count():
-    """The median of several jobs is given, in which a kind that is missing is 0."""
+    """The result is the median of several jobs, in which a missing kind counts as 0."""
     usual = {ApiKey.PRODUCE: Fraction(1)}
     unusual = {ApiKey.PRODUCE: Fraction(21, 20), ApiKey.METADATA: Fraction(1, 20)}
     assert {ApiKey.PRODUCE: 1, ApiKey.METADATA: 0} == medians([usual, unusual, usual])
 
 
 def test_is_constant_only_where_each_kind_is():
-    """The same number of other requests is not the same."""
+    """Equal totals of different kinds are not equal."""
     one, other = Counter({ApiKey.FETCH: 2}), Counter({ApiKey.FETCH: 1, ApiKey.PRODUCE: 1})
     assert are_equal({(1, 2): one, (200, 2): one.copy()})
     assert not are_equal({(1, 2): one, (200, 2): other})
 
 
 def test_counts_each_request_that_a_broker_gets_and_answers_it_all_the_same():
-    """The broker is asked twice, and answers; a copy of the counts is not changed by the next."""
+    """Two requests are counted and answered, and a copy of the counts does not change."""
     with DevBroker() as broker, counted(broker) as requests, RawClient(broker.port) as client:
         client.ask(ApiVersionsRequest(), 0)
         before = requests.taken()
