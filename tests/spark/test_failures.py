@@ -120,7 +120,7 @@ def test_a_path_is_rejected(topics, spark, jobs_of):
     writer = df.write.format("pykafka").mode("append").options(**topics.servers)
     with (
         jobs_of() as jobs,
-        pytest.raises(AnalysisException, match="name the topic with the option"),
+        pytest.raises(AnalysisException, match="set the topic with the option"),
     ):
         writer.save("events")
     assert [] == jobs()
