@@ -32,6 +32,11 @@ class TransactionPartitions:
         """Whether at least one partition has been added."""
         return bool(self._added)
 
+    @property
+    def new(self) -> frozenset[TopicPartition]:
+        """The partitions that were not requested yet."""
+        return frozenset(self._new)
+
     def __contains__(self, topic_partition: TopicPartition) -> bool:
         """Return whether a partition has been added, so that its batches may be sent."""
         return topic_partition in self._added
@@ -50,14 +55,10 @@ class TransactionPartitions:
         self._added.add(topic_partition)
         self._is_started = True
 
-    def take_new(self) -> frozenset[TopicPartition]:
-        """Return the new partitions, and count them as pending."""
-        if not self._new:
-            return frozenset()
-        taken = frozenset(self._new)
-        self._pending |= taken
-        self._new.clear()
-        return taken
+    def requested(self, partitions: frozenset[TopicPartition]) -> None:
+        """Record that the request for new partitions is queued."""
+        self._pending |= partitions
+        self._new -= partitions
 
     def drop_new(self) -> None:
         """Drop the partitions that were not requested yet."""

@@ -98,8 +98,11 @@ class TransactionProtocol:
 
     def request_new_partitions(self) -> None:
         """Request that the partitions of new batches be added to the transaction (TV1)."""
-        if partitions := self._partitions.take_new():
+        if partitions := self._partitions.new:
+            # In this order, because the caller may be interrupted: to request a partition twice is
+            # harmless, but one that is pending without a request would never be added.
             self._requests.add_partitions(self._sequences.producer_id_and_epoch, partitions)
+            self._partitions.requested(partitions)
 
     def _fails_with_last_error(self, handler: TxnRequestHandler) -> bool:
         error = self._machine.error

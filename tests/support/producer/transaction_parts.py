@@ -32,13 +32,14 @@ class TransactionParts:
         """Build the parts of a transactional producer with an id, in the given state."""
         self.machine = TransactionStateMachine("x")
         self.requests = TransactionRequests("x", 60_000)
+        self.partitions = TransactionPartitions()
         self.epochs = EpochRules()
         sequences = PartitionSequences(is_transactional=True)
         sequences.producer_id_and_epoch = producer
         self.protocol = TransactionProtocol(
             self.machine,
             requests=self.requests,
-            partitions=TransactionPartitions(),
+            partitions=self.partitions,
             sequences=sequences,
             epochs=self.epochs,
             operations=PendingOperations(),

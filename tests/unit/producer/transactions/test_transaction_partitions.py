@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
+from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.producer.sender_harness import place
+from tests.support.producer.transaction_parts import TransactionParts
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import TopicPartition
 
 ONE, OTHER = place(0), place(1)
+
+
+def _request_new(partitions: TransactionPartitions) -> frozenset[TopicPartition]:
+    new = partitions.new
+    partitions.requested(new)
+    return new
 
 
 def test_a_partition_is_added_once_the_coordinator_has_accepted_it():
     """Before that nothing can be sent to it, and the coordinator may know of no transaction."""
     partitions = TransactionPartitions()
     partitions.request(ONE)
-    assert {ONE} == partitions.take_new()
+    assert {ONE} == _request_new(partitions)
     assert (False, False) == (ONE in partitions, partitions.is_started)
     partitions.accepted(frozenset({ONE}))
     assert (True, True) == (ONE in partitions, partitions.is_started)
@@ -23,12 +40,12 @@ def test_a_partition_is_requested_once():
     """A partition that is pending or added is not requested for later batches."""
     partitions = TransactionPartitions()
     partitions.request(ONE)
-    partitions.take_new()
+    _request_new(partitions)
     partitions.request(ONE)
-    assert not partitions.take_new()
+    assert not _request_new(partitions)
     partitions.accepted(frozenset({ONE}))
     partitions.request(ONE)
-    assert not partitions.take_new()
+    assert not _request_new(partitions)
 
 
 def test_a_rejected_partition_can_be_requested_again():
@@ -36,11 +53,11 @@ def test_a_rejected_partition_can_be_requested_again():
     partitions = TransactionPartitions()
     partitions.request(ONE)
     partitions.request(OTHER)
-    partitions.take_new()
+    _request_new(partitions)
     partitions.refused(frozenset({ONE}))
     partitions.request(ONE)
     partitions.request(OTHER)
-    assert {ONE} == partitions.take_new()
+    assert {ONE} == _request_new(partitions)
     assert not partitions.has_added
 
 
@@ -49,18 +66,18 @@ def test_a_partition_is_added_at_once_if_produce_adds_it():
     partitions = TransactionPartitions()
     partitions.add(ONE)
     assert (True, True) == (ONE in partitions, partitions.is_started)
-    assert not partitions.take_new()
+    assert not _request_new(partitions)
 
 
 def test_new_partitions_of_an_aborted_transaction_are_dropped():
     """They are not requested, while those requested before stay pending."""
     partitions = TransactionPartitions()
     partitions.request(ONE)
-    partitions.take_new()
+    _request_new(partitions)
     partitions.request(OTHER)
     partitions.drop_new()
     partitions.request(ONE)
-    assert not partitions.take_new()
+    assert not _request_new(partitions)
 
 
 def test_the_next_transaction_starts_empty():
@@ -68,10 +85,28 @@ def test_the_next_transaction_starts_empty():
     partitions = TransactionPartitions()
     partitions.add(ONE)
     partitions.request(OTHER)
-    partitions.take_new()
+    _request_new(partitions)
     partitions.note_started()
     partitions.clear()
     assert (False, False) == (partitions.is_started, partitions.has_added)
     partitions.request(ONE)
     partitions.request(OTHER)
-    assert {ONE, OTHER} == partitions.take_new()
+    assert {ONE, OTHER} == _request_new(partitions)
+
+
+def test_new_partitions_are_requested_again_after_an_interrupt(monkeypatch):
+    """A caller who is interrupted before the request is queued leaves them new, not pending."""
+    parts = TransactionParts(ProducerIdAndEpoch(7, 0), TransactionState.IN_TRANSACTION)
+    parts.partitions.request(ONE)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(parts.requests, "add_partitions", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            parts.protocol.request_new_partitions()
+
+    parts.protocol.request_new_partitions()
+
+    assert [ApiKey.ADD_PARTITIONS_TO_TXN] == parts.waiting()
