@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata
@@ -17,9 +17,25 @@ from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
-    from spark_kafka_sink.producer.records.staged_records import Headers, WrittenChunk
+
+
+Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
+
+
+class ChunkOfRecords(Protocol):
+    """The records that were written at once; one entry per record (`staged_records`)."""
+
+    timestamps: NDArray[np.int64]
+    key_sizes: NDArray[np.int64]
+    value_sizes: NDArray[np.int64]
+
+    def place(self, row: int) -> tuple[ProduceResult, int]:
+        """Return the result of a record's batch, and its index in it; the record must be in one."""
 
 
 class Gathering(Protocol):
@@ -58,7 +74,7 @@ class FutureRecordMetadata:
 
     producer: Gathering
     #: The chunk that the record was written in; None until it is in a batch.
-    chunk: WrittenChunk | None
+    chunk: ChunkOfRecords | None
     #: Why the record is in no batch; None if there is no error.
     error: Exception | None
     #: The index of the record in its chunk, if there is one.
@@ -135,7 +151,7 @@ class FutureRecordMetadata:
         """Fail a record that was added to no batch; called by the producer, not by users."""
         self.error = error
 
-    def _written(self, give_up_at: float | None = None) -> WrittenChunk | None:
+    def _written(self, give_up_at: float | None = None) -> ChunkOfRecords | None:
         """Return the chunk, writing it now if needed; None if the record failed.
 
         Also returns None if it could not be written by `give_up_at`.

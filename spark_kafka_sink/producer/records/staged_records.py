@@ -17,7 +17,7 @@ from bisect import bisect_right
 from functools import partial
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.errors import InvalidPartitionError
     from spark_kafka_sink.producer.batch.produce_result import CallLater, ProduceResult
-
-Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 
 #: The number of spare futures above which no more are stored.
 MAX_SPARE = 4_096
