@@ -42,7 +42,7 @@ def producer(broker):
         (math.nan, ValueError, "must be 0 seconds or more, not nan"),
     ],
 )
-def test_what_is_no_timeout_is_refused(producer, call, timeout, kind, problem):
+def test_an_invalid_timeout_is_rejected(producer, call, timeout, kind, problem):
     """An invalid timeout leaves the producer open, and its records are still sent."""
     future = producer.send("t", b"v")
     with pytest.raises(kind, match=problem):
@@ -51,7 +51,7 @@ def test_what_is_no_timeout_is_refused(producer, call, timeout, kind, problem):
     assert future.exception(0) is None
 
 
-def test_what_cannot_be_called_is_no_callback(producer):
+def test_a_callback_that_cannot_be_called_is_rejected(producer):
     """A record with an invalid callback is not sent, because its outcome could not be reported."""
     with pytest.raises(TypeError, match="on_delivery must be a function, not int"):
         producer.send("t", b"v", on_delivery=5)
@@ -59,14 +59,14 @@ def test_what_cannot_be_called_is_no_callback(producer):
     assert {} == producer.acks()
 
 
-def test_what_is_no_list_is_no_headers(producer):
+def test_headers_that_are_not_a_list_are_rejected(producer):
     """The error for invalid headers names their type."""
     with pytest.raises(TypeError, match=r"the headers must be pairs .*, not int"):
         producer.send("t", b"v", headers=5)
 
 
 @pytest.mark.parametrize("settings", [None, "localhost:9092", [("acks", "all")]])
-def test_what_is_no_mapping_is_no_settings(settings):
+def test_settings_that_are_not_a_mapping_are_rejected(settings):
     """Settings that are not a mapping are rejected."""
     with pytest.raises(ConfigError, match="settings must be a mapping of names to values, not "):
         KafkaProducer(settings)

@@ -79,7 +79,7 @@ def _end_network_thread(producer: KafkaProducer) -> None:
 
 
 @pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "later"])
-def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
+def test_a_fenced_producer_closes_without_an_error(broker, is_noticed):
     """Closing raises nothing if the commit has already raised the fencing error."""
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.PRODUCER_FENCED))
     producer = _in_transaction(broker)
@@ -94,7 +94,7 @@ def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
     assert not producer._core._thread.is_alive
 
 
-def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
+def test_close_does_not_raise_errors_reported_by_futures(broker):
     """Closing does not raise the errors of refused or lost records that their futures report."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with _producer(broker) as producer:
@@ -126,7 +126,7 @@ def test_closing_after_a_loss_aborts_the_open_transaction(version):
         assert [False] == [request.committed for request in ends]
 
 
-def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
+def test_closing_at_once_logs_that_a_transaction_stays_open(broker, caplog):
     """Closing at once leaves the transaction to its timeout, and the log says for how long."""
     ends = _seen(broker, ApiKey.END_TXN)
     producer = _in_transaction(broker, **{"transaction.timeout.ms": 12_345})
@@ -137,7 +137,7 @@ def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
 
 
 @pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
-def test_closing_waits_for_nobody_where_a_transaction_is_empty(version):
+def test_closing_with_an_empty_transaction_waits_for_nothing(version):
     """With nothing to abort, no request is sent and max.block.ms is not waited for."""
     with DevBroker(topics={"t": 1}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
@@ -155,7 +155,7 @@ def _seen(broker: DevBroker, api_key: ApiKey) -> list[object]:
     return seen
 
 
-def test_appended_rows_that_were_refused_are_told_by_closing(broker):
+def test_close_raises_the_errors_of_rejected_rows(broker):
     """Closing raises the errors of appended rows, which have no futures."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = _producer(broker)
@@ -165,7 +165,7 @@ def test_appended_rows_that_were_refused_are_told_by_closing(broker):
 
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open batch", "closed batch"])
-def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(broker, is_closed):
+def test_close_raises_the_loss_of_rows_at_the_end_of_the_producer(broker, is_closed):
     """Rows lost with the network thread are raised by close, wherever they were."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker, **LONG_LINGER)
@@ -177,7 +177,7 @@ def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(bro
         producer.close()
 
 
-def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost(broker):
+def test_close_does_not_report_acknowledged_rows_as_lost(broker):
     """Closing reports nothing about acknowledged rows, even if the producer has failed."""
     producer = _producer(broker)
     producer.append(columns([b"v"]))
@@ -192,7 +192,7 @@ def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost
     assert [b"v"] == values_of(broker, "t")
 
 
-def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
+def test_close_raises_a_timeout_error_for_abandoned_records(broker):
     """Closing raises KafkaTimeoutError, and the futures of the records fail as well."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker)
@@ -203,7 +203,7 @@ def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
     assert not producer._core._thread.is_alive
 
 
-def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, monkeypatch):
+def test_close_logs_the_callback_that_blocks_the_network_thread(broker, caplog, monkeypatch):
     """If a callback does not return, close stops waiting and logs the name of the function."""
     monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
     obstacle = _Obstacle()
@@ -220,7 +220,7 @@ def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, mo
     assert "in endless_callback" in message
 
 
-def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeypatch):
+def test_close_logs_where_the_network_thread_is_blocked(broker, caplog, monkeypatch):
     """Without a callback the log shows where the thread is, unless it ends in time."""
     producer = _producer(broker)
     with caplog.at_level(logging.WARNING):
@@ -229,16 +229,16 @@ def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeyp
     monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
     obstacle = _Obstacle()
 
-    def endless_look(_: float) -> float:
+    def endless_check(_: float) -> float:
         obstacle.wait()
         return 0.0
 
     producer = _producer(broker)
-    producer._core._sender.run_once = endless_look
+    producer._core._sender.run_once = endless_check
     producer._core.wake_network_thread()
     message = obstacle.closing(producer, caplog)
     assert "delivery callback" not in message
-    assert "in endless_look" in message
+    assert "in endless_check" in message
 
 
 def test_a_thread_that_has_ended_has_no_stack(broker):

@@ -79,13 +79,13 @@ def _rewrite_partitions(
         topics = tuple(
             replace(topic, partitions=rewrite(topic.partitions)) for topic in response.topics
         )
-        told = replace(response, topics=topics, brokers=brokers or response.brokers)
-        update(told, now, **question)
+        rewritten_response = replace(response, topics=topics, brokers=brokers or response.brokers)
+        update(rewritten_response, now, **question)
 
     metadata.update = rewritten
 
 
-def test_batches_follow_a_leader_that_moves():
+def test_batches_follow_a_moving_leader():
     """Batches that the old leader refuses go to the new one, each row once and in order."""
     with DevBroker(topics={"t": 1}) as old, DevBroker(topics={"t": 1}) as new:
         leader = 0
@@ -115,7 +115,7 @@ def test_batches_follow_a_leader_that_moves():
         assert _values(new)
 
 
-def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
+def test_rows_are_written_to_partitions_added_during_a_write():
     """Batches that are open when a topic grows are not lost, and the new partitions get rows."""
     with DevBroker(topics={"t": 6}) as broker:
         count = 3
@@ -136,7 +136,7 @@ def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
         assert expected == [_values(broker, p) for p in range(6)]
 
 
-def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same():
+def test_records_of_a_briefly_missing_topic_are_written():
     """Records of a topic that is missing for a moment get partitions by its last known count."""
     with DevBroker(topics={"t": 2}) as broker, sending_producer(broker, **LONG_LINGER) as producer:
         patiently(lambda: producer.partitions_for("t"))
@@ -150,7 +150,7 @@ def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same()
         assert [b"a", b"b"] == sorted(_values(broker, 0) + _values(broker, 1))
 
 
-def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
+def test_batches_wait_for_an_unknown_leader():
     """Batches of a partition without a leader wait, and are sent once it has one."""
     with DevBroker(topics={"t": 2}) as broker:
         answers = itertools.count()
@@ -168,7 +168,7 @@ def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
         assert next(answers) > 6
 
 
-def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
+def test_a_missing_leader_is_reported_after_the_delivery_timeout():
     """After delivery.timeout.ms without a leader the error names the partition."""
     settings = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     with DevBroker(topics={"t": 1}) as broker:
@@ -180,7 +180,7 @@ def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
         producer.close(0)
 
 
-def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone():
+def test_the_client_rebootstraps_if_all_known_brokers_are_unavailable():
     """A cluster that moved to other addresses is found through bootstrap.servers (KIP-899)."""
     with DevBroker(topics={"t": 1}) as first, DevBroker(topics={"t": 1}) as second:
         second.stop()
@@ -206,7 +206,7 @@ def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone
     ],
     ids=["no Produce", "old Produce", "no InitProducerId", "no Metadata"],
 )
-def test_a_broker_that_is_too_old_is_told_as_such(monkeypatch, highest, idempotent, cause):
+def test_the_error_for_an_outdated_broker_names_the_api(monkeypatch, highest, idempotent, cause):
     """A missing or outdated API ends the write at once with an error that names the API."""
     of = NodeApiVersions.of
 
@@ -255,7 +255,7 @@ def test_without_idempotence_nothing_is_lost(fault, in_flight):
     assert _rows(5_000) == (written if in_flight == 1 else sorted(set(written)))
 
 
-def test_without_acks_a_connection_that_was_lost_is_made_anew():
+def test_without_acks_a_lost_connection_is_reestablished():
     """With acks=0 the rows of a lost connection may be lost, but later rows arrive."""
     with DevBroker(topics={"t": 1}) as broker:
         broker.on(ApiKey.PRODUCE, CloseConnection(), times=1)
@@ -269,14 +269,14 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
         assert _rows(100, 100) == _values(broker)[-100:]
 
 
-def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
+def test_records_of_a_topic_recreated_with_fewer_partitions_are_delivered():
     """Records after a topic was recreated go only to partitions that exist."""
     with DevBroker(topics={"t": BEFORE}, auto_create_topics=False) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
         assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
 
 
-def test_a_lingering_record_whose_partition_is_gone_fails_alone():
+def test_a_lingering_record_for_a_deleted_partition_fails_alone():
     """Only the record of the deleted partition fails, and all others arrive."""
     with DevBroker(topics={"t": BEFORE, "other": 1}, auto_create_topics=False) as broker:
         ended = send_before_a_shrinking(broker, "t", "other")

@@ -84,7 +84,7 @@ def parts(monkeypatch) -> _Parts:
     return parts
 
 
-def test_times_are_given_to_the_parts_in_seconds(parts, undo):
+def test_the_parts_get_times_in_seconds(parts, undo):
     """The parts get seconds, although the settings are in milliseconds, as in Kafka."""
     core = _core(undo)
     assert 1.001 == parts.given["RecordGatherer"]["linger"]
@@ -96,7 +96,7 @@ def test_times_are_given_to_the_parts_in_seconds(parts, undo):
     assert 7.013 == parts.given["MetricConfig"]["window"]
 
 
-def test_a_producer_that_does_not_linger_has_no_time_for_it(parts, undo):
+def test_a_producer_that_does_not_linger_has_no_linger_time(parts, undo):
     """The batches of a bulk producer are closed by callers, or when they are full."""
     _core(undo, lingers=False)
     assert parts.given["RecordGatherer"]["linger"] is None
@@ -154,7 +154,7 @@ class _Client:
 @pytest.mark.parametrize(
     ("timeout", "deadline"), [(1.5, 101.5), (2.003, 102.003), (60.0, 102.003), (0.0, 100.0)]
 )
-def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, deadline):
+def test_max_block_ms_limits_a_metadata_refresh(undo, timeout, deadline):
     """A shorter timeout takes precedence over max.block.ms."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
@@ -163,7 +163,7 @@ def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, d
     assert [pytest.approx(deadline - 100.0)] == core._thread.timeouts
 
 
-def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
+def test_a_refresh_after_its_deadline_does_not_wait(undo):
     """A refresh whose deadline has passed meanwhile waits for 0 seconds."""
     times = [100.0]
 
@@ -179,7 +179,7 @@ def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
 
 
 @pytest.mark.parametrize(("give_up_at", "left"), [(101.5, 1.5), (100.0, 0), (99.0, 0)])
-def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo, give_up_at, left):
+def test_a_transactional_call_waits_until_its_deadline(undo, give_up_at, left):
     """A transactional call waits for the rest of its deadline, and its error names max.block.ms."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
@@ -194,7 +194,7 @@ def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo
     assert 1 == len(core._thread.calls)
 
 
-def test_the_network_thread_is_woken_once_until_it_has_come(undo):
+def test_the_network_thread_is_woken_once_until_it_runs(undo):
     """The thread is woken once until it runs, and an interrupted wake-up does not count."""
     core = _core(undo)
     core._thread = thread = _Thread()
@@ -254,7 +254,7 @@ def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, rea
 
 
 @pytest.mark.parametrize("records", [1, 3])
-def test_records_that_got_into_no_batch_are_counted(undo, records):
+def test_records_that_reached_no_batch_are_counted(undo, records):
     """A failed send counts one record unless the number is given."""
     core = _core(undo)
     if records == 1:
@@ -313,7 +313,7 @@ def ending(undo) -> _Ending:
         (-0.0, 7.0, [], 0),
     ],
 )
-def test_closing_gives_the_network_thread_what_is_left_of_the_time(
+def test_closing_gives_the_network_thread_the_remaining_time(
     ending, timeout, spent, deadlines, left
 ):
     """The network thread gets the rest of the timeout, and ten seconds more to end."""
@@ -331,7 +331,7 @@ def test_a_producer_that_has_ended_is_closed_at_once(ending, timeout):
 
 
 @pytest.mark.parametrize(("timeout", "is_told"), [(None, True), (5.0, True), (0, False)])
-def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_told):
+def test_close_raises_lost_rows_unless_its_timeout_is_0(ending, timeout, is_told):
     """Lost rows that have no future are raised, except by a close with a timeout of 0."""
     ending.core.accumulator.remember_losses()
     ending.core.accumulator.note_loss(KafkaError("lost"))
@@ -344,9 +344,7 @@ def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_to
     ("timeout", "spent", "deadline", "left"),
     [(None, 1.0, None, None), (5.0, 1.5, 105.0, 3.5), (5.0, 7.0, 105.0, 0)],
 )
-def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
-    ending, timeout, spent, deadline, left
-):
+def test_a_flush_gives_callbacks_the_remaining_time(ending, timeout, spent, deadline, left):
     """A flush gives callbacks the time that is left after all batches have ended."""
     ending.spent = spent
     ending.core.flush(timeout)
@@ -356,7 +354,7 @@ def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
         ending.core.flush(timeout)
 
 
-def test_the_seconds_of_a_call_are_measured(ending):
+def test_the_duration_of_a_call_is_measured(ending):
     """The duration of a call is recorded even if the call raises."""
     calls = []
     ending.core.sender_metrics.on_timed_call = lambda *measured: calls.append(measured)

@@ -31,7 +31,7 @@ from tests.support.producer.producing import patiently, refusal_after_patience
 from tests.support.record.record_columns import columns
 
 
-def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
+def test_a_missing_permission_for_a_producer_id_fails_the_write(broker):
     """The error names the missing permission and how to grant it."""
     broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     producer = bulk_producer(broker)
@@ -41,7 +41,7 @@ def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
     producer.close(0)
 
 
-def test_a_refusal_names_rows_partition_cause_and_advice(broker):
+def test_a_delivery_error_names_rows_partition_cause_and_advice(broker):
     """The error has the rows, the partition, the cause and the advice."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = bulk_producer(broker)
@@ -57,7 +57,7 @@ def test_a_refusal_names_rows_partition_cause_and_advice(broker):
     producer.close(0)
 
 
-def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
+def test_the_delivery_timeout_fails_the_write(broker):
     """delivery.timeout.ms ends the retries, and the error reports the last cause."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
     producer = bulk_producer(broker)
@@ -75,7 +75,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
     producer.close(0)
 
 
-def test_no_more_retries_than_allowed(broker):
+def test_the_write_fails_after_the_last_retry(broker):
     """After the last of `retries` the write fails with the broker's last error."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
     producer = bulk_producer(broker, retries=2)
@@ -107,7 +107,7 @@ def test_a_single_record_too_large_for_the_topic_fails_the_write(broker, codec):
     producer.close(0)
 
 
-def test_a_bad_row_is_named(broker):
+def test_the_error_names_an_invalid_row(broker):
     """The error for an invalid row has the caller's number of that row."""
     producer = bulk_producer(broker)
     with pytest.raises(InvalidTopicError, match=r"row 101: the topic is null"):
@@ -123,7 +123,7 @@ def test_a_bad_row_is_named(broker):
     producer.close(0)
 
 
-def test_an_unknown_topic_is_waited_for_and_then_told():
+def test_an_unknown_topic_fails_the_write_after_max_block_ms():
     """A topic that neither exists nor is created fails after max.block.ms, with its name."""
     with DevBroker(auto_create_topics=False) as broker:
         producer = bulk_producer(broker, **{"max.block.ms": 500})
@@ -135,7 +135,7 @@ def test_an_unknown_topic_is_waited_for_and_then_told():
         producer.close(0)
 
 
-def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
+def test_an_invalid_topic_name_fails_the_write_at_once(broker):
     """An invalid topic name fails at once, without waiting for max.block.ms."""
     producer = bulk_producer(broker)
     with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
@@ -143,7 +143,7 @@ def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
     producer.close(0)
 
 
-def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
+def test_the_error_for_unreachable_brokers_names_their_addresses(unused_port):
     """If no broker can be reached, the error names the addresses and the cause."""
     address = f"127.0.0.1:{unused_port}"
     config = ProducerConfig.from_mapping({"bootstrap.servers": address, "max.block.ms": 200})
@@ -156,7 +156,7 @@ def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
     producer.close(0)
 
 
-def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
+def test_a_peer_that_does_not_speak_kafka_is_reported():
     """A malformed response ends the connection, and the error says what was wrong with it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -188,7 +188,7 @@ def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
         peer.join()
 
 
-def test_memory_that_does_not_come_free_fails_the_write(broker):
+def test_the_write_fails_if_no_memory_is_freed(broker):
     """If the broker does not acknowledge, a writer waits for memory and then raises an error."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000, "max.block.ms": 200}

@@ -66,7 +66,7 @@ def test_every_codec_arrives(broker, codec):
     ],
     ids=str,
 )
-def test_a_fault_now_and_then_neither_loses_nor_duplicates_nor_reorders(broker, fault):
+def test_occasional_faults_neither_lose_duplicate_nor_reorder_rows(broker, fault):
     """Every row arrives once with five requests in flight, although every fourth one fails."""
 
     def every_fourth(request: object, context: FaultContext):
@@ -79,7 +79,7 @@ def test_a_fault_now_and_then_neither_loses_nor_duplicates_nor_reorders(broker, 
     assert hook.fired > 5
 
 
-def test_an_answer_that_never_comes_costs_the_connection_and_no_row(broker):
+def test_a_missing_response_closes_the_connection_and_loses_no_row(broker):
     """After request.timeout.ms the connection is closed and its batches are resent."""
     hook = broker.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
     with bulk_producer(broker, **{"request.timeout.ms": 1_000}) as producer:
@@ -88,7 +88,7 @@ def test_an_answer_that_never_comes_costs_the_connection_and_no_row(broker):
     assert 1 == hook.fired
 
 
-def test_a_producer_id_that_is_refused_for_now_is_asked_for_again(broker):
+def test_a_producer_id_request_is_retried_after_a_transient_error(broker):
     """COORDINATOR_LOAD_IN_PROGRESS, which a broker returns right after its start, is retried."""
     broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=3)
     with bulk_producer(broker) as producer:
@@ -129,7 +129,7 @@ def test_without_acks_no_offsets_are_invented(broker):
     assert numbered(10) == values_of_all(broker)[0]
 
 
-def test_the_acks_tell_when_the_topic_replaces_timestamps():
+def test_the_acks_report_replaced_timestamps():
     """The acks say when a topic has LogAppendTime."""
     with (
         DevBroker(topics={"t": 1}, log_append_time=True) as broker,
@@ -140,7 +140,7 @@ def test_the_acks_tell_when_the_topic_replaces_timestamps():
         assert producer.acks()[TopicPartition("t", 0)].log_append_time
 
 
-def test_a_retry_does_not_pass_for_replaced_timestamps(broker):
+def test_a_duplicate_is_not_reported_as_replaced_timestamps(broker):
     """The timestamp in the response for a duplicate is not taken for a log append time."""
     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
     with bulk_producer(broker) as producer:
@@ -184,7 +184,7 @@ def test_a_record_of_the_largest_size_arrives(broker):
         assert [[value]] == values_of_all(large, partitions=1)
 
 
-def test_a_missing_topic_is_created_when_the_broker_does_so():
+def test_a_missing_topic_can_be_auto_created():
     """A topic that the broker auto-creates can be written to."""
     with DevBroker() as broker:
         with bulk_producer(broker) as producer:
@@ -193,7 +193,7 @@ def test_a_missing_topic_is_created_when_the_broker_does_so():
         assert [[b"v"]] == values_of_all(broker, "new", 1)
 
 
-def test_a_dead_bootstrap_address_does_not_matter_beside_a_live_one(broker, unused_port):
+def test_one_reachable_bootstrap_address_is_enough(broker, unused_port):
     """One bootstrap address that answers is enough."""
     servers = f"127.0.0.1:{unused_port},{broker.bootstrap_servers}"
     with bulk_producer(broker, **{"bootstrap.servers": servers}) as producer:
@@ -225,7 +225,7 @@ def test_buffer_memory_is_never_exceeded_by_more_than_a_batch(broker):
     assert 20_000 == sum(map(len, values_of_all(broker, "wide", 1_000)))
 
 
-def test_a_slow_consumer_of_memory_is_released_by_acknowledgements(broker):
+def test_acknowledgements_free_memory_for_a_waiting_writer(broker):
     """A writer that waits for memory continues when the broker responds, and no row is lost."""
     broker.on(ApiKey.PRODUCE, Delay(0.002))
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000}
@@ -234,7 +234,7 @@ def test_a_slow_consumer_of_memory_is_released_by_acknowledgements(broker):
     assert expected == values_of_all(broker)
 
 
-def test_a_broker_that_restarts_in_mid_write_is_found_again(broker):
+def test_a_restart_of_the_broker_during_a_write_loses_no_row(broker):
     """Lost connections are re-established, and batches that were in flight are resent."""
     with bulk_producer(broker, **SMALL_BATCHES) as producer:
         half = numbered(10_000)
@@ -248,7 +248,7 @@ def test_a_broker_that_restarts_in_mid_write_is_found_again(broker):
     assert numbered(20_000) == values_of_all(broker)[0]
 
 
-def test_a_row_that_is_refused_costs_no_other_row(broker):
+def test_a_rejected_row_does_not_affect_other_rows(broker):
     """After a RecordError the rows before it and those of later appends are written."""
     with bulk_producer(broker) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -257,7 +257,7 @@ def test_a_row_that_is_refused_costs_no_other_row(broker):
     assert [b"a", b"c"] == values_of_all(broker)[0]
 
 
-def test_acks_can_be_taken_away(broker):
+def test_take_acks_returns_each_acknowledgement_once(broker):
     """`take_acks` returns the acknowledgements since the previous call, each once."""
     broker.create_topic("taken", partitions=1)
     settings = {"bootstrap.servers": broker.bootstrap_servers}

@@ -14,7 +14,7 @@ from tests.support.producer.bulk_writes import SMALL_BATCHES, all_values, bulk_p
 from tests.support.record.record_columns import columns
 
 
-def test_a_closed_producer_says_so(broker):
+def test_using_a_closed_producer_raises_an_error(broker):
     """Any use after close raises an error, but closing twice does not."""
     producer = bulk_producer(broker)
     producer.close()
@@ -33,7 +33,7 @@ def test_closing_leaves_no_thread_and_no_connection(broker):
     assert producer._core._thread._loop.is_closed()
 
 
-def test_closing_sends_what_is_gathered(broker):
+def test_closing_flushes_first(broker):
     """A graceful close flushes first."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
@@ -41,7 +41,7 @@ def test_closing_sends_what_is_gathered(broker):
     assert [b"v"] == all_values(broker)
 
 
-def test_a_block_that_fails_is_left_with_its_own_error(broker):
+def test_the_context_manager_raises_the_error_of_its_block(broker):
     """The context manager drops pending records rather than hide the error of the block."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     with pytest.raises(ZeroDivisionError), bulk_producer(broker) as producer:  # noqa: PT012
@@ -50,7 +50,7 @@ def test_a_block_that_fails_is_left_with_its_own_error(broker):
     assert not producer._core._thread.is_alive
 
 
-def test_a_producer_is_not_used_after_a_fork(broker):
+def test_using_a_producer_after_a_fork_raises_an_error(broker):
     """A child process gets a clear error instead of a hang."""
     producer = bulk_producer(broker)
     producer._process_id += 1
@@ -62,7 +62,7 @@ def test_a_producer_is_not_used_after_a_fork(broker):
     producer.close()
 
 
-def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
+def test_an_error_on_the_network_thread_is_raised_in_waiting_threads(broker):
     """An error on the network thread is raised in threads that wait for acknowledgements."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
@@ -73,7 +73,7 @@ def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
     assert not producer._core._thread.is_alive
 
 
-def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
+def test_a_new_topic_after_the_network_thread_has_ended_raises_its_error(broker):
     """A call that needs metadata raises the error that ended the network thread."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
@@ -88,7 +88,7 @@ def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(bro
     producer.close(0)
 
 
-def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
+def test_rows_for_an_open_batch_are_rejected_after_a_failure(broker):
     """The first append after a failure raises it, even if the row would fit into an open batch."""
     appended = threading.Event()
 
@@ -109,7 +109,7 @@ def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
-def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, interrupt):
+def test_an_interrupt_while_closing_a_batch_ends_the_producer(broker, monkeypatch, interrupt):
     """An interrupt while a batch is closed ends the producer, so a later flush cannot succeed."""
 
     def compress(payload: object) -> bytes:

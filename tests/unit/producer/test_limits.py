@@ -49,13 +49,13 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("module", LIMITS)
-def test_the_limits_of_a_module_are_as_decided(module):
+def test_the_limits_of_a_module_are_unchanged(module):
     """Some limits come from the protocol or Java; others were measured or bound losses."""
     found = vars(import_module(f"spark_kafka_sink.producer.{module}"))
     assert LIMITS[module] == {name: found[name] for name in LIMITS[module]}
 
 
-def test_which_action_decides_where_an_answer_has_several_codes():
+def test_the_most_severe_action_of_a_response_wins():
     """The highest value wins: fatal errors before abortable ones, and those before retries."""
     assert {
         "DONE": 0,
@@ -72,7 +72,7 @@ def test_which_action_decides_where_an_answer_has_several_codes():
     } == {name: action.value for name, action in TxnAction.__members__.items()}
 
 
-def test_which_request_on_a_transaction_goes_first():
+def test_the_priority_of_transactional_requests():
     """The lowest value goes first: coordinator, producer id, contents, end, and epoch bump."""
     assert {
         "FIND_COORDINATOR": 0,

@@ -45,38 +45,38 @@ async def _broken() -> None:
     raise ZeroDivisionError
 
 
-def test_a_coroutine_is_run_on_the_thread(serving):
+def test_a_coroutine_runs_on_the_thread(serving):
     """The coroutine runs on the thread, and its result is returned."""
     assert "kafka-producer-network-thread | test" == serving.thread.run(_current_thread(), 1).name
     assert not serving.thread.is_current
     assert serving.thread.is_alive
 
 
-def test_the_thread_keeps_no_process_from_ending(serving):
+def test_the_thread_does_not_keep_the_process_alive(serving):
     """The thread is a daemon, so a process that forgets to close its producer can still exit."""
     assert serving.thread.run(_current_thread(), 1).daemon
 
 
-def test_the_error_of_a_coroutine_is_the_callers(serving):
+def test_the_error_of_a_coroutine_is_raised_in_the_caller(serving):
     """The error of a coroutine is raised in the caller and does not end the thread."""
     with pytest.raises(ZeroDivisionError):
         serving.thread.run(_broken(), 1)
     assert serving.thread.is_alive
 
 
-def test_the_thread_knows_itself(serving):
+def test_code_can_check_whether_it_runs_on_the_thread(serving):
     """Code that must not wait can check whether it runs on the network thread."""
-    told = threading.Event()
+    called = threading.Event()
 
     def note() -> None:
         assert serving.thread.is_current
-        told.set()
+        called.set()
 
     serving.thread.call_soon(note)
-    assert told.wait(10)
+    assert called.wait(10)
 
 
-def test_after_its_end_it_takes_nothing_and_says_so(serving):
+def test_coroutines_raise_an_error_after_the_end_of_the_thread(serving):
     """After the end of the thread calls are ignored, and coroutines raise an error."""
     serving.end()
     assert not serving.thread.is_alive
@@ -85,16 +85,16 @@ def test_after_its_end_it_takes_nothing_and_says_so(serving):
         serving.thread.run(_current_thread(), 1)
 
 
-def test_a_coroutine_that_the_end_overtakes_is_refused(serving):
+def test_a_coroutine_overtaken_by_the_end_raises_an_error(serving):
     """The caller gets an error, not a CancelledError, if the thread ends before the answer."""
-    begun = threading.Event()
+    started = threading.Event()
 
     async def endless() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def end() -> None:
-        begun.wait(10)
+        started.wait(10)
         serving.thread.call_soon(serving.ended.set)
 
     ender = threading.Thread(target=end, daemon=True)
@@ -118,7 +118,7 @@ class _Endless:
             raise
 
 
-def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
+def test_a_coroutine_is_cancelled_after_its_timeout(serving, monkeypatch):
     """The coroutine is cancelled after its timeout, and the thread continues."""
     monkeypatch.setattr(network_thread, "ANSWER_TIMEOUT", 0.0)
     endless = _Endless()
@@ -128,7 +128,7 @@ def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
     assert serving.thread.is_alive
 
 
-def test_a_pause_of_the_process_leaves_the_thread_time_to_answer(serving, monkeypatch):
+def test_a_pause_of_the_process_does_not_time_out_the_thread(serving, monkeypatch):
     """If a pause uses up the timeout, the result still has ANSWER_TIMEOUT to arrive."""
     real_wait, released, waited = network_thread.wait, asyncio.Event(), []
 
@@ -144,21 +144,21 @@ def test_a_pause_of_the_process_leaves_the_thread_time_to_answer(serving, monkey
     assert [60, network_thread.ANSWER_TIMEOUT] == waited
 
 
-def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
+def test_a_thread_blocked_by_a_callback_times_out_the_caller(serving):
     """The caller gets a timeout that names the cause, and its coroutine is cancelled."""
-    goes_on = threading.Event()
+    may_continue = threading.Event()
     endless = _Endless()
-    serving.thread.call_soon(goes_on.wait)
+    serving.thread.call_soon(may_continue.wait)
     try:
         with pytest.raises(KafkaTimeoutError, match="a callback kept it busy"):
             serving.thread.run(endless.run(), 0.0)
     finally:
-        goes_on.set()
+        may_continue.set()
     # The loop starts the coroutine, which is cancelled at its first wait.
     assert endless.cancelled.wait(10)
 
 
-def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypatch):
+def test_a_thread_that_dies_during_its_start_leaves_no_thread_waiting(monkeypatch):
     """If the thread dies during its start, `start` returns all the same."""
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
@@ -192,7 +192,7 @@ class _Interrupted:
 @pytest.mark.parametrize(
     "where", ["_thread.start", "_started.wait"], ids=["its beginning", "its answer"]
 )
-def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where, is_called):
+def test_an_interrupted_start_leaves_no_thread_running(monkeypatch, where, is_called):
     """Ctrl-C may strike before or after the thread has started, or while `start` waits for it."""
 
     async def endless() -> None:
@@ -209,7 +209,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where,
     assert thread._loop.is_closed()
 
 
-def test_a_thread_that_begins_after_it_was_stopped_does_nothing(monkeypatch):
+def test_a_thread_that_starts_after_it_was_stopped_does_nothing(monkeypatch):
     """A thread that starts late, after it was stopped, runs nothing."""
     ran = []
 

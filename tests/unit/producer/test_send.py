@@ -38,7 +38,7 @@ LARGE = bytes(MAX_STAGED_BYTES + 1)
 
 
 @pytest.mark.parametrize("linger", [0, 5], ids="linger {}".format)
-def test_a_record_arrives_with_all_that_it_has(broker, linger):
+def test_a_record_arrives_with_all_its_fields(broker, linger):
     """Key, value, headers, partition and timestamp arrive, and the future has offset and sizes."""
     with sending_producer(broker, **{"linger.ms": linger}) as producer:
         future = producer.send(
@@ -72,7 +72,7 @@ def test_keys_and_values_of_every_kind_arrive(broker, value, key):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_many_records_arrive_once_in_order_and_know_their_offsets(broker, codec):
+def test_many_records_arrive_once_in_order_with_their_offsets(broker, codec):
     """The future of each record has its offset, however records are batched and compressed."""
     count = 3 * CHUNK_RECORDS + 7
     with sending_producer(broker, **{"compression.type": codec, "batch.size": 3_000}) as producer:
@@ -82,13 +82,13 @@ def test_many_records_arrive_once_in_order_and_know_their_offsets(broker, codec)
     assert [b"%d" % number for number in range(count)] == values_of(broker)
 
 
-def test_a_single_record_is_sent_without_anybody_waiting_for_it(broker):
+def test_a_single_record_is_sent_although_no_call_waits_for_it(broker):
     """linger.ms sends a record that no call waits for."""
-    told = threading.Event()
+    delivered = threading.Event()
     with sending_producer(broker, **{"linger.ms": 5}) as producer:
         producer.send("one", b"a").result(TIMEOUT)
-        producer.send("one", b"b", on_delivery=lambda *_: told.set())
-        assert told.wait(TIMEOUT)
+        producer.send("one", b"b", on_delivery=lambda *_: delivered.set())
+        assert delivered.wait(TIMEOUT)
     assert [b"a", b"b"] == values_of(broker)
 
 
@@ -168,7 +168,7 @@ def test_all_forms_of_sending_keep_one_order(broker):
     ],
     ids=["value", "key", "headers", "partition"],
 )
-def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record):
+def test_staged_records_are_limited_by_their_bytes(broker, record):
     """Staged records, which are outside buffer.memory, are limited by their bytes."""
     size = sum(len(record.get(name, b"")) for name in ("key", "value"))
     size += sum(len(value) for _, value in record.get("headers", ()))
@@ -214,7 +214,7 @@ def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
     ],
     ids=str,
 )
-def test_a_fault_now_and_then_is_nobodys_business(broker, fault):
+def test_occasional_faults_do_not_affect_records(broker, fault):
     """Retries neither lose, duplicate nor reorder records, and futures have the right offsets."""
     broker.on(ApiKey.PRODUCE, lambda request, context: fault if context.number % 4 == 0 else None)
     with sending_producer(broker, **{"batch.size": 1_000, "linger.ms": 1}) as producer:
@@ -224,7 +224,7 @@ def test_a_fault_now_and_then_is_nobodys_business(broker, fault):
     assert list(range(1_000)) == offsets
 
 
-def test_a_batch_that_the_broker_finds_too_large_is_divided_under_its_futures(broker):
+def test_the_futures_of_a_batch_too_large_for_the_broker_survive_its_split(broker):
     """MESSAGE_TOO_LARGE halves a batch, and each record's future follows it."""
     broker.create_topic("small", partitions=1, configs={"max.message.bytes": "2000"})
     with sending_producer(broker, **{"compression.type": "lz4", "batch.size": 20_000}) as producer:
@@ -237,7 +237,7 @@ def test_a_batch_that_the_broker_finds_too_large_is_divided_under_its_futures(br
 # --- queries
 
 
-def test_partitions_are_told_with_their_leaders(broker):
+def test_partitions_are_returned_with_their_leaders(broker):
     """partitions_for waits for a topic's metadata."""
     with sending_producer(broker) as producer:
         found = producer.partitions_for("t")
@@ -247,7 +247,7 @@ def test_partitions_are_told_with_their_leaders(broker):
             producer.partitions_for("")
 
 
-def test_a_flush_with_too_little_time_says_so(broker):
+def test_a_flush_that_times_out_raises_an_error(broker):
     """A flush that times out raises an error, and its records are still sent."""
     broker.on(ApiKey.PRODUCE, NeverAnswer(), times=1)
     producer = sending_producer(broker, **{"request.timeout.ms": 300, **LONG_LINGER})
@@ -258,7 +258,7 @@ def test_a_flush_with_too_little_time_says_so(broker):
     producer.close()
 
 
-def test_what_the_client_is_at_can_be_measured(broker):
+def test_the_state_of_the_client_is_among_the_metrics(broker):
     """Requests in flight and the age of the metadata are among the metrics, as in Java."""
     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
         producer.partitions_for("one")

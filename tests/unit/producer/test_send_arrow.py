@@ -118,7 +118,7 @@ def test_bytes_of_fixed_size_arrive(broker, producer):
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_a_column_that_cannot_be_sent_is_refused_by_name(broker, producer, columns, complaint):
+def test_the_error_for_an_unsupported_column_names_it(broker, producer, columns, complaint):
     """The error names the column and its type, and nothing is sent."""
     with pytest.raises(SchemaError, match=complaint):
         producer.send_arrow(pa.table(columns), topic=None if "topic" in columns else "t")
@@ -127,7 +127,7 @@ def test_a_column_that_cannot_be_sent_is_refused_by_name(broker, producer, colum
 
 
 @pytest.mark.parametrize("data", [[b"v"], {"value": [b"v"]}, None, b"v"], ids=repr)
-def test_what_is_no_table_is_refused(producer, data):
+def test_an_object_that_is_not_a_table_is_rejected(producer, data):
     """The error says what is needed, and how to get it."""
     with pytest.raises(SchemaError, match=r"expected an Arrow table or record batch"):
         producer.send_arrow(data, topic="t")
@@ -148,7 +148,7 @@ class _Stream:
     [lambda t: t, lambda t: t.to_batches()[0], _Stream],
     ids=["table", "record batch", "stream"],
 )
-def test_tables_batches_and_streams_are_taken(broker, producer, form):
+def test_tables_batches_and_streams_are_accepted(broker, producer, form):
     """Every form of Arrow rows is accepted."""
     producer.send_arrow(form(pa.table({"value": ROWS})), topic="t").result(TIMEOUT)
     assert ROWS == values_of(broker, "t")
@@ -161,7 +161,7 @@ def test_an_empty_table_is_done_at_once(producer):
     assert {} == future.result(0)
 
 
-def test_every_column_counts(broker, producer):
+def test_every_column_is_sent(broker, producer):
     """Topic, partition, timestamp and headers come from their columns, row by row."""
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     table = pa.table(
@@ -184,7 +184,7 @@ def test_every_column_counts(broker, producer):
     assert [[b"c"], [b"b"]] == [values_of(broker, "u", p) for p in range(2)]
 
 
-def test_a_topic_given_goes_before_the_column(broker, producer):
+def test_a_topic_argument_takes_precedence_over_the_column(broker, producer):
     """If a topic is given, the topic column is ignored."""
     table = pa.table({"value": [b"a"], "topic": ["u"]})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
@@ -210,13 +210,13 @@ def test_a_large_table_is_acknowledged_per_partition(broker, producer):
     ],
     ids=["too large", "no such partition", "negative"],
 )
-def test_a_row_that_cannot_be_sent_is_named(producer, columns, error, complaint):
+def test_the_error_names_a_row_that_cannot_be_sent(producer, columns, error, complaint):
     """The error has the row's number in the table."""
     with pytest.raises(error, match=complaint):
         producer.send_arrow(pa.table(columns), topic="t")
 
 
-def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
+def test_rows_are_counted_across_the_chunks_of_a_table(broker, producer):
     """The error counts rows across chunks, and the rows before it are sent."""
     values = pa.chunked_array([[b"a", b"b"], [b"c", bytes(2_000_000)]])
     with pytest.raises(RecordTooLargeError, match="row 3"):
@@ -225,13 +225,13 @@ def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
     assert [b"a", b"b", b"c"] == values_of(broker, "t")
 
 
-def test_a_null_topic_is_named(producer):
+def test_the_error_names_a_row_without_a_topic(producer):
     """A row without a topic cannot be sent, and the error has its number."""
     with pytest.raises(InvalidTopicError, match="row 1: the topic is null"):
         producer.send_arrow(pa.table({"value": [b"a", b"b"], "topic": ["t", None]}))
 
 
-def test_a_null_header_key_is_named(producer):
+def test_the_error_names_a_row_with_a_null_header_key(producer):
     """A header needs a key, and the error has the row's number."""
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     table = pa.table({"value": [b"a"], "headers": pa.array([[(None, b"x")]], header)})
@@ -239,13 +239,13 @@ def test_a_null_header_key_is_named(producer):
         producer.send_arrow(table, topic="t")
 
 
-def test_a_topic_that_is_refused_is_raised(producer):
+def test_an_invalid_topic_raises_an_error(producer):
     """A refused topic is raised, because there is no future yet to report it."""
     with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         producer.send_arrow(pa.table({"value": [b"a"]}), topic="no/such")
 
 
-def test_a_table_that_is_lost_fails_its_future_and_no_later_call(broker, producer):
+def test_a_lost_table_fails_only_its_future(broker, producer):
     """A lost table fails only its own future, and later tables are sent."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
     lost = producer.send_arrow(pa.table({"value": [b"a", b"b"]}), topic="t")

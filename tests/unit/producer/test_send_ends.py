@@ -28,14 +28,15 @@ from tests.support.record.record_columns import columns
 # --- what ends the producer
 
 
-def test_the_end_of_the_network_thread_resolves_every_record(broker):
+def test_the_end_of_the_network_thread_fails_every_record(broker):
     """After a bug on the network thread all futures fail, and all later calls raise its error."""
-    told = []
+    errors = []
     producer = sending_producer(broker, **LONG_LINGER)
     producer.send("one", b"first")
     producer.flush()
     futures = [
-        producer.send("one", b"%d" % n, on_delivery=lambda m, e: told.append(e)) for n in range(10)
+        producer.send("one", b"%d" % n, on_delivery=lambda m, e: errors.append(e))
+        for n in range(10)
     ]
     producer._core._sender.run_once = lambda now: 1 / 0
     producer._core.gatherer.note_staged()
@@ -44,7 +45,7 @@ def test_the_end_of_the_network_thread_resolves_every_record(broker):
     for future in futures:
         with pytest.raises(KafkaError, match="ZeroDivisionError"):
             future.result(TIMEOUT)
-    assert 10 == len(told)
+    assert 10 == len(errors)
     for use in (
         producer.flush,
         lambda: producer.send("one", b"v"),
@@ -56,7 +57,7 @@ def test_the_end_of_the_network_thread_resolves_every_record(broker):
     producer.close()
 
 
-def test_a_producer_id_that_is_refused_resolves_every_record(broker):
+def test_a_rejected_producer_id_request_fails_every_record(broker):
     """Without the permission to write records fail; once it is granted, records are sent."""
     refused = broker.on(
         ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -71,7 +72,7 @@ def test_a_producer_id_that_is_refused_resolves_every_record(broker):
 
 
 @pytest.mark.parametrize("part", ["encode_request", "InFlightRequest"])
-def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part):
+def test_a_request_is_resent_after_a_lack_of_memory(broker, monkeypatch, part):
     """The request is resent over a new connection, and all of buffer.memory is freed."""
     real, produce_requests = getattr(broker_connection, part), []
 
@@ -96,7 +97,7 @@ def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part)
 # --- close
 
 
-def test_every_use_after_close_is_an_error(broker):
+def test_every_call_after_close_raises_an_error(broker):
     """Calls after close raise an error instead of hanging, and a second close does nothing."""
     producer = sending_producer(broker)
     future = producer.send("one", b"v")
@@ -115,29 +116,29 @@ def test_every_use_after_close_is_an_error(broker):
     assert 0 == future.result(0).offset
 
 
-def test_closing_sends_what_is_gathered(broker):
+def test_closing_flushes_first(broker):
     """A graceful close waits for all records and calls all callbacks."""
-    told = []
+    offsets = []
     producer = sending_producer(broker, **LONG_LINGER)
     futures = [
-        producer.send("one", b"%d" % n, on_delivery=lambda m, e: told.append(m.offset))
+        producer.send("one", b"%d" % n, on_delivery=lambda m, e: offsets.append(m.offset))
         for n in range(10)
     ]
     producer.close()
-    assert list(range(10)) == told
+    assert list(range(10)) == offsets
     assert list(range(10)) == [future.result(0).offset for future in futures]
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_a_close_that_runs_out_of_time_fails_every_record(broker, timeout):
+def test_a_close_that_times_out_fails_every_record(broker, timeout):
     """Staged, open, queued and in-flight records fail, and their callbacks receive the error."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
-    told = []
+    errors = []
     producer = sending_producer(
         broker, **{"batch.size": 500, "linger.ms": 60_000, "delivery.timeout.ms": 180_000}
     )
     futures = [
-        producer.send("one", b"%0100d" % n, on_delivery=lambda m, e: told.append(e))
+        producer.send("one", b"%0100d" % n, on_delivery=lambda m, e: errors.append(e))
         for n in range(CHUNK_RECORDS + 10)
     ]
     if timeout:
@@ -147,11 +148,11 @@ def test_a_close_that_runs_out_of_time_fails_every_record(broker, timeout):
         producer.close(timeout)
     assert all(future.done() for future in futures)
     assert {ProducerClosedError} == {type(future.exception(0)) for future in futures}
-    assert len(futures) == len(told)
+    assert len(futures) == len(errors)
     assert not producer._core._thread.is_alive
 
 
-def test_a_block_that_fails_gives_up_what_is_gathered(broker):
+def test_a_block_that_fails_closes_the_producer_at_once(broker):
     """The context manager closes at once, and the block's own error is raised."""
     with pytest.raises(ZeroDivisionError), sending_producer(broker, **LONG_LINGER) as producer:  # noqa: PT012
         future = producer.send("one", b"v")
@@ -160,7 +161,7 @@ def test_a_block_that_fails_gives_up_what_is_gathered(broker):
         future.result(0)
 
 
-def test_closing_wakes_who_waits(broker):
+def test_closing_wakes_waiting_threads(broker):
     """A thread that waits for a record gets an error when another thread closes the producer."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = sending_producer(broker, **{"linger.ms": 0})
@@ -207,7 +208,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(broker):
+def test_a_record_can_be_waited_for_during_a_close(broker):
     """A record can be waited for during a close, which only refuses new calls."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
@@ -229,7 +230,7 @@ def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(bro
     closing.join()
 
 
-def test_a_forked_child_is_told_to_make_its_own_producer(broker):
+def test_using_a_producer_in_a_forked_child_raises_an_error(broker):
     """No call hangs or resends the parent's records, and a new producer works."""
     root = Path(__file__).parents[3]
     done = subprocess.run(  # noqa: S603  our own interpreter and code

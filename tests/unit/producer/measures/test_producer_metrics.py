@@ -38,7 +38,7 @@ def config(**settings):
     return ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **named})
 
 
-def test_the_registry_is_made_as_the_settings_say():
+def test_the_registry_follows_the_settings():
     """The registry has the configured samples, window, level and client id."""
     metrics = create_metrics(
         config(
@@ -56,14 +56,14 @@ def test_the_registry_is_made_as_the_settings_say():
     assert 7.0 == metrics.clock()
 
 
-def test_a_window_of_zero_is_taken_as_the_shortest():
+def test_a_window_of_0_means_the_shortest():
     """metrics.sample.window.ms=0, which Kafka allows, means the shortest window."""
     metrics = create_metrics(config(metrics_sample_window_ms="0"), lambda: 0.0)
     assert 0.001 == metrics.config.window
 
 
 @pytest.mark.parametrize("given", [QuietReporter, QuietReporter()])
-def test_a_reporter_may_be_a_class_or_an_object(given, monkeypatch):
+def test_a_reporter_can_be_a_class_or_an_object(given, monkeypatch):
     """A reporter given as a class or an object is started."""
     started = []
     monkeypatch.setattr(QuietReporter, "init", lambda self, _: started.append(type(self)))
@@ -71,7 +71,7 @@ def test_a_reporter_may_be_a_class_or_an_object(given, monkeypatch):
     assert [QuietReporter] == started
 
 
-def test_a_reporter_may_be_named_by_its_import_path(monkeypatch):
+def test_a_reporter_can_be_given_as_an_import_path(monkeypatch):
     """A reporter given as `package.module:attribute` is imported."""
     started = []
     monkeypatch.setattr(LoggingMetricsReporter, "init", lambda self, _: started.append(type(self)))
@@ -85,7 +85,7 @@ def test_the_built_in_reporter_logs():
     assert isinstance(BUILT_IN_REPORTERS["logging"](), LoggingMetricsReporter)
 
 
-def test_what_is_no_reporter_is_refused():
+def test_an_object_that_is_not_a_reporter_is_rejected():
     """The error for an object that is not a reporter names the missing methods."""
     with pytest.raises(
         ConfigError, match=r"not a metrics reporter: it does not implement init, .*, close\(\)"
@@ -93,7 +93,7 @@ def test_what_is_no_reporter_is_refused():
         create_metrics(config(metric_reporters=[object()]), lambda: 0.0)
 
 
-def test_a_class_that_needs_arguments_is_refused():
+def test_a_reporter_class_that_needs_arguments_is_rejected():
     """The error for a class that needs arguments says to pass an object."""
     with pytest.raises(
         ConfigError, match=r"could not be created without arguments.*Pass an object"

@@ -162,7 +162,7 @@ def test_a_request_is_measured_by_its_batches(sender_metrics, read):
     assert 0.9 == read.topic("compression-rate", "bills")
 
 
-def test_a_batch_that_is_sent_again_counts_again_and_as_a_retry(sender_metrics, read):
+def test_a_retried_batch_counts_again_and_as_a_retry(sender_metrics, read):
     """A retried batch counts again in record-send-total, as in Kafka, and as a retry."""
     batch = _Batch()
     sender_metrics.on_batches_drained([batch], 100.0)
@@ -182,7 +182,9 @@ def test_records_of_a_failed_batch_are_errors(sender_metrics, read):
     assert 100.0 / WINDOW == read("record-error-rate") == read.topic("record-error-rate")
 
 
-def test_a_batch_may_fail_before_anything_was_sent_to_its_topic(metrics, sender_metrics, read):
+def test_a_batch_that_fails_before_any_send_counts_for_the_producer_only(
+    metrics, sender_metrics, read
+):
     """A batch that fails before anything was sent counts for the producer only."""
     sender_metrics.on_batch_failed(_Batch(), 100.0)
     sender_metrics.on_batch_retried(_Batch(), 100.0)
@@ -191,7 +193,7 @@ def test_a_batch_may_fail_before_anything_was_sent_to_its_topic(metrics, sender_
     assert not any("topic" in name.tags for name in metrics.metrics())
 
 
-def test_records_refused_before_they_were_in_a_batch_are_errors(sender_metrics, read):
+def test_rejected_records_count_as_errors(sender_metrics, read):
     """A rejected record counts as one error, and a rejected table as one per row."""
     sender_metrics.on_send_failed(100.0)
     sender_metrics.on_send_failed(100.0, records=9)
@@ -206,7 +208,7 @@ def test_splits_are_counted(sender_metrics, read):
     assert 2.0 / WINDOW == read("batch-split-rate")
 
 
-def test_an_idle_topics_metrics_go_when_another_topic_comes(clock, metrics):
+def test_metrics_of_idle_topics_are_removed_when_another_topic_appears(clock, metrics):
     """When a new topic appears, the metrics of expired topics are removed."""
     sender_metrics = SenderMetrics(metrics, topic_expiration=300.0)
     before = len(metrics.metrics())
@@ -223,7 +225,7 @@ def test_an_idle_topics_metrics_go_when_another_topic_comes(clock, metrics):
 
 
 @pytest.mark.parametrize("start", [0.0, 100.0])
-def test_idle_topics_are_looked_for_every_30_seconds(metrics, start):
+def test_idle_topics_are_searched_for_every_30_seconds(metrics, start):
     """New topics trigger a search for expired ones at most every 30 seconds."""
     sender_metrics = SenderMetrics(metrics, topic_expiration=10.0)
     found = []
@@ -233,7 +235,7 @@ def test_idle_topics_are_looked_for_every_30_seconds(metrics, start):
     assert [{"idle"}, {"idle", "b"}, {"idle", "b", "c"}, {"b", "c", "d"}] == found
 
 
-def test_without_an_expiration_topics_stay(metrics, sender_metrics):
+def test_topic_metrics_do_not_expire_by_default(metrics, sender_metrics):
     """By default, a topic's metrics exist as long as the producer, as in Kafka."""
     sender_metrics.on_batches_drained([_Batch("old")], 100.0)
     sender_metrics.on_batches_drained([_Batch("new")], 1e9)
@@ -289,7 +291,7 @@ def test_the_state_of_the_client_is_read_as_it_is(clock, sender_metrics, read):
 # --- connections
 
 
-def test_requests_and_answers_are_measured_in_all_and_by_node(sender_metrics, read):
+def test_requests_and_responses_are_measured_in_total_and_per_node(sender_metrics, read):
     """Requests and responses are measured for the producer and for each node."""
     sender_metrics.request_sent(1, ApiKey.PRODUCE, 1000)
     sender_metrics.request_sent(2, ApiKey.METADATA, 200)
@@ -331,7 +333,7 @@ def test_only_produce_requests_have_a_latency(sender_metrics, read):
     assert math.isnan(read.node("request-latency-max"))
 
 
-def test_answers_that_do_not_throttle_are_zeros_in_the_average(sender_metrics, read):
+def test_responses_without_throttling_count_as_0_in_the_average(sender_metrics, read):
     """Responses without throttling count as 0 in the average throttle time, as in Kafka."""
     for throttled in (False, True, False, False, False):
         sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.01)
@@ -341,7 +343,7 @@ def test_answers_that_do_not_throttle_are_zeros_in_the_average(sender_metrics, r
     assert 800.0 == read("produce-throttle-time-max")
 
 
-def test_connections_are_counted_as_they_come_and_go(sender_metrics, read):
+def test_opened_and_closed_connections_are_counted(sender_metrics, read):
     """Open connections are counted, and so are all that were opened or closed."""
     sender_metrics.connected(-1)
     sender_metrics.connected(1)
@@ -358,7 +360,7 @@ def test_connections_are_counted_as_they_come_and_go(sender_metrics, read):
 # --- snapshot
 
 
-def test_a_snapshot_sums_up_the_producers_life(sender_metrics):
+def test_a_snapshot_covers_everything_since_the_producer_was_created(sender_metrics):
     """A snapshot covers everything since the producer was created."""
     sender_metrics.on_batches_drained([_Batch(), _Batch(created_at=98.0)], 100.0)
     sender_metrics.on_batches_drained([_Batch(created_at=4999.0)], 5000.0)
@@ -392,6 +394,6 @@ def test_a_snapshot_sums_up_the_producers_life(sender_metrics):
     )
 
 
-def test_a_producer_that_did_nothing_has_an_empty_snapshot(sender_metrics):
+def test_an_unused_producer_has_an_empty_snapshot(sender_metrics):
     """The snapshot of an unused producer is empty."""
     assert MetricsSnapshot() == sender_metrics.snapshot()
