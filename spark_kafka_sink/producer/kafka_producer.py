@@ -139,8 +139,8 @@ class KafkaProducer:
         self._is_plain = not (
             self._interceptors
             or core.is_transactional
-            or not self._preparation.takes_bytes_as_they_are
-            or self._preparation.places_each_record
+            or not self._preparation.leaves_bytes_unchanged
+            or self._preparation.partitions_each_record
         )
         #: The topics whose plain records may be staged at once; empty after the producer has ended.
         self._plain_topics: set[str] = set()

@@ -39,8 +39,8 @@ class BufferPool:
         self.total_bytes = total_bytes
         self._changed = threading.Condition()
         self._used_bytes = 0
-        self._kept: dict[int, list[NDArray[np.uint8]]] = {}
-        self._kept_bytes = 0
+        self._cached_blocks: dict[int, list[NDArray[np.uint8]]] = {}
+        self._cached_bytes = 0
         self._closed_by: Exception | None = None
         #: The number of threads in `wait_for` now.
         self.waiting_threads = 0
@@ -58,20 +58,20 @@ class BufferPool:
             if size > self.available_bytes:
                 return None
             self._used_bytes += size
-            if kept := self._kept.get(size):
-                self._kept_bytes -= size
-                return kept.pop()
-            self._give_up_kept_blocks()
+            if cached := self._cached_blocks.get(size):
+                self._cached_bytes -= size
+                return cached.pop()
+            self._evict_cached_blocks()
         return np.empty(size, dtype=np.uint8)
 
-    def _give_up_kept_blocks(self) -> None:
-        while self._kept_bytes and self._used_bytes + self._kept_bytes > self.total_bytes:
-            size, blocks = next(iter(self._kept.items()))
+    def _evict_cached_blocks(self) -> None:
+        while self._cached_bytes and self._used_bytes + self._cached_bytes > self.total_bytes:
+            size, blocks = next(iter(self._cached_blocks.items()))
             if blocks:
                 blocks.pop()
-                self._kept_bytes -= size
+                self._cached_bytes -= size
             else:
-                del self._kept[size]
+                del self._cached_blocks[size]
 
     def deallocate(self, block: NDArray[np.uint8]) -> None:
         """Return a block to the pool; nothing may read it any more."""
@@ -79,9 +79,9 @@ class BufferPool:
             size = block.nbytes
             self._used_bytes -= size
             if self._closed_by is None:
-                self._kept.setdefault(size, []).append(block)
-                self._kept_bytes += size
-                self._give_up_kept_blocks()
+                self._cached_blocks.setdefault(size, []).append(block)
+                self._cached_bytes += size
+                self._evict_cached_blocks()
             self._changed.notify_all()
 
     def reserve(self, size: int) -> None:
@@ -113,5 +113,5 @@ class BufferPool:
         """Make every waiting and later allocation raise `error`."""
         with self._changed:
             self._closed_by = error
-            self._kept.clear()
+            self._cached_blocks.clear()
             self._changed.notify_all()

@@ -84,7 +84,9 @@ FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN
 
 
 #: Error codes of a broker that does not have the partition.
-_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_MISSING_PARTITION_CODES = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
 
 #: The most refused records that one error names.
 MAX_REFUSED_RECORDS = 5
@@ -117,7 +119,7 @@ def delivery_error(
         )
     elif isinstance(cause, BrokerError):
         advice = advice_of(cause.code) or DEFAULT_ADVICE
-    elif isinstance(cause, DeliveryTimeoutError) and _is_gone(cause.__cause__):
+    elif isinstance(cause, DeliveryTimeoutError) and _is_missing_partition(cause.__cause__):
         advice = (
             "The topic was deleted, or recreated with fewer partitions: check that it has this "
             "partition, and send the records again"
@@ -127,26 +129,28 @@ def delivery_error(
             "Check that the brokers are running and not overloaded, or raise delivery.timeout.ms"
         )
     verb = "was" if batch.record_count == 1 else "were"
-    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{_told(refused or {})} {advice}")
+    error = DeliveryError(
+        f"{batch} {verb} not delivered: {cause}.{_rejected_records(refused or {})} {advice}"
+    )
     error.__cause__ = cause
     return error
 
 
-def _is_gone(error: BaseException | None) -> bool:
-    return isinstance(error, BrokerError) and error.code in _GONE
+def _is_missing_partition(error: BaseException | None) -> bool:
+    return isinstance(error, BrokerError) and error.code in _MISSING_PARTITION_CODES
 
 
-def _told(refused: RefusedRecords) -> str:
-    told = []
+def _rejected_records(refused: RefusedRecords) -> str:
+    parts = []
     for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
         row = record.row
         place = f"record {index} of the batch" if row is None else f"row {row}"
-        told.append(f" Rejected: {place} ({record.message or 'no reason given'}).")
-    more = len(refused) - len(told)
-    return "".join(told) + (f" And {more} more." if more > 0 else "")
+        parts.append(f" Rejected: {place} ({record.message or 'no reason given'}).")
+    more = len(refused) - len(parts)
+    return "".join(parts) + (f" And {more} more." if more > 0 else "")
 
 
-def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionError:
+def missing_partition_error(topic: str, partition: int, count: int) -> InvalidPartitionError:
     """Return the error of a record whose partition was removed after the record was sent."""
     return InvalidPartitionError(
         f"the topic no longer has this partition: it now has {count} partitions, numbered from 0",
@@ -168,12 +172,12 @@ def no_memory_for_callback() -> BufferExhaustedError:
     )
 
 
-def broken_off(error: BaseException) -> KafkaError:
+def interruption_error(error: BaseException) -> KafkaError:
     """Return the error for an exception or interrupt that left a batch without an owner."""
     if isinstance(error, KafkaError):
         return error
-    broken = KafkaError(
+    interrupted = KafkaError(
         f"the producer was interrupted in the middle of a batch, whose rows may be lost: {error!r}"
     )
-    broken.__cause__ = error
-    return broken
+    interrupted.__cause__ = error
+    return interrupted

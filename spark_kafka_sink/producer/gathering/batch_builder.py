@@ -22,7 +22,7 @@ from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordToo
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.batch_split import batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
-from spark_kafka_sink.producer.batch.delivery_errors import broken_off
+from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, OpenBatches
@@ -379,15 +379,15 @@ class BatchBuilder:
         """
         if not self._lingers:
             return deadline
-        look_at = self._close_due(now, self._next_in_queue_at)
+        check_at = self._close_due(now, self._next_in_queue_at)
         left_open, next_opened_at = self._open.due(now, self._linger)
         if left_open:
             # Nothing signals this thread when the queues before these batches become empty.
-            look_at = min(look_at, now + max(self._linger, LEAST_PAUSE))
+            check_at = min(check_at, now + max(self._linger, LEAST_PAUSE))
             next_opened_at = self._open.opened_at(left_open[0])
         # The network thread must check them once this thread releases them.
         self.first_opened_at = NEVER if next_opened_at is None else next_opened_at
-        return min(deadline, look_at)
+        return min(deadline, check_at)
 
     @property
     def free_bytes(self) -> int:
@@ -459,7 +459,7 @@ class BatchBuilder:
             self._hand_over(filled)
         except BaseException as error:
             # No future may wait for ever, and lost rows without a future must be noted.
-            broken = broken_off(error)
+            broken = interruption_error(error)
             result.fail(broken)
             self._sending.note_loss(broken)
             raise

@@ -29,7 +29,10 @@ from spark_kafka_sink.errors import (
     RecordError,
 )
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.producer.batch.delivery_errors import broken_off, no_memory_for_callback
+from spark_kafka_sink.producer.batch.delivery_errors import (
+    interruption_error,
+    no_memory_for_callback,
+)
 from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.gathering.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.gathering.batch_builder import never
@@ -94,7 +97,7 @@ class RecordGatherer:
         self._max_block = max_block
         self._lock = AppendLock(self._on_release)
         #: When the network thread will check by itself; `NEVER` until it has determined that.
-        self._looks_at = NEVER
+        self._next_check_at = NEVER
         #: Whether the network thread came while another thread held the lock.
         self._was_locked_out = False
         self._failed_by: Exception | None = None
@@ -117,7 +120,7 @@ class RecordGatherer:
             self.fail_all(self._failed_by)
 
     def _wake_if_too_late_for(self, since: float) -> None:
-        if self._linger is not None and since + self._linger < self._looks_at:
+        if self._linger is not None and since + self._linger < self._next_check_at:
             self._sending.wake_network_thread()
 
     def _on_release(self) -> None:
@@ -201,7 +204,7 @@ class RecordGatherer:
             if latest <= self._clock():
                 raise lock_timeout(self._max_block)
         try:
-            with self._telling_what_breaks_off():
+            with self._reporting_interrupts():
                 self._write_staged(may_wait=True, give_up_at=give_up_at, unless=unless)
         finally:
             self._lock.release()
@@ -217,7 +220,7 @@ class RecordGatherer:
             self.note_staged()
             return
         try:
-            with self._telling_what_breaks_off():
+            with self._reporting_interrupts():
                 shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
                 if shortage is not None and self.staged.withdraw(future, shortage):
                     self._sending.note_failed_send(shortage, 1)
@@ -229,7 +232,7 @@ class RecordGatherer:
         if not self._lock.acquire(timeout=0):
             return
         try:
-            with self._telling_what_breaks_off():
+            with self._reporting_interrupts():
                 shortage = self._write_staged(may_wait=False)
             self._short_with = NEVER_SHORT if shortage is None else self._builder.free_bytes
         finally:
@@ -287,7 +290,7 @@ class RecordGatherer:
         Raises KafkaTimeoutError if that was not possible by `give_up_at`: nothing has begun then.
         """
         with self._holding_batches(give_up_at):
-            with self._telling_what_breaks_off():
+            with self._reporting_interrupts():
                 self._write_all_staged(give_up_at)
                 self._builder.close_all()
             return begin()
@@ -326,11 +329,11 @@ class RecordGatherer:
         """
         with self._holding_batches(give_up_at):
             check()
-            with self._telling_what_breaks_off():
+            with self._reporting_interrupts():
                 yield
 
     @contextmanager
-    def _telling_what_breaks_off(self) -> Iterator[None]:
+    def _reporting_interrupts(self) -> Iterator[None]:
         try:
             yield
         except (RecordError, KafkaTimeoutError):
@@ -340,10 +343,10 @@ class RecordGatherer:
             # An interrupt, for example, may strike between closing a batch and queueing it, or
             # while one moves to a larger block. Continuing would acknowledge everything except that
             # batch.
-            broken = broken_off(error)
+            broken = interruption_error(error)
             self._sending.refuse(broken)
             self._failed_by = broken
-            self._fail_gathered(broken)
+            self._fail_staged_and_open(broken)
             raise
 
     # --- called with the lock held
@@ -375,7 +378,7 @@ class RecordGatherer:
                 self.staged.reuse(written)
         except BaseException as error:
             if chunk is not None:
-                chunk.fail_rest(broken_off(error))
+                chunk.fail_rest(interruption_error(error))
             raise
         return None
 
@@ -394,11 +397,11 @@ class RecordGatherer:
             chunk.fail(range(len(chunk.futures)), refusal)
             return None
         counts = [self._cluster.count_partitions(topic) for topic in chunk.columns.topics]
-        gone = chunk.gone_partitions(counts)
-        if gone:
-            for error in gone.values():
+        missing = chunk.missing_partitions(counts)
+        if missing:
+            for error in missing.values():
                 self._sending.note_failed_send(error, 1)
-            self.staged.refuse(chunk, gone)
+            self.staged.refuse(chunk, missing)
             return None
         if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
             give_up_at = None
@@ -427,7 +430,7 @@ class RecordGatherer:
             return error
         except BaseException as error:
             rest = chunk.unresolved(watcher.next_row)
-            broken = broken_off(error)
+            broken = interruption_error(error)
             self._sending.note_failed_send(broken, len(rest))
             chunk.fail(rest, broken)
             if not isinstance(error, Exception):
@@ -442,7 +445,7 @@ class RecordGatherer:
                 return error
         return self._failed_by
 
-    def _fail_gathered(self, error: Exception) -> bool:
+    def _fail_staged_and_open(self, error: Exception) -> bool:
         """Fail all staged records and open batches; return whether any batch was open."""
         # Reset before the records fail: one that is staged later must be noted again.
         self.staged_since = None
@@ -461,7 +464,7 @@ class RecordGatherer:
         if self._linger is None or self._failed_by is not None:
             return NEVER
         # Set before checking: a record that arrives from now on may be missed, and wakes us again.
-        self._looks_at = NEVER
+        self._next_check_at = NEVER
         self._was_locked_out = True
         if not self._lock.acquire(timeout=0):
             return NEVER
@@ -476,7 +479,7 @@ class RecordGatherer:
                 else:
                     next_at = self.staged_since + self._linger
             next_at = min(next_at, self._builder.close_due(now))
-            self._looks_at = next_at
+            self._next_check_at = next_at
             return next_at
         finally:
             self._lock.release(quietly=True)
@@ -488,5 +491,5 @@ class RecordGatherer:
             return
         # The holder of the lock no longer waits for memory: the pool is closed by now.
         with self._lock:
-            if self._fail_gathered(error):
+            if self._fail_staged_and_open(error):
                 self._sending.refuse(error)

@@ -47,7 +47,7 @@ class ChunkWatcher:
         # Records without keys go to one partition after another.
         distinct = [first] if (slots == first).all() else np.unique(slots).tolist()
         results = {slot: self._open.result(slot) for slot in distinct}
-        self._chunk.tell_places(Stretch(start, stop, results), row_slots, self.row_indexes)
+        self._chunk.assign_places(Stretch(start, stop, results), row_slots, self.row_indexes)
         self.next_row = stop
         self._on_progress()
 

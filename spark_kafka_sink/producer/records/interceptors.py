@@ -135,7 +135,7 @@ def _methods(interceptors: Sequence[object], name: str) -> tuple[Callable[..., o
     )
 
 
-def _make(reference: PluginReference, plug_ins: PlugIns) -> object:
+def _create(reference: PluginReference, plug_ins: PlugIns) -> object:
     interceptor = plug_ins.load(reference, "interceptor.classes")
     if not any(hasattr(interceptor, method) for method in _METHODS):
         raise ConfigError(
@@ -153,4 +153,4 @@ def resolve_interceptors(
     Raises ConfigError for one that cannot be created, or that has neither `on_send` nor
     `on_acknowledgement`.
     """
-    return ProducerInterceptors([_make(reference, plug_ins) for reference in references])
+    return ProducerInterceptors([_create(reference, plug_ins) for reference in references])

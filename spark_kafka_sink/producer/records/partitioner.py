@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 _MAX_INT32: Final = 0x7FFFFFFF
 #: The arguments of partitioner functions, and of methods with Java's signature.
-_OF_FUNCTIONS: Final = "(topic, key, value, partition_count, available)"
-_OF_JAVAS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
+_FUNCTION_PARAMETERS: Final = "(topic, key, value, partition_count, available)"
+_JAVA_STYLE_PARAMETERS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
 #: With fewer partitions there is no choice by load.
-_FEWEST_FOR_ADAPTIVE: Final = 2
+_MIN_PARTITIONS_FOR_ADAPTIVE: Final = 2
 
 
 # --- the built-in partitioner: sticky, uniform or by load
@@ -110,7 +110,7 @@ class BuiltInPartitioner:
         if len(queue_sizes) != len(partition_ids):
             raise ValueError(f"{len(queue_sizes)} queues for {len(partition_ids)} partitions")
         self._load_stats = None
-        if not partition_ids or partition_count < _FEWEST_FOR_ADAPTIVE:
+        if not partition_ids or partition_count < _MIN_PARTITIONS_FOR_ADAPTIVE:
             return
         longest = max(queue_sizes)
         if len(partition_ids) == partition_count and min(queue_sizes) == longest:
@@ -516,12 +516,14 @@ def resolve_partitioner(
         check_signature(target.partition_rows, "(topic, columns, rows)", name)
         return target
     if callable(target):
-        check_signature(target, _OF_FUNCTIONS, f"{setting}: {reference}")
+        check_signature(target, _FUNCTION_PARAMETERS, f"{setting}: {reference}")
         return FunctionPartitioner(target)
     if isinstance(target, JavaLikePartitioner):
-        check_signature(target.partition, _OF_JAVAS, f"{setting}: partition of {reference}")
+        check_signature(
+            target.partition, _JAVA_STYLE_PARAMETERS, f"{setting}: partition of {reference}"
+        )
         return MethodPartitioner(target)
     raise ConfigError(
-        f"{setting}: {reference} is not a partitioner: pass a function {_OF_FUNCTIONS} -> "
-        f"partition, or an object with a method partition_rows or partition{_OF_JAVAS}"
+        f"{setting}: {reference} is not a partitioner: pass a function {_FUNCTION_PARAMETERS} -> "
+        f"partition, or an object with a method partition_rows or partition{_JAVA_STYLE_PARAMETERS}"
     )

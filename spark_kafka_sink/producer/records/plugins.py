@@ -38,7 +38,7 @@ class PlugIns:
     def __init__(self, settings: Mapping[str, object] = _NO_SETTINGS) -> None:
         """Create no plug-in yet; `settings` are passed to their `configure`."""
         self._settings = settings
-        self._made: list[object] = []
+        self._created: list[object] = []
 
     def load(self, reference: PluginReference, setting: str, **about: object) -> object:
         """Create and configure the object that `setting` names; call a class without arguments.
@@ -47,8 +47,8 @@ class PlugIns:
         names. Raises ConfigError when the object cannot be imported, created or configured.
         """
         plug_in = load_plugin(reference, setting)
-        if not any(plug_in is made for made in self._made):
-            self._made.append(plug_in)
+        if not any(plug_in is made for made in self._created):
+            self._created.append(plug_in)
         configure = getattr(plug_in, "configure", None)
         if callable(configure):
             known = {name: value for name, value in about.items() if takes(configure, name)}
@@ -64,8 +64,8 @@ class PlugIns:
     def close(self) -> None:
         """Close each plug-in once, in the order of creation, even if another one fails."""
         with ExitStack() as closing:
-            while self._made:
-                closing.callback(_close, self._made.pop())
+            while self._created:
+                closing.callback(_close, self._created.pop())
 
 
 def _close(plug_in: object) -> None:

@@ -264,8 +264,8 @@ class FutureTableMetadata:
         # A batch may have been split meanwhile, so the results of its parts are looked up again.
         failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
         blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
-        told = next(blamed, failed[0] if failed else None)
-        return None if told is None else told[0].error_of_rows(told[1])
+        failure = next(blamed, failed[0] if failed else None)
+        return None if failure is None else failure[0].error_of_rows(failure[1])
 
     def _batches(self) -> list[tuple[ProduceResult, range]]:
         """Return the rows' indexes in every batch, and in every part of a batch that was split."""

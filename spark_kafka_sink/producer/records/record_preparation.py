@@ -71,11 +71,13 @@ class RecordPreparation:
     ) -> None:
         """Create it; `partitions_of` needs the topic's metadata, `cluster` returns all metadata."""
         references = config.key_serializer, config.value_serializer
-        self._takes_bytes = all(each is None or each.built_in == "bytes" for each in references)
+        self._leaves_bytes_unchanged = all(
+            each is None or each.built_in == "bytes" for each in references
+        )
         made = serializers or resolve_serializers(config, PlugIns())
         self._serialize_key = made.key.serialize
         self._serialize_value = made.value.serialize
-        self._gives_headers = made.key.takes_headers or made.value.takes_headers
+        self._passes_headers = made.key.takes_headers or made.value.takes_headers
         self._partitioner = partitioner if isinstance(partitioner, FunctionPartitioner) else None
         self._java_like = partitioner if isinstance(partitioner, MethodPartitioner) else None
         self._cluster = cluster
@@ -83,12 +85,12 @@ class RecordPreparation:
         self._max_record_bytes = max_record_bytes
 
     @property
-    def takes_bytes_as_they_are(self) -> bool:
+    def leaves_bytes_unchanged(self) -> bool:
         """Whether keys and values are the caller's bytes, unchanged."""
-        return self._takes_bytes
+        return self._leaves_bytes_unchanged
 
     @property
-    def places_each_record(self) -> bool:
+    def partitions_each_record(self) -> bool:
         """Whether a partitioner must be called for every record."""
         return self._partitioner is not None or self._java_like is not None
 
@@ -100,11 +102,11 @@ class RecordPreparation:
         """
         headers = _checked_headers(record.headers)
         _check_timestamp(record.timestamp)
-        if self._gives_headers:
+        if self._passes_headers:
             headers = list(headers or ())
         key = self._serialize_key(record.key, record.topic, headers)
         value = self._serialize_value(record.value, record.topic, headers)
-        if self._gives_headers:
+        if self._passes_headers:
             headers = _checked_headers(headers)
         prepared = PreparedRecord(
             record.topic,

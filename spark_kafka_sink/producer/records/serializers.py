@@ -182,10 +182,10 @@ def resolve_serializer(
         return _built_in(reference.built_in, part)
     target = (plug_ins or PlugIns()).load(reference, f"{part}.serializer", is_key=is_key)
     if callable(target):
-        return _called(target, str(reference), part)
+        return _function_serializer(target, str(reference), part)
     method = getattr(target, "serialize", None)
     if callable(method):
-        return _asked_as_javas(method, str(reference), part)
+        return _java_style_serializer(method, str(reference), part)
     raise ConfigError(
         f"{part}.serializer: {reference} is not a serializer: pass a function (value) -> bytes, "
         "which may also have parameters named topic and headers, or an object with a method "
@@ -193,7 +193,7 @@ def resolve_serializer(
     )
 
 
-def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
+def _function_serializer(target: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
     by_name = [each for each in ("topic", "headers") if takes(target, each)]
     takes_topic, takes_headers = "topic" in by_name, "headers" in by_name
     check_signature(target, "(value)", f"{part}.serializer: {name}", by_name=by_name)
@@ -214,7 +214,7 @@ def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSeriali
     return ResolvedSerializer(serialize, takes_headers)
 
 
-def _asked_as_javas(method: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
+def _java_style_serializer(method: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
     setting = f"{part}.serializer: serialize of {name}"
     check_signature(method, "(topic, headers, data)", setting)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.producer.batch.delivery_errors import gone_partition
+from spark_kafka_sink.producer.batch.delivery_errors import missing_partition_error
 from spark_kafka_sink.producer.batch.produce_result import call_back, call_now
 from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
 from spark_kafka_sink.record.columns import (
@@ -154,7 +154,9 @@ class StagedChunk(NamedTuple):
         rest = enumerate(self.futures[first_row:], first_row)
         return [row for row, future in rest if future.chunk is None and future.error is None]
 
-    def gone_partitions(self, partition_counts: Sequence[int]) -> dict[int, InvalidPartitionError]:
+    def missing_partitions(
+        self, partition_counts: Sequence[int]
+    ) -> dict[int, InvalidPartitionError]:
         """Return an error by row for each record whose partition was removed from its topic.
 
         `partition_counts` has an entry for each of `columns.topics`.
@@ -164,13 +166,13 @@ class StagedChunk(NamedTuple):
         topic_index, partition = self.columns.topic_index, self.columns.partition
         counts = np.array(partition_counts, np.int64)[topic_index]
         return {
-            row: gone_partition(
+            row: missing_partition_error(
                 self.columns.topics[int(topic_index[row])], int(partition[row]), int(counts[row])
             )
             for row in np.flatnonzero(partition >= counts).tolist()
         }
 
-    def tell_places(
+    def assign_places(
         self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
         """Set the batches of the futures of the records in `stretch`.
@@ -183,7 +185,7 @@ class StagedChunk(NamedTuple):
         futures = self.futures[start:stop]
         held = _held_rows(futures, _UNHELD) if self.is_plain else None
         if held is not None:
-            self._tell_held(held, futures, start)
+            self._assign_held(held, futures, start)
             return
         for row, future in enumerate(futures, start):
             future.row = row
@@ -195,7 +197,7 @@ class StagedChunk(NamedTuple):
                         int(row_indexes[row]), partial(future.callback, future)
                     )
 
-    def _tell_held(
+    def _assign_held(
         self, held: Sequence[int], futures: list[FutureRecordMetadata], start: int
     ) -> None:
         """Set the batches of the held futures only; the others can never be read."""
@@ -252,7 +254,7 @@ class StagedRecords:
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records of a chunk that was just taken back to the front, from `first_row` on."""
         self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
-        self._weigh_again(chunk.written, slice(first_row, None))
+        self._reweigh(chunk.written, slice(first_row, None))
 
     def refuse(self, chunk: StagedChunk, errors: Mapping[int, Exception]) -> None:
         """Fail single records of a chunk that was just taken, and put all others back."""
@@ -261,9 +263,9 @@ class StagedRecords:
         rows = [row for row in range(len(chunk.futures)) if row not in errors]
         places = (RECORD_FIELDS * row for row in rows)
         self.items[:0] = [it for at in places for it in chunk.items[at : at + RECORD_FIELDS]]
-        self._weigh_again(chunk.written, rows)
+        self._reweigh(chunk.written, rows)
 
-    def _weigh_again(self, written: WrittenChunk, rows: slice | list[int]) -> None:
+    def _reweigh(self, written: WrittenChunk, rows: slice | list[int]) -> None:
         for sizes in written.key_sizes[rows], written.value_sizes[rows]:
             self.weigh(int(sizes.clip(0).sum()))
 
@@ -366,7 +368,7 @@ def _count_of_unheld() -> int:
         return -1
     items = [FutureRecordMetadata()]
     futures = items[:]
-    # The slice that `tell_places` makes adds a reference.
+    # The slice that `assign_places` makes adds a reference.
     stretch = futures[:]
     return next(unheld for unheld in count() if _held_rows(stretch, unheld) == [])
 

@@ -20,8 +20,8 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
 from spark_kafka_sink.producer.batch.batch_split import batches_of
 from spark_kafka_sink.producer.batch.delivery_errors import (
-    broken_off,
     delivery_error,
+    interruption_error,
     refused_records,
 )
 from spark_kafka_sink.producer.batch.error_rules import (
@@ -208,7 +208,7 @@ class BatchCompletion:
         )
 
     def _on_compressed(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
-        if self._goes_on(batch, outcome, now):
+        if self._take_back(batch, outcome, now):
             self._accumulator.put_compressed(batch, batches_of(batch, outcome.result))
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
@@ -221,14 +221,14 @@ class BatchCompletion:
             self._listener.on_batch_split(now)
 
     def _on_split(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
-        if self._goes_on(batch, outcome, now):
+        if self._take_back(batch, outcome, now):
             self._accumulator.replace(batch, batches_of(batch, outcome.result))
 
-    def _goes_on(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
+    def _take_back(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
         """Take a batch back from the worker; return False if it has failed, there or meanwhile."""
         self._accumulator.no_longer_held([batch])
         if not batch.is_done and outcome.error is not None:
-            self.fail_batch(batch, broken_off(outcome.error), now=now, outcome_known=True)
+            self.fail_batch(batch, interruption_error(outcome.error), now=now, outcome_known=True)
         return not batch.is_done
 
     def _complete(self, batch: ProducerBatch, offset: int, log_append_time_ms: int) -> None:

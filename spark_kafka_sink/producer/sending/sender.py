@@ -261,11 +261,11 @@ class Sender:
         # The order matters: once the end of a transaction has begun, all of its batches are known.
         may_end = manager.is_completing or manager.has_abortable_error
         has_incomplete_batches = not may_end or self._accumulator.has_incomplete
-        look_again_at = requests.advance(now, has_incomplete_batches=has_incomplete_batches)
+        run_again_at = requests.advance(now, has_incomplete_batches=has_incomplete_batches)
         if may_end and not manager.has_ongoing_transaction:
             # It was empty, and ended without a request whose answer would wake the loop.
             self.wakeup()
-        return look_again_at
+        return run_again_at
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

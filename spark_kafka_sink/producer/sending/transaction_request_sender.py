@@ -68,9 +68,9 @@ class TransactionRequestSender:
                 self._give_up_at = self._send_at + self._request_timeout
             if self._send_at > now:
                 return self._send_at
-            look_again_at = self._try_to_send(self._waiting, now)
-            if look_again_at is not None:
-                return look_again_at
+            run_again_at = self._try_to_send(self._waiting, now)
+            if run_again_at is not None:
+                return run_again_at
 
     def _delay(self, handler: TxnRequestHandler) -> float:
         if not handler.attempts:

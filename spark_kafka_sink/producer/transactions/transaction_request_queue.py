@@ -81,11 +81,11 @@ class TransactionRequestQueue:
         if kind is None:
             return
         self._coordinators.pop((kind, key), None)
-        asked = {
+        pending = {
             (waiting.key_type, waiting.key)
             for _, _, waiting in self._heap
             if isinstance(waiting, FindCoordinatorHandler)
         }
-        if (kind, key) not in asked:
+        if (kind, key) not in pending:
             result = TransactionalRequestResult("FindCoordinator")
             self.put(FindCoordinatorHandler(result=result, key_type=kind, key=key))

@@ -195,7 +195,7 @@ class TransactionRequests:
                 )
             )
         if not self._queue.holds(TxnOffsetCommitHandler):
-            self._queue.remove(_looks_for_group)
+            self._queue.remove(_is_group_lookup)
 
     def fail(self, error: Exception) -> None:
         """Fail the requests that wait, which are dropped, and the one in flight."""
@@ -210,5 +210,5 @@ def _is_unsent_offsets(handler: TxnRequestHandler) -> bool:
     return is_offsets and not handler.was_sent
 
 
-def _looks_for_group(handler: TxnRequestHandler) -> bool:
+def _is_group_lookup(handler: TxnRequestHandler) -> bool:
     return isinstance(handler, FindCoordinatorHandler) and handler.key_type == CoordinatorType.GROUP

@@ -92,7 +92,7 @@ def test_a_closed_pool_caches_no_blocks():
     block = pool.try_allocate(4_096)
     pool.close(KafkaError("closed"))
     pool.deallocate(block)
-    assert (10_000, {}) == (pool.available_bytes, pool._kept)
+    assert (10_000, {}) == (pool.available_bytes, pool._cached_blocks)
 
 
 def test_cached_blocks_are_evicted_for_another_size():

@@ -41,8 +41,8 @@ def _prepare(preparation: RecordPreparation | None = None, **fields: object):
 def test_a_record_of_bytes_is_not_changed():
     """Without serializers and a partitioner a record is not changed."""
     preparation = _preparation()
-    assert preparation.takes_bytes_as_they_are
-    assert not preparation.places_each_record
+    assert preparation.leaves_bytes_unchanged
+    assert not preparation.partitions_each_record
     prepared = _prepare(
         preparation,
         value=b"v",
@@ -61,11 +61,11 @@ def test_missing_fields_of_a_record_stay_null():
 
 def test_records_are_serialized_if_there_is_any_serializer():
     """Bytes bypass serialization only if neither the key nor the value is serialized."""
-    assert not _preparation(**{"key.serializer": "string"}).takes_bytes_as_they_are
-    assert not _preparation(**{"value.serializer": "json"}).takes_bytes_as_they_are
+    assert not _preparation(**{"key.serializer": "string"}).leaves_bytes_unchanged
+    assert not _preparation(**{"value.serializer": "json"}).leaves_bytes_unchanged
     assert _preparation(
         **{"key.serializer": "bytes", "value.serializer": "bytes"}
-    ).takes_bytes_as_they_are
+    ).leaves_bytes_unchanged
 
 
 def test_key_and_value_have_their_own_serializers():
@@ -187,7 +187,7 @@ def test_a_partitioner_function_gets_bytes_and_its_result_is_checked():
         return int(key)
 
     preparation = _preparation(**{"partitioner.class": choose, "key.serializer": "string"})
-    assert preparation.places_each_record
+    assert preparation.partitions_each_record
     assert 1 == _prepare(preparation, key="1", value=b"v").partition
     assert [("t", b"1", b"v", 3, [0, 1, 2])] == calls
     assert 2 == _prepare(preparation, key="0", partition=2).partition

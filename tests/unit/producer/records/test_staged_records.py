@@ -225,7 +225,7 @@ def test_futures_refer_to_the_batch_and_index_of_their_records():
     results = [_result() for _ in range(3)]
     stretches = [Stretch(0, 2, {7: results[0], 8: results[1]}), Stretch(2, 4, {7: results[2]})]
     for stretch in stretches:
-        chunk.tell_places(stretch, _int32s(8, 7, 7, 7), _int32s(3, 4, 0, 1))
+        chunk.assign_places(stretch, _int32s(8, 7, 7, 7), _int32s(3, 4, 0, 1))
     assert [(results[1], 3), (results[0], 4), (results[2], 0), (results[2], 1)] == [
         future.chunk.place(future.row) for future in chunk.futures
     ]
@@ -237,7 +237,7 @@ def test_futures_of_unwritten_records_get_no_place():
     chunk = _take(_Sent(), _Sent(), _Sent())
     held = list(chunk.futures)
     chunk.fail([0], DeliveryError("refused"))
-    chunk.tell_places(Stretch(1, 2, {0: _result()}), _int32s(0, 0, 0), _int32s(0, 0, 0))
+    chunk.assign_places(Stretch(1, 2, {0: _result()}), _int32s(0, 0, 0), _int32s(0, 0, 0))
     assert [True, False, False] == [future.done() for future in held]
     assert [False, True, False] == [future.chunk is not None for future in held]
 
@@ -255,7 +255,7 @@ def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
             Stretch(refused + 1, count, {0: _result()}),
         ]
     for stretch in stretches:
-        chunk.tell_places(stretch, np.zeros(count, np.int32), rows)
+        chunk.assign_places(stretch, np.zeros(count, np.int32), rows)
     staged.reuse(chunk)
 
 
@@ -340,7 +340,7 @@ def test_callbacks_are_called_at_the_end_of_their_batch():
     chunk = staged.take(NOW_MS, 10)
     assert chunk.has_callbacks
     result = _result()
-    chunk.tell_places(Stretch(0, 3, {0: result}), _int32s(0, 0, 0), _int32s(0, 1, 2))
+    chunk.assign_places(Stretch(0, 3, {0: result}), _int32s(0, 0, 0), _int32s(0, 1, 2))
     assert [] == outcomes
     result.complete(0)
     assert [futures[0], futures[2]] == outcomes
@@ -392,7 +392,7 @@ def test_a_row_is_found_in_its_stretch():
     chunk = _take(*[_Sent()] * 9)
     results = [_result(), _result()]
     for start, stop, result in ((2, 4, results[0]), (6, 8, results[1])):
-        chunk.tell_places(
+        chunk.assign_places(
             Stretch(start, stop, {5: result}), np.full(9, 5, np.int32), _int32s(*range(10, 19))
         )
     places = {2: (results[0], 12), 3: (results[0], 13), 6: (results[1], 16), 7: (results[1], 17)}
@@ -408,7 +408,7 @@ def test_futures_in_a_later_stretch_know_their_rows():
     kept = [_Sent().stage(staged) for _ in range(9)][7:]
     chunk = staged.take(NOW_MS, 10)
     for start, stop in ((0, 5), (5, 9)):
-        chunk.tell_places(
+        chunk.assign_places(
             Stretch(start, stop, {0: _result()}), np.zeros(9, np.int32), _int32s(*range(9))
         )
     assert [7, 8] == [future.row for future in kept]
@@ -420,7 +420,7 @@ def test_an_interrupt_fails_the_unresolved_records():
     refused, broken = DeliveryError("refused"), DeliveryError("broken off")
     held = list(chunk.futures)
     chunk.fail((2,), refused)
-    chunk.tell_places(Stretch(3, 5, {0: _result()}), np.zeros(6, np.int32), np.zeros(6, np.int32))
+    chunk.assign_places(Stretch(3, 5, {0: _result()}), np.zeros(6, np.int32), np.zeros(6, np.int32))
     assert [[0, 1, 5], [1, 5], [5], []] == [chunk.unresolved(row) for row in (0, 1, 2, 6)]
     chunk.fail_rest(broken)
     assert [broken, broken, refused, None, None, broken] == [future.error for future in held]

@@ -81,8 +81,8 @@ def test_the_end_of_a_throttle_restarts_the_request_timeout_of_a_coordinator(eit
     either.network.throttled[1] = either.now + 40
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=1)
-    look_again_at = either.step(40)
-    assert either.now + 30 == look_again_at
+    run_again_at = either.step(40)
+    assert either.now + 30 == run_again_at
     assert [] == either.network.sent
     either.step(30)
     assert ApiKey.FIND_COORDINATOR == either.take().request.api_key
@@ -93,8 +93,8 @@ def test_a_coordinator_lookup_waits_for_an_available_broker(either):
     either.network.down |= {0, 1, 2}
     either.manager.initialize_transactions()
     either.step()
-    look_again_at = either.step()
-    assert either.now < look_again_at <= either.now + BACKOFF
+    run_again_at = either.step()
+    assert either.now < run_again_at <= either.now + BACKOFF
     either.network.down.clear()
     either.step(LATER)
     either.find_coordinator()
