@@ -15,7 +15,7 @@ def int32s(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int32)
 
 
-def test_a_row_goes_where_it_asks_to():
+def test_an_explicit_partition_takes_precedence():
     """The partition column takes precedence over the key, and the key over the sticky partition."""
     made = columns(
         [b"v"] * 4, keys=[b"foobar", None, b"foobar", None], partitions=[None, None, 2, 1]
@@ -50,7 +50,7 @@ def test_each_topic_has_its_own_slots():
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1, NULL_PARTITION + 1])
-def test_a_partition_that_the_topic_lacks_is_found(partition):
+def test_the_first_invalid_partition_is_reported(partition):
     """The first row with an invalid partition is reported; earlier rows are assigned."""
     made = columns([b"v"] * 3, partitions=[2, partition, 99])
     result = assign_slots(made, int32s(0), int32s(3))
@@ -58,13 +58,13 @@ def test_a_partition_that_the_topic_lacks_is_found(partition):
     assert 2 == result.row_slots[0]
 
 
-def test_a_null_topic_is_found():
+def test_the_first_null_topic_is_reported():
     """The first row with a null topic is reported, even if its partition is invalid too."""
     made = columns([b"v"] * 3, topics=["t", None, None], partitions=[0, -5, 0])
     assert (SlotStatus.NULL_TOPIC, 1) == assign_slots(made, int32s(0), int32s(1))[:2]
 
 
-def test_no_rows_are_assigned_at_once():
+def test_an_empty_batch_is_assigned():
     """An empty batch is not an error."""
     result = assign_slots(columns([]), int32s(0), int32s(1))
     assert (SlotStatus.ALL_ASSIGNED, 0, []) == (*result[:2], list(result.row_slots))
@@ -73,14 +73,14 @@ def test_no_rows_are_assigned_at_once():
 @pytest.mark.parametrize(
     ("first_slots", "counts"), [((), (1,)), ((0,), ()), ((0, 1), (1,)), ((0,), (1, 1))]
 )
-def test_tables_of_another_length_are_refused(first_slots, counts):
+def test_tables_of_another_length_are_rejected(first_slots, counts):
     """Tables of the wrong length are rejected, since reading past their end is undefined."""
     with pytest.raises(ValueError, match="expected slots and partition counts for 1 topics"):
         assign_slots(columns([b"v"]), int32s(*first_slots), int32s(*counts))
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_topic_without_partitions_is_refused(count):
+def test_a_topic_without_partitions_is_rejected(count):
     """A row with a key cannot be assigned to a topic without partitions."""
     with pytest.raises(ValueError, match="topic 't' has no partitions"):
         assign_slots(columns([b"v"], keys=[b"k"]), int32s(0), int32s(count))

@@ -87,7 +87,7 @@ def test_java_batches_are_decoded(golden):
 
 
 @from_producers
-def test_the_kernel_writes_what_java_writes(golden):
+def test_records_and_batches_equal_javas(golden):
     """Our records, and our uncompressed batches, are byte for byte equal to Java's."""
     compression = CompressionType.from_name(golden["compression"])
     theirs = bytes.fromhex(golden["batch"])
@@ -103,7 +103,7 @@ def test_the_kernel_writes_what_java_writes(golden):
     assert decode_record_batch(theirs).records == decode_record_batch(ours).records
 
 
-def test_a_log_append_time_of_java():
+def test_a_log_append_time_of_java_is_decoded():
     """The broker's timestamp replaces those of the records."""
     (golden,) = [b for b in BATCHES if b["kind"] == "log append time"]
     batch = decode_record_batch(bytes.fromhex(golden["batch"]))
@@ -113,7 +113,7 @@ def test_a_log_append_time_of_java():
 
 
 @pytest.mark.parametrize("kind", ControlRecordType)
-def test_transaction_markers_of_java(kind):
+def test_transaction_markers_of_java_are_decoded(kind):
     """Markers that Java's broker writes are decoded."""
     (golden,) = [b for b in BATCHES if b["kind"] == kind.name.lower()]
     batch = decode_record_batch(bytes.fromhex(golden["batch"]))
@@ -122,7 +122,7 @@ def test_transaction_markers_of_java(kind):
     assert (77, ControlRecord(kind, 12)) == (record.offset, decode_control_record(record))
 
 
-def test_snappy_blocks_are_those_of_snappy_java():
+def test_snappy_blocks_equal_those_of_snappy_java():
     """Snappy payloads have the same header and the same number of blocks as snappy-java's."""
     (golden,) = [b for b in BATCHES if name_of(b) == "several blocks-snappy"]
     theirs = bytes.fromhex(golden["batch"])[RECORD_BATCH_OVERHEAD:]
@@ -141,14 +141,14 @@ def _block_count(stream) -> int:
 
 
 @pytest.mark.parametrize("row", PARTITIONS["keys"], ids=lambda row: row["key"] or "empty")
-def test_murmur2_is_that_of_java(row):
+def test_murmur2_equals_javas(row):
     """Keys of every length have the hash of Utils.murmur2, including negative ones."""
     assert row["murmur2"] == murmur2(bytes.fromhex(row["key"]))
 
 
 @pytest.mark.parametrize("index", range(len(PARTITIONS["partition_counts"])))
 @pytest.mark.parametrize("slice_offset", [0, 1, 3])
-def test_keys_go_where_java_sends_them(index, slice_offset):
+def test_keys_are_placed_as_in_java(index, slice_offset):
     """Keys get the partition of BuiltInPartitioner.partitionForKey, at any position in memory."""
     count = PARTITIONS["partition_counts"][index]
     moved = bytes_column([b"x" * slice_offset, *KEYS])

@@ -69,7 +69,7 @@ def test_a_slot_fills_a_cache_line():
 # --- append_rows: what is written
 
 
-def test_records_are_written_as_kafka_has_them():
+def test_records_are_encoded_as_in_kafka():
     """Keys, values and headers are encoded correctly, whether null, empty or not."""
     records = [
         PlainRecord(b"value", b"key", 5, ((b"h", b"1"), (b"h", None), (b"", b""))),
@@ -83,7 +83,7 @@ def test_records_are_written_as_kafka_has_them():
 
 
 @pytest.mark.parametrize("length", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**20 + 1])
-def test_lengths_of_every_width(length):
+def test_lengths_of_every_width_are_encoded(length):
     """Lengths are encoded correctly at every size of their varint."""
     record = PlainRecord(b"v" * length, b"k" * length)
     written = write_records(columns_of([record]), capacity=3 << 20)
@@ -100,14 +100,14 @@ def test_short_fields_are_copied_to_their_last_byte():
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 8193])
-def test_offset_deltas_of_every_width(count):
+def test_offset_deltas_of_every_width_are_encoded(count):
     """The records of a batch are numbered from 0, at every size of the varint."""
     records = [PlainRecord(b"v")] * count
     assert payload_of(*records) == write_records(columns_of(records)).payload
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 200])
-def test_header_counts_of_every_width(count):
+def test_header_counts_of_every_width_are_encoded(count):
     """Any number of headers can be written."""
     record = PlainRecord(b"v", headers=((b"name", b"value"),) * count)
     assert payload_of(record) == write_records(columns_of([record])).payload
@@ -131,7 +131,7 @@ def test_no_timestamp_means_now():
     assert (NOW_MS, NOW_MS) == (written.base_timestamp, written.max_timestamp)
 
 
-def test_a_batch_goes_on_with_its_own_deltas():
+def test_a_later_call_continues_the_batch():
     """A later call continues the batch, with its offsets and its base timestamp."""
     slots, sticky = Slots(1), no_sticky()
     records = [PlainRecord(b"a", timestamp=100), PlainRecord(b"b", timestamp=90)]
@@ -142,7 +142,7 @@ def test_a_batch_goes_on_with_its_own_deltas():
     assert [2, 100, 100] == [slot[f] for f in ("record_count", "base_timestamp", "max_timestamp")]
 
 
-def test_an_emptied_slot_starts_anew():
+def test_an_emptied_slot_has_new_timestamps():
     """A record count of 0 resets the timestamps of a slot."""
     slots, sticky = Slots(1), no_sticky()
     slots.table[0]["base_timestamp"] = 10**15
@@ -187,12 +187,12 @@ def append(records, row_slots, slots, *, sticky=None, start=0, max_record_bytes=
     )
 
 
-def test_all_rows_done():
+def test_the_result_has_no_slot_when_all_rows_are_written():
     """When all rows are written, the result has no slot."""
     assert AppendResult(2, AppendStatus.ALL_APPENDED, -1, 0) == append([ROW] * 2, [0, 0], Slots(1))
 
 
-def test_rows_can_be_begun_with_any():
+def test_writing_can_begin_at_any_row():
     """Rows before the start are not written, and a start after the last row writes nothing."""
     slots = Slots(1)
     append([PlainRecord(b"a"), PlainRecord(b"b")], [0, 0], slots, start=1)
@@ -200,14 +200,14 @@ def test_rows_can_be_begun_with_any():
     assert 2 == append([ROW] * 2, [0, 0], slots, start=2).next_row
 
 
-def test_a_slot_takes_what_fits_exactly():
+def test_a_record_may_fill_a_slot_exactly():
     """A record may end exactly at its slot's limit."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + 2 * ROW_BYTES)
     assert AppendStatus.ALL_APPENDED is append([ROW] * 2, [0, 0], slots).status
     assert payload_of(ROW, ROW) == slots.payload()
 
 
-def test_a_full_slot_is_told_with_what_is_needed():
+def test_a_full_slot_is_reported_with_the_size_needed():
     """A record that is one byte too large leaves the slot unchanged, and its size is returned."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + 2 * ROW_BYTES - 1)
     result = append([ROW] * 2, [0, 0], slots)
@@ -218,7 +218,7 @@ def test_a_full_slot_is_told_with_what_is_needed():
     assert (before == slots.table).all()
 
 
-def test_what_is_needed_counts_the_deltas():
+def test_the_size_needed_includes_the_deltas():
     """The returned size includes the deltas that the record has in the current batch."""
     slots = Slots(1, capacity=1 << 12)
     append([PlainRecord(b"v", timestamp=0)] * 64, [0] * 64, slots)
@@ -239,7 +239,7 @@ def test_a_slot_without_a_buffer_is_full():
     assert AppendResult(1, AppendStatus.BATCH_FULL, 1, ROW_BYTES) == result
 
 
-def test_rows_go_on_after_a_full_slot():
+def test_writing_continues_after_a_full_slot():
     """After room is made, writing continues with the same row."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + ROW_BYTES)
     records = [PlainRecord(bytes([65 + i]) * 30, b"k" * 5) for i in range(4)]
@@ -252,7 +252,7 @@ def test_rows_go_on_after_a_full_slot():
     assert [payload_of(record) for record in records] == [*seen, slots.payload()]
 
 
-def test_a_record_that_is_too_large_is_told():
+def test_a_record_that_is_too_large_is_reported():
     """A record is too large if it exceeds the maximum in an empty batch; its size is returned."""
     slots = Slots(1)
     large = PlainRecord(b"v" * 1000)
@@ -262,7 +262,7 @@ def test_a_record_that_is_too_large_is_told():
     assert AppendResult(1, AppendStatus.RECORD_TOO_LARGE, 0, size) == result
 
 
-def test_the_bytes_of_the_length_count_for_what_is_too_large():
+def test_the_size_of_a_record_includes_its_length_field():
     """A body of 64 bytes is the shortest whose length takes two bytes."""
     records = [PlainRecord(b"v" * count) for count in (57, 58)]
     assert [64, 66] == [len(payload_of(record)) for record in records]
@@ -273,7 +273,7 @@ def test_the_bytes_of_the_length_count_for_what_is_too_large():
     assert AppendResult(0, refused, 0, 66) == result
 
 
-def test_a_record_is_too_large_before_its_batch_is_full():
+def test_a_record_too_large_takes_precedence_over_a_full_batch():
     """A record that is too large is reported even if its slot has no open batch."""
     slots = Slots(1)
     slots.table[0]["address"] = 0
@@ -281,7 +281,7 @@ def test_a_record_is_too_large_before_its_batch_is_full():
     assert AppendStatus.RECORD_TOO_LARGE is result.status
 
 
-def test_deltas_make_no_record_too_large():
+def test_deltas_do_not_make_a_record_too_large():
     """A record that fits into an empty batch is never too large because of its deltas."""
     slots = Slots(1)
     first, late = PlainRecord(b"v", timestamp=0), PlainRecord(b"v", timestamp=2**40)
@@ -307,7 +307,7 @@ def test_keyless_rows_go_to_the_sticky_partition():
 
 
 @pytest.mark.parametrize("limit", [ROW_BYTES + 1, 2 * ROW_BYTES])
-def test_a_sticky_partition_has_its_share(limit):
+def test_a_sticky_partition_changes_at_its_limit(limit):
     """When its bytes reach the limit, a new sticky partition is needed before the next row."""
     slots, sticky = Slots(2), sticky_table(slot=1, limit=limit)
     result = append([ROW] * 3, [STICKY_SLOT] * 3, slots, sticky=sticky)
@@ -322,7 +322,7 @@ def test_bytes_of_an_unwritten_row_do_not_count():
     assert (AppendStatus.BATCH_FULL, 0) == (result.status, sticky[0]["bytes"])
 
 
-def test_each_topic_is_sticky_by_itself():
+def test_each_topic_has_its_own_sticky_partition():
     """Each topic has its own sticky partition."""
     made = columns([b"a", b"b", b"c"], topics=["t", "u", "t"])
     slots = Slots(2)
@@ -336,39 +336,39 @@ def test_each_topic_is_sticky_by_itself():
 
 
 @pytest.mark.parametrize("slot", [1, 2**31 - 1])
-def test_slots_that_do_not_exist_are_refused(slot):
+def test_invalid_slots_are_rejected(slot):
     """A slot index past the end of the table is rejected."""
     with pytest.raises(ValueError, match=f"row 1 has slot {slot}, but there are only 1"):
         append([ROW] * 2, [0, slot], Slots(1))
 
 
-def test_sticky_slots_that_do_not_exist_are_refused():
+def test_invalid_sticky_slots_are_rejected():
     """A sticky partition's slot past the end of the table is rejected."""
     with pytest.raises(ValueError, match="row 0 has slot 5, but there are only 1"):
         append([ROW], [STICKY_SLOT], Slots(1), sticky=sticky_table(slot=5, limit=100))
 
 
 @pytest.mark.parametrize("start", [-1, 3])
-def test_rows_that_do_not_exist_are_refused(start):
+def test_invalid_start_rows_are_rejected(start):
     """A start row outside the columns is rejected."""
     with pytest.raises(ValueError, match="do not match the columns"):
         append([ROW] * 2, [0, 0], Slots(1), start=start)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_row_slots_of_another_batch_are_refused(count):
+def test_a_wrong_number_of_row_slots_is_rejected(count):
     """The number of row slots must equal the number of rows."""
     with pytest.raises(ValueError, match="do not match the columns"):
         append([ROW] * 2, [0] * count, Slots(1))
 
 
-def test_a_sticky_table_of_another_batch_is_refused():
+def test_a_sticky_table_of_wrong_length_is_rejected():
     """The number of sticky partitions must equal the number of topics."""
     with pytest.raises(ValueError, match="expected sticky partitions for 1 topics"):
         append([ROW], [0], Slots(1), sticky=no_sticky(2))
 
 
-def test_arrays_of_another_type_are_refused():
+def test_arrays_of_another_type_are_rejected():
     """Arrays of the wrong type are rejected, since each function has one compiled signature."""
     with pytest.raises(TypeError):
         append_rows(columns([b"v"]), np.zeros(1, np.int64), 0, Slots(1).table, no_sticky(), 0, 1)
@@ -500,7 +500,7 @@ def test_murmur2_is_a_signed_number(key):
     assert -(2**31) <= murmur2(key) < 2**31
 
 
-def test_each_written_row_is_told_its_place():
+def test_each_written_row_gets_its_slot_and_index():
     """Each written row gets its slot and its index in the batch."""
     sticky = sticky_table(slot=1, limit=1000)
     row_slots, row_indexes = int32s(-1, 0, -1, 0), int32s(-9, -9, -9, -9)
@@ -518,7 +518,7 @@ def test_each_written_row_is_told_its_place():
     assert [0, 0, 1, 1] == row_indexes.tolist()
 
 
-def test_room_for_the_places_of_other_rows_is_refused():
+def test_an_index_array_of_wrong_length_is_rejected():
     """The array for indexes in the batch must have one entry per row."""
     with pytest.raises(ValueError, match="expected 2 row indexes or none, not 1"):
         append_rows(

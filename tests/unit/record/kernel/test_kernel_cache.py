@@ -97,7 +97,7 @@ def test_a_second_worker_compiles_nothing(warm_cache):
     assert 2 == hits
 
 
-def test_the_home_is_not_needed(warm_cache, tmp_path):
+def test_the_home_directory_is_not_required(warm_cache, tmp_path):
     """Without a writable home directory, the cache is in the directory for temporary files."""
     shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.geteuid()}")
     hits, directory, _ = run(HOME=NOWHERE, TMPDIR=str(tmp_path))
@@ -114,7 +114,7 @@ def test_the_users_cache_comes_first(warm_cache, tmp_path, variable):
 
 
 @pytest.mark.slow
-def test_no_place_at_all_is_no_failure():
+def test_no_writable_directory_is_not_an_error():
     """Without any writable directory, kernels are compiled in memory."""
     hits, directory, _ = run(
         before=f"import tempfile; tempfile.tempdir = {NOWHERE!r}\n",
@@ -163,7 +163,7 @@ def test_many_workers_compile_at_once(tmp_path):
     ("pattern", "content"),
     [("*.nbc", b"no pickle"), ("*.nbc", None), ("*.nbi", b""), ("*.nbi", b"no pickle")],
 )
-def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
+def test_a_damaged_cache_is_not_an_error(own_cache, pattern, content):
     """An empty, invalid or missing file only costs a compilation, and is replaced."""
     for file in own_cache.rglob(pattern):
         if content is None:
@@ -175,7 +175,7 @@ def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_no_failure(tmp_path):
+def test_a_full_disk_is_not_an_error(tmp_path):
     """A kernel that cannot be stored can still be used."""
     full = (
         "from numba.core import caching\n"
@@ -213,7 +213,7 @@ def shared(tmp_path, monkeypatch):
     return tmp_path / f"spark_kafka_sink-{os.geteuid()}"
 
 
-def test_a_new_folder_is_ours_alone(shared):
+def test_a_new_directory_is_writable_only_by_this_user(shared):
     """Only this user can write to a new directory, since loading a kernel runs code."""
     assert shared == Path(find_directory()).parent
     assert 0o700 == stat.S_IMODE(shared.stat().st_mode)
@@ -257,7 +257,7 @@ def disown(monkeypatch):
     return disowned.add
 
 
-def test_every_place_is_used_while_it_is_ours_alone(place):
+def test_every_location_is_used_if_it_is_private(place):
     """Each location is used, and its directories are created for this user only."""
     directory = Path(find_directory())
     assert place == directory.parent
@@ -267,7 +267,7 @@ def test_every_place_is_used_while_it_is_ours_alone(place):
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
 @pytest.mark.parametrize("level", ["place", "fingerprint"])
-def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
+def test_a_directory_that_others_can_write_to_is_not_used(place, caplog, level, mode):
     """A directory that others can write to is not used, and the reason is logged once."""
     directory = Path(find_directory())
     path = place if level == "place" else directory
@@ -279,7 +279,7 @@ def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
 
 
 @pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
-def test_what_belongs_to_somebody_else_is_not_used(place, disown, caplog, level):
+def test_files_and_directories_of_other_users_are_not_used(place, disown, caplog, level):
     """A directory or file of another user is not used, since its owner can change it."""
     directory = Path(find_directory())
     file = directory / "kernel.nbi"
@@ -302,7 +302,7 @@ def test_a_link_is_not_used(place, tmp_path, level):
     assert find_directory() is None
 
 
-def test_a_file_that_others_can_write_is_not_used(place):
+def test_a_file_that_others_can_write_to_is_not_used(place):
     """A file that others can write to is used only if they cannot enter the directory."""
     directory = Path(find_directory())
     (directory / "kernel.nbi").touch()
@@ -312,7 +312,7 @@ def test_a_file_that_others_can_write_is_not_used(place):
     assert find_directory() is None
 
 
-def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path):
+def test_an_ancestor_that_others_can_write_to_is_unsafe(place, tmp_path):
     """An ancestor that others can write to is safe only with the sticky bit."""
     directory = Path(find_directory())
     tmp_path.chmod(0o777)
@@ -321,14 +321,14 @@ def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path)
     assert str(directory) == find_directory()
 
 
-def test_an_ancestor_of_somebody_else_makes_a_place_unsafe(place, tmp_path, disown):
+def test_an_ancestor_of_another_user_is_unsafe(place, tmp_path, disown):
     """The owner of an ancestor could replace the directory, whatever the ancestor's mode."""
     assert find_directory() is not None
     disown(tmp_path)
     assert find_directory() is None
 
 
-def test_another_place_is_used_where_the_first_is_unsafe(tmp_path, monkeypatch, caplog):
+def test_another_location_is_used_if_the_first_is_unsafe(tmp_path, monkeypatch, caplog):
     """If a location is unsafe, the next one is used, and a warning names the first."""
     planted, home = tmp_path / "planted", tmp_path / "home"
     planted.mkdir()
@@ -359,7 +359,7 @@ def test_a_planted_index_is_not_run(tmp_path):
     assert not ran.exists()
 
 
-def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
+def test_a_user_without_a_home_directory_is_not_an_error(shared, monkeypatch):
     """A user without a home directory, as in some containers, is not an error."""
 
     def no_home():
@@ -370,7 +370,7 @@ def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
     assert shared == Path(find_directory()).parent
 
 
-def test_no_directory_for_temporary_files_is_no_failure(shared, monkeypatch):
+def test_a_missing_temporary_directory_is_not_an_error(shared, monkeypatch):
     """A missing directory for temporary files is not an error."""
 
     def none_usable():
@@ -391,7 +391,7 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["kernel/kernel.py", "kernel/kernel_support.py", "columns.py"])
-def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
+def test_a_change_of_any_source_changes_the_directory(shared, monkeypatch, source):
     """A change of any source, including called modules and layouts, changes the directory."""
     before = find_directory()
     read = kernel_cache.get_data
@@ -413,7 +413,7 @@ def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_another_machine_is_a_new_place(shared, monkeypatch, owner, name):
+def test_another_machine_changes_the_directory(shared, monkeypatch, owner, name):
     """Another processor or Python version changes the directory, since homes may be shared."""
     before = find_directory()
     monkeypatch.setattr(owner, name, lambda: "another")

@@ -51,21 +51,21 @@ def _forgotten():
     reads_objects.cache_clear()
 
 
-def test_objects_are_read_on_the_interpreters_we_know():
+def test_objects_are_read_on_known_interpreters():
     """Objects are read directly on this interpreter, unless it is free-threaded."""
     assert getattr(sys, "_is_gil_enabled", lambda: True)() == reads_objects()
 
 
 @pytest.mark.usefixtures("_forgotten")
-def test_the_first_and_the_last_version_are_known_ones(monkeypatch):
+def test_the_first_and_the_last_supported_version_are_known(monkeypatch):
     """Both ends of the range of supported versions are supported."""
     here = sys.version_info[:2]
     monkeypatch.setattr(kernel_objects, "_VERSIONS", (here, here))
-    test_objects_are_read_on_the_interpreters_we_know()
+    test_objects_are_read_on_known_interpreters()
 
 
 @given(st.lists(st.tuples(_BYTES, _BYTES), min_size=1))
-def test_keys_and_values_are_read_as_they_are(records):
+def test_keys_and_values_are_read_with_their_sizes(records):
     """Keys and values of any length, or None, are read with their sizes."""
     scanned = scan_items(_items(*records), _Future)
     for column, sizes, expected in (
@@ -85,7 +85,7 @@ def test_what_is_not_exactly_bytes_is_not_read(item, is_key):
     )
 
 
-def test_it_is_told_what_all_records_have_in_common():
+def test_shared_topics_and_future_types_are_reported():
     """The result states whether all futures have the type, and all topics are one object."""
     items = _items((None, b"v"), (None, b"w"))
     scanned = scan_items(items, _Future)
@@ -97,7 +97,7 @@ def test_it_is_told_what_all_records_have_in_common():
 
 
 @pytest.mark.parametrize("held", [[], [0], [1, 4], [0, 1, 2, 3, 4]])
-def test_objects_that_somebody_else_has_are_found(held):
+def test_objects_with_other_references_are_found(held):
     """Objects with an additional reference are found."""
     objects = [_Future() for _ in range(5)]
     unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
@@ -106,7 +106,7 @@ def test_objects_that_somebody_else_has_are_found(held):
     assert held == held_rows(objects, unheld, 5)
 
 
-def test_where_many_are_held_they_are_not_listed():
+def test_too_many_objects_with_other_references_are_not_listed():
     """The result is None if more objects than the maximum have additional references."""
     objects = [_Future() for _ in range(5)]
     unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
@@ -125,7 +125,7 @@ def test_where_many_are_held_they_are_not_listed():
         ("NULL_SIZE", -2),
     ],
 )
-def test_objects_of_an_interpreter_that_is_not_known_are_not_read(monkeypatch, name, value):
+def test_objects_of_an_unknown_interpreter_are_not_read(monkeypatch, name, value):
     """With another version, other sizes or a wrong sample, objects are not read."""
     monkeypatch.setattr(kernel_objects, name, value)
     assert not reads_objects()
@@ -153,7 +153,7 @@ def test_the_layout_of_objects_is_known_from_3_11_to_3_14(monkeypatch, version, 
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_a_sample_that_comes_out_wrong_in_any_part_is_not_trusted(monkeypatch, wrong):
+def test_a_wrong_sample_is_not_trusted(monkeypatch, wrong):
     """Objects are read only if every part of the sample is what was put into it."""
     right = {
         "is_plain": True,

@@ -61,7 +61,7 @@ def expected(records: list[PlainRecord]) -> list[tuple]:
 
 @pytest.mark.parametrize("compression", CompressionType, ids=str)
 @given(records=RECORDS)
-def test_aiokafka_reads_them(compression, records):
+def test_aiokafka_reads_our_batches(compression, records):
     """In aiokafka, every record is read, and the checksum is accepted."""
     batch = write_records(columns_of(records)).batch(compression)
     reader = AiokafkaRecords(batch)
@@ -74,7 +74,7 @@ def test_aiokafka_reads_them(compression, records):
 # kafka-python needs another library for snappy.
 @pytest.mark.parametrize("compression", [NONE, GZIP, LZ4, ZSTD], ids=str)
 @given(records=RECORDS)
-def test_kafka_python_reads_them(compression, records):
+def test_kafka_python_reads_our_batches(compression, records):
     """In kafka-python, every record is read, and the checksum is accepted."""
     batch = write_records(columns_of(records)).batch(compression)
     reader = KafkaPythonRecords(batch)
@@ -85,7 +85,7 @@ def test_kafka_python_reads_them(compression, records):
 
 
 @given(records=RECORDS)
-def test_kio_reads_them(records):
+def test_kio_reads_our_batches(records):
     """In kio, which truncates timestamps to seconds and has no codecs, every record is read."""
     batch = write_records(columns_of(records)).batch(
         producer_id=4711, producer_epoch=7, base_sequence=5

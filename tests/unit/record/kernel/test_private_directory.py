@@ -48,7 +48,7 @@ def test_nothing_is_created_below_an_unsafe_ancestor(unsafe):
 
 
 @pytest.mark.parametrize("target", ["{0}/safe", "safe", "../{1}/safe", "./safe/../safe"])
-def test_a_link_on_the_way_is_followed(tmp_path, safe, target):
+def test_a_link_in_the_path_is_followed(tmp_path, safe, target):
     """A link to a safe directory is followed, since home directories are often links."""
     (tmp_path / "link").symlink_to(target.format(tmp_path, tmp_path.name))
     make_private_directory(tmp_path / "link" / "directory")
@@ -56,7 +56,7 @@ def test_a_link_on_the_way_is_followed(tmp_path, safe, target):
 
 
 @pytest.mark.parametrize("name", ["-x", "...", ".."])
-def test_only_two_dots_lead_back(tmp_path, safe, name):
+def test_only_two_dots_mean_the_parent(tmp_path, safe, name):
     """Any other name, whatever it begins with, is a directory on the way."""
     make_private_directory(safe / name / "directory")
     expected = tmp_path / "directory" if name == ".." else safe / name / "directory"
@@ -73,7 +73,7 @@ def test_a_link_through_an_unsafe_directory_is_not_followed(tmp_path, safe, unsa
         make_private_directory(tmp_path / "link" / "directory")
 
 
-def test_links_in_a_circle_are_an_error_of_the_system(tmp_path):
+def test_a_cycle_of_links_raises_the_systems_error(tmp_path):
     """A cycle of links raises the same error as the operating system."""
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
@@ -81,14 +81,14 @@ def test_links_in_a_circle_are_an_error_of_the_system(tmp_path):
         make_private_directory(tmp_path / "one" / "directory")
 
 
-def test_a_file_in_the_way_is_an_error_of_the_system(tmp_path):
+def test_a_file_in_the_path_raises_the_systems_error(tmp_path):
     """A file on the path raises NotADirectoryError, not UnsafeDirectoryError."""
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         make_private_directory(tmp_path / "file" / "directory")
 
 
-def test_a_file_is_no_directory(tmp_path):
+def test_a_file_in_place_of_the_directory_is_unsafe(tmp_path):
     """A file in place of the directory is unsafe, even if it is private."""
     (tmp_path / "file").touch(mode=0o600)
     with pytest.raises(UnsafeDirectoryError, match="file is not a directory"):
@@ -109,7 +109,7 @@ def test_a_relative_path_is_checked_from_the_root_on(safe, unsafe, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
-def test_files_of_ours_alone_are_trusted(safe, mode):
+def test_private_files_are_trusted(safe, mode):
     """Files that only this user can write to are trusted, even if others can read them."""
     (safe / "file").touch()
     (safe / "file").chmod(mode)
@@ -126,7 +126,7 @@ def test_a_file_of_another_user_is_not_trusted(safe, monkeypatch):
         check_private_files(safe)
 
 
-def test_what_is_no_file_is_not_trusted(safe):
+def test_a_link_is_not_trusted(safe):
     """A link is not trusted, since it may lead to another user's file."""
     (safe / "link").symlink_to(safe)
     with pytest.raises(UnsafeDirectoryError, match=r"link is not a file$"):
@@ -135,7 +135,7 @@ def test_what_is_no_file_is_not_trusted(safe):
 
 @pytest.mark.parametrize("directory_mode", [0o710, 0o701, 0o711])
 @pytest.mark.parametrize("file_mode", [0o620, 0o602])
-def test_a_file_that_others_can_write_is_not_trusted(safe, directory_mode, file_mode):
+def test_a_file_that_others_can_write_to_is_not_trusted(safe, directory_mode, file_mode):
     """A writable file is unsafe even if others can enter the directory but not list it."""
     (safe / "file").touch()
     (safe / "file").chmod(file_mode)
@@ -144,7 +144,7 @@ def test_a_file_that_others_can_write_is_not_trusted(safe, directory_mode, file_
         check_private_files(safe)
 
 
-def test_a_file_that_nobody_else_gets_at_is_trusted_whatever_its_mode(safe):
+def test_a_file_in_a_private_directory_is_trusted_whatever_its_mode(safe):
     """A file is trusted whatever its mode if others cannot enter the directory."""
     (safe / "file").touch()
     (safe / "file").chmod(0o666)
@@ -152,7 +152,7 @@ def test_a_file_that_nobody_else_gets_at_is_trusted_whatever_its_mode(safe):
     check_private_files(safe)
 
 
-def test_a_file_that_is_gone_by_now_does_not_hide_those_behind_it(safe, monkeypatch):
+def test_a_removed_file_does_not_hide_the_following_ones(safe, monkeypatch):
     """A file that disappears meanwhile is skipped, and the others are still checked."""
     (safe / "link").symlink_to(safe)
     monkeypatch.setattr(Path, "iterdir", lambda self: iter([self / "gone", self / "link"]))
