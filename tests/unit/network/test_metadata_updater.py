@@ -72,12 +72,12 @@ def waited(rounds_after_deadline):
 
 
 @pytest.mark.parametrize("rounds", range(5))
-def test_what_somebody_elses_question_has_told_in_time_counts(rounds):
+def test_the_response_to_another_callers_request_counts(rounds):
     """The response has arrived when the time is over, and only has to be read."""
     assert 5 == waited(rounds)
 
 
-def test_an_answer_that_comes_after_the_deadline_is_too_late():
+def test_a_response_after_the_deadline_is_too_late():
     """The error has the last response and the time spent waiting."""
     with pytest.raises(KafkaTimeoutError, match=r"not known to the cluster after 5\.0 s"):
         waited(50)
@@ -87,9 +87,7 @@ def test_an_answer_that_comes_after_the_deadline_is_too_late():
     ("version", "wanted", "expected"),
     [(7, True, False), (8, True, True), (9, True, True), (8, False, False), (7, False, False)],
 )
-def test_rights_are_asked_for_where_they_are_wanted_and_the_broker_tells_them(
-    version, wanted, expected
-):
+def test_authorized_operations_are_requested_if_supported(version, wanted, expected):
     """Authorized operations are returned from version 8 of Metadata on (KIP-430)."""
 
     async def run():
@@ -109,7 +107,7 @@ def test_rights_are_asked_for_where_they_are_wanted_and_the_broker_tells_them(
     ("code", "strategy", "expected"),
     [(129, "rebootstrap", 1), (129, "none", 0), (3, "rebootstrap", 0), (130, "rebootstrap", 0)],
 )
-def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy, expected):
+def test_only_rebootstrap_required_triggers_a_rebootstrap(code, strategy, expected):
     """It takes REBOOTSTRAP_REQUIRED (129) and a matching metadata.recovery.strategy."""
 
     async def run():
@@ -126,7 +124,7 @@ def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy
     assert expected == run_without_waiting(run)
 
 
-def test_a_refresh_asks_once():
+def test_a_refresh_sends_one_request():
     """A response that arrives in the same instant counts as recent."""
 
     async def run():
@@ -140,7 +138,7 @@ def test_a_refresh_asks_once():
     assert 1 == run_without_waiting(run)
 
 
-def test_the_client_begins_anew_when_nobody_has_answered_for_long():
+def test_a_long_time_without_responses_triggers_a_rebootstrap():
     """The time is metadata.recovery.rebootstrap.trigger.ms, from the first request on."""
 
     async def run():

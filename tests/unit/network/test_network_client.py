@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MANY_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1_000_000, "enable.idempotence": False}
 
 
-def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(monkeypatch):
+def test_a_failure_after_the_callers_timeout_is_not_an_unhandled_error(monkeypatch):
     """The caller has had its timeout as the answer, so the loop must not report the error."""
     # asyncio.shield reports it to the loop from Python 3.14 on, which would end the producer.
     monkeypatch.delattr(asyncio, "shield")
@@ -58,7 +58,7 @@ def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(mo
     assert [] == unhandled
 
 
-def test_a_question_is_asked_once_for_all_who_want_to_know():
+def test_concurrent_callers_share_one_request():
     """A second caller joins the request that is under way, and both get its outcome."""
 
     async def ask(client: NetworkClient) -> list[object]:
@@ -72,7 +72,7 @@ def test_a_question_is_asked_once_for_all_who_want_to_know():
     assert first is second
 
 
-def test_a_throttled_node_gets_no_requests_before_its_time():
+def test_a_throttled_node_gets_no_requests_during_its_pause():
     """A pause that a response asks for is observed, and visible (KIP-219)."""
     bootstrap = Node(-1, *NODE[1:])
 
@@ -88,7 +88,7 @@ def test_a_throttled_node_gets_no_requests_before_its_time():
     run_in_memory(answering(script), act)
 
 
-def test_a_node_that_asks_for_a_pause_is_asked_again_after_it():
+def test_a_request_waits_for_the_end_of_a_throttle():
     """If there is no other node, a request waits until the pause is over, and no longer."""
     bootstrap = Node(-1, *NODE[1:])
 
@@ -103,7 +103,7 @@ def test_a_node_that_asks_for_a_pause_is_asked_again_after_it():
     assert 10.0 == run_in_memory(answering(script), act)
 
 
-def test_connections_are_told_to_the_listener(nowhere):
+def test_connections_are_reported_to_the_listener(nowhere):
     """Attempts, connections and their ends are reported, and ready connections are counted."""
     listener = RecordingListener()
 
@@ -119,7 +119,7 @@ def test_connections_are_told_to_the_listener(nowhere):
     assert ("disconnected", -1) == listener.events[-1]
 
 
-def test_an_idle_connection_is_closed_without_an_alarm():
+def test_closing_an_idle_connection_is_not_an_error():
     """A connection closed by connections.max.idle.ms causes neither an error nor a request."""
     listener = RecordingListener()
 
@@ -139,7 +139,7 @@ def test_an_idle_connection_is_closed_without_an_alarm():
     assert ("disconnected", -1) == listener.events[-1]
 
 
-def test_a_name_service_that_hangs_does_not_hold_up_the_close():
+def test_closing_does_not_wait_for_a_hanging_name_lookup():
     """Closing does not wait, although the lookup of a name may take another minute."""
     hanging, answer, answered = threading.Event(), threading.Event(), threading.Event()
 
@@ -160,7 +160,7 @@ def test_a_name_service_that_hangs_does_not_hold_up_the_close():
     assert answered.wait(60)
 
 
-def test_an_attempt_that_is_given_up_before_it_began_can_be_made_again():
+def test_an_attempt_cancelled_before_it_began_can_be_repeated():
     """A rebootstrap cancels the attempts under way and leaves nothing of them behind."""
 
     async def act(client: NetworkClient) -> None:
@@ -173,7 +173,7 @@ def test_an_attempt_that_is_given_up_before_it_began_can_be_made_again():
         run_client(address(broker.node), act)
 
 
-def test_a_fault_of_ours_in_connecting_is_not_hidden():
+def test_an_unexpected_error_in_connecting_is_not_hidden():
     """An error other than a network error reaches the loop, and not only a later timeout."""
     unexpected: list[object] = []
 
@@ -190,7 +190,7 @@ def test_a_fault_of_ours_in_connecting_is_not_hidden():
     assert isinstance(unexpected[0], LookupError)
 
 
-def test_a_node_that_stops_reading_is_given_no_further_request():
+def test_a_node_that_stops_reading_gets_no_further_request():
     """One request may wait for its socket, and the node takes no other before it is sent."""
     reads_on = threading.Event()
     script = MetadataScript(lambda _: described(broker.node, {}))
@@ -226,7 +226,7 @@ def test_a_node_that_stops_reading_is_given_no_further_request():
             reads_on.set()
 
 
-def test_a_node_that_has_everything_keeps_its_connection():
+def test_only_connections_with_unsent_requests_are_closed():
     """Only connections with requests that the socket has not accepted are closed."""
 
     async def ask(client: NetworkClient) -> None:

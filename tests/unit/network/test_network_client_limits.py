@@ -47,7 +47,7 @@ def _run(
     asyncio.run(run())
 
 
-def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
+def test_a_maximum_idle_time_of_zero_closes_connections_at_once():
     """A connections.max.idle.ms of 0 is a valid limit."""
 
     async def act(client: NetworkClient) -> None:
@@ -58,7 +58,7 @@ def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
         _run(broker.node, act, **{"connections.max.idle.ms": 0})
 
 
-def test_a_connection_stays_where_none_is_closed_for_being_idle():
+def test_a_negative_maximum_idle_time_is_no_limit():
     """A negative connections.max.idle.ms is no limit: later requests use the same connection."""
     listener = RecordingListener()
 
@@ -73,7 +73,7 @@ def test_a_connection_stays_where_none_is_closed_for_being_idle():
     assert 1 == listener.events.count(("connected", -1))
 
 
-def test_a_node_that_has_left_the_cluster_is_not_asked_for_metadata():
+def test_metadata_is_not_requested_from_a_node_that_has_left_the_cluster():
     """Its connection may still be open, but only a bootstrap address leads to the cluster."""
 
     async def act(client: NetworkClient) -> None:
@@ -93,7 +93,7 @@ def test_a_node_that_has_left_the_cluster_is_not_asked_for_metadata():
         _run(bootstrap_is_up.enter_context(ScriptedBroker(script)).node, act)
 
 
-def test_a_wait_without_time_names_what_went_wrong_last():
+def test_a_wait_without_time_names_the_last_error():
     """If nothing was requested in that time, the cause is the client's last error, unchanged."""
 
     async def act(client: NetworkClient) -> None:
@@ -124,7 +124,7 @@ def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
         (-ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't' is not known to the cluster after "),
     ],
 )
-def test_a_partition_is_missing_only_where_its_topic_is_there(described_as, said):
+def test_the_error_for_a_missing_topic_gives_no_number_of_partitions(described_as, said):
     """The error for a missing topic gives no number of partitions."""
 
     async def act(client: NetworkClient) -> None:

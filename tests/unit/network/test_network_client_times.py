@@ -10,7 +10,7 @@ from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
 
 
-def test_the_milliseconds_of_the_settings_are_seconds_of_the_client(monkeypatch):
+def test_milliseconds_of_settings_are_converted_to_seconds(monkeypatch):
     """Each one reaches the part of the client that waits for it."""
     given = {}
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
 
 
-def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[object], object]:
+def _describe_unreachable_once(
+    broker: Callable[[], Node], gone: Node
+) -> Callable[[object], object]:
     """Describe first an unreachable broker, then close the connection, then describe `broker`."""
     answers = itertools.count()
 
@@ -47,7 +49,7 @@ def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[objec
     return answer
 
 
-def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_there(nowhere):
+def test_bootstrap_servers_are_used_again_if_no_known_broker_is_available(nowhere):
     """A cluster that has moved is found through bootstrap.servers again (KIP-899)."""
 
     async def act(client: NetworkClient) -> dict[int, Node]:
@@ -55,7 +57,7 @@ def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_there(now
         await wait_for(client, "u", within=PATIENCE)
         return dict(client.metadata.snapshot.nodes)
 
-    script = MetadataScript(_answers_but_once(lambda: broker.node, nowhere))
+    script = MetadataScript(_describe_unreachable_once(lambda: broker.node, nowhere))
     with ScriptedBroker(script) as broker:
         assert {7: broker.node} == run_client(address(broker.node), act)
 
@@ -69,13 +71,13 @@ def test_with_the_strategy_none_only_known_brokers_are_tried():
         with pytest.raises(NetworkError, match=r"gone\.example:9092 \(id 5\).*refused"):
             await wait_for(client, "u", within=1.0)
 
-    script = MetadataScript(_answers_but_once(lambda: NODE, gone))
+    script = MetadataScript(_describe_unreachable_once(lambda: NODE, gone))
     strategy = {"metadata.recovery.strategy": "none"}
     run_in_memory(answering(script, gone), act, **strategy)
     assert 1 == script.connections
 
 
-def test_a_broker_can_ask_for_a_new_beginning():
+def test_a_broker_can_request_a_rebootstrap():
     """REBOOTSTRAP_REQUIRED closes the connections and leads to bootstrap.servers (KIP-1102)."""
     answers = itertools.count()
     listener = RecordingListener()
@@ -99,7 +101,7 @@ def test_a_broker_can_ask_for_a_new_beginning():
     assert expected == changes
 
 
-def test_a_refused_beginning_is_no_reason_to_stop(nowhere):
+def test_rebootstrap_required_is_retried_if_rebootstrapping_is_disabled(nowhere):
     """With the strategy none, REBOOTSTRAP_REQUIRED is retried like any other error."""
     answers = itertools.count()
 
@@ -120,7 +122,7 @@ def test_a_refused_beginning_is_no_reason_to_stop(nowhere):
     assert 1 == script.connections
 
 
-def test_brokers_that_give_no_metadata_for_too_long_are_forgotten():
+def test_a_long_time_without_metadata_triggers_a_rebootstrap():
     """After metadata.recovery.rebootstrap.trigger.ms without metadata it happens (KIP-1102)."""
     answers = itertools.count()
 
@@ -140,7 +142,7 @@ def test_brokers_that_give_no_metadata_for_too_long_are_forgotten():
     assert script.connections > 1
 
 
-def test_the_bootstrap_servers_become_nodes_by_their_canonical_names():
+def test_bootstrap_servers_can_be_resolved_to_canonical_names():
     """resolve_canonical_bootstrap_servers_only connects to the machines behind an alias."""
     asked = []
 

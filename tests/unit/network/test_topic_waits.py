@@ -35,7 +35,7 @@ def _error_of(code: ErrorCode) -> int:
     return -code
 
 
-def test_a_topic_that_does_not_come_is_told_with_the_broker_and_its_last_word():
+def test_the_error_for_a_missing_topic_names_the_broker_and_its_last_response():
     """The timeout names the topic, the broker that answered last, and its answer."""
     unknown = _error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     script = MetadataScript(lambda _: described(NODE, {"t": unknown}))
@@ -49,7 +49,7 @@ def test_a_topic_that_does_not_come_is_told_with_the_broker_and_its_last_word():
     assert len(script.asked) > 50
 
 
-def test_a_topic_of_which_nobody_answers_is_told_with_the_addresses_tried():
+def test_the_error_for_unreachable_brokers_names_the_addresses_tried():
     """If no broker can be reached, the error names the topic, the address and the reason."""
     nobody = Node(-1, *NODE[1:])
     with pytest.raises(NetworkError) as caught:
@@ -63,7 +63,7 @@ def test_a_topic_of_which_nobody_answers_is_told_with_the_addresses_tried():
     assert "Connection refused" in message
 
 
-def test_topics_that_come_later_are_waited_for():
+def test_a_topic_that_is_being_created_is_waited_for():
     """A topic that the broker creates on request appears in time."""
     answers = itertools.count()
 
@@ -80,7 +80,7 @@ def test_topics_that_come_later_are_waited_for():
         assert 3 == run_client(address(broker.node), act)
 
 
-def test_a_partition_beyond_those_known_is_asked_for_first():
+def test_an_unknown_partition_is_requested_before_it_is_rejected():
     """A topic that has grown since the last response has the partition after all."""
     counts = itertools.chain([2, 2], itertools.repeat(4))
 
@@ -96,7 +96,7 @@ def test_a_partition_beyond_those_known_is_asked_for_first():
     assert 3 == len(script.asked)
 
 
-def test_a_partition_that_there_is_not_is_refused_at_the_deadline():
+def test_a_missing_partition_is_rejected_at_the_deadline():
     """The error says which partition is missing, and how many there are."""
     script = MetadataScript(lambda _: described(NODE, {"t": 2}))
     with pytest.raises(KafkaTimeoutError, match=r"t-2 does not exist: .* has 2 partitions"):
@@ -106,7 +106,7 @@ def test_a_partition_that_there_is_not_is_refused_at_the_deadline():
     assert len(script.asked) > 50
 
 
-async def _refused_twice(client: NetworkClient) -> list[str]:
+async def _errors_of_two_waits(client: NetworkClient) -> list[str]:
     refusals = []
     for _ in range(2):
         with pytest.raises(BrokerError) as caught:
@@ -119,15 +119,15 @@ async def _refused_twice(client: NetworkClient) -> list[str]:
     ("code", "questions"),
     [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 2), (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)],
 )
-def test_a_topic_that_is_refused_is_told_at_once(code, questions):
+def test_a_permanent_error_of_a_topic_is_raised_at_once(code, questions):
     """A missing authorization is checked again for each caller, an invalid name only once."""
     script = MetadataScript(lambda _: described(broker.node, {"t": _error_of(code)}))
     with ScriptedBroker(script) as broker:
-        assert [code.name] * 2 == run_client(address(broker.node), _refused_twice)
+        assert [code.name] * 2 == run_client(address(broker.node), _errors_of_two_waits)
     assert [("t",)] * questions == script.asked
 
 
-def test_new_topics_are_asked_about_without_the_known_ones():
+def test_new_topics_are_requested_without_the_known_ones():
     """A producer with many topics requests only the next one."""
 
     async def act(client: NetworkClient) -> None:
@@ -144,7 +144,7 @@ def test_new_topics_are_asked_about_without_the_known_ones():
     assert [("t",), ("u", "v")] == script.asked
 
 
-def test_a_refresh_asks_about_all_topics_however_new_the_metadata_is():
+def test_a_refresh_requests_all_topics_even_if_the_metadata_is_recent():
     """One request is sent without back-off, and its response replaces what was known."""
     counts = {"one": 4, "two": 1}
     script = MetadataScript(lambda _: described(broker.node, counts))
@@ -161,7 +161,7 @@ def test_a_refresh_asks_about_all_topics_however_new_the_metadata_is():
         run_client(address(broker.node), act, **{"retry.backoff.ms": 900_000})
 
 
-def test_a_refresh_is_tried_again_until_its_deadline():
+def test_a_refresh_is_retried_until_its_deadline():
     """A connection that was closed meanwhile costs another request, not the refresh."""
     hang_ups = 2
     answers = 0
@@ -182,7 +182,7 @@ def test_a_refresh_is_tried_again_until_its_deadline():
     assert 2 + hang_ups == answers
 
 
-def test_a_refresh_that_nobody_answers_ends_at_its_deadline():
+def test_a_refresh_without_a_response_ends_at_its_deadline():
     """NetworkError is raised at the deadline, and what was known is kept."""
     script = MetadataScript(lambda _: described(broker.node, {"t": 1}) if known else None)
     known = True
@@ -199,7 +199,7 @@ def test_a_refresh_that_nobody_answers_ends_at_its_deadline():
         run_client(address(broker.node), act)
 
 
-def test_a_broker_that_knows_no_brokers_is_asked_again():
+def test_a_response_without_brokers_is_retried():
     """A response from a broker that is still starting is not accepted."""
     answers = itertools.count()
 
@@ -217,7 +217,7 @@ def test_a_broker_that_knows_no_brokers_is_asked_again():
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
-def test_an_answer_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_interrupted):
+def test_a_response_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_interrupted):
     """After a pause beyond the deadline, the response is read before the timeout is checked."""
     may_answer = threading.Event()
     may_answer.set()

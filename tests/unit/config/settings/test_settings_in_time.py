@@ -40,7 +40,7 @@ def config(**settings):
 
 
 @pytest.mark.parametrize(("idle", "asked_about"), [(6_000, ()), (8_000, ("t",))])
-def test_a_topic_is_forgotten_when_it_was_idle_for_so_long(idle, asked_about):
+def test_an_idle_topic_expires(idle, asked_about):
     """After metadata.max.idle.ms without use, metadata of a topic is no longer requested."""
 
     async def topics_after_seven_seconds():
@@ -67,20 +67,20 @@ def _maximum(now, **settings):
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(1, 1.0), (2, 5.0)])
-def test_a_metric_remembers_so_many_samples(samples, expected):
+def test_the_number_of_samples_is_configurable(samples, expected):
     """With metrics.num.samples=1, only the current window counts."""
     settings = {"metrics_num_samples": samples, "metrics_sample_window_ms": 10_000}
     assert expected == _maximum(16.0, **settings)
 
 
 @pytest.mark.parametrize(("window", "expected"), [(10_000, 1.0), (100_000, 5.0)])
-def test_a_sample_lasts_as_long_as_its_window(window, expected):
+def test_the_window_of_samples_is_configurable(window, expected):
     """Values older than metrics.sample.window.ms times the samples do not count."""
     assert expected == _maximum(30.0, metrics_sample_window_ms=window)
 
 
 @pytest.mark.parametrize(("level", "recorded"), [("INFO", False), ("DEBUG", True)])
-def test_what_is_finer_than_the_level_is_not_recorded(level, recorded):
+def test_sensors_above_the_recording_level_are_not_recorded(level, recorded):
     """metrics.recording.level decides which sensors record values."""
     metrics = create_metrics(config(metrics_recording_level=level), lambda: 0.0)
     name = metrics.metric_name("highest", "group")

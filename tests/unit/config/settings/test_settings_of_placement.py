@@ -53,14 +53,14 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
     return counts
 
 
-def test_adaptive_partitioning_spares_long_queues():
+def test_adaptive_partitioning_avoids_long_queues():
     """With adaptive partitioning, a partition with a long queue is chosen less often."""
     assert _chosen(partitioner_adaptive_partitioning_enable=True)[0] < CHOICES / 10
     assert _chosen(partitioner_adaptive_partitioning_enable=False)[0] > CHOICES / 5
 
 
 @pytest.mark.parametrize(("timeout", "is_chosen"), [(0, True), (900, False), (1_100, True)])
-def test_a_node_that_takes_nothing_for_too_long_gets_nothing(timeout, is_chosen):
+def test_the_partitions_of_a_stuck_node_are_not_chosen(timeout, is_chosen):
     """The partitions of a node that is stuck for longer than the timeout are not chosen."""
     counts = _chosen(node_0_stuck_for=1.0, partitioner_availability_timeout_ms=timeout)
     assert is_chosen == (counts[0] > 0)

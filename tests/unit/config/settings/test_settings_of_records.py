@@ -47,7 +47,7 @@ def _records(broker, partition):
     ],
 )
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_serializers_make_the_bytes(broker, part, serializer, value, written):
+def test_keys_and_values_are_serialized(broker, part, serializer, value, written):
     """Keys are serialized by key.serializer, and values by value.serializer."""
     with _producer(broker, **{f"{part}_serializer": serializer}) as producer:
         record = {"key": b"k", "value": b"v", part: value}
@@ -56,7 +56,7 @@ def test_serializers_make_the_bytes(broker, part, serializer, value, written):
     assert written == getattr(arrived, part)
 
 
-def test_interceptors_see_records(broker):
+def test_records_pass_through_interceptors(broker):
     """Each record passes through interceptor.classes."""
 
     class Watching:
@@ -84,7 +84,7 @@ def test_interceptors_see_records(broker):
         ("fnv1a", [0, 0, 8]),
     ],
 )
-def test_the_partitioner_decides_where_records_go(broker, partitioner, used):
+def test_the_partitioner_chooses_the_partition_of_a_key(broker, partitioner, used):
     """The partitioner chooses the partition of a key."""
     with _producer(broker, partitioner_class=partitioner) as producer:
         for _ in range(8):
@@ -110,7 +110,7 @@ def test_round_robin_spreads_one_key_over_all(broker):
     assert [3, 3, 3] == [len(_records(broker, partition)) for partition in range(PARTITIONS)]
 
 
-def test_a_batch_waits_for_more_records(broker):
+def test_a_batch_lingers_for_more_records(broker):
     """A single record is sent after linger.ms, and not earlier."""
     waits = []
     for milliseconds in (0, 400):
@@ -124,7 +124,7 @@ def test_a_batch_waits_for_more_records(broker):
 
 
 @pytest.mark.parametrize(("name", "milliseconds"), [("first", 5_000), ("second", 7_000)])
-def test_a_transactional_producer_introduces_itself(broker, name, milliseconds):
+def test_init_producer_id_has_the_transactional_id_and_timeout(broker, name, milliseconds):
     """InitProducerId carries the transactional id and the transaction timeout."""
     told = []
     broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: told.append(request))

@@ -78,7 +78,7 @@ def _rows(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("acks", "sent"), [("all", -1), ("1", 1)])
-def test_acks_are_asked_for(broker, acks, sent):
+def test_a_produce_request_has_the_acks(broker, acks, sent):
     """A Produce request carries acks."""
     seen = _seen(broker, ApiKey.PRODUCE)
     _write(broker, [b"v"], acks=acks)
@@ -86,7 +86,7 @@ def test_acks_are_asked_for(broker, acks, sent):
 
 
 @pytest.mark.parametrize("milliseconds", [7_000, 9_000])
-def test_the_broker_is_told_how_long_the_client_waits(broker, milliseconds):
+def test_a_produce_request_has_the_request_timeout(broker, milliseconds):
     """A Produce request carries request.timeout.ms, which limits the wait for replicas."""
     seen = _seen(broker, ApiKey.PRODUCE)
     _write(broker, [b"v"], request_timeout_ms=milliseconds)
@@ -94,7 +94,7 @@ def test_the_broker_is_told_how_long_the_client_waits(broker, milliseconds):
 
 
 @pytest.mark.parametrize("name", ["spark-kafka-sink", "billing"])
-def test_every_request_carries_the_clients_name(broker, name):
+def test_every_request_has_the_client_id(broker, name):
     """Every request carries client.id."""
     seen = [_seen(broker, key) for key in (ApiKey.METADATA, ApiKey.PRODUCE)]
     _write(broker, [b"v"], client_id=name)
@@ -113,7 +113,7 @@ def test_idempotent_batches_are_numbered(broker, wanted):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed_by_the_codec_that_was_chosen(broker, codec):
+def test_batches_are_compressed_by_the_configured_codec(broker, codec):
     """The attributes of a batch contain the configured codec."""
     _write(broker, _rows(500), [0] * 500, compression_type=codec)
     assert [codec] == [header.compression.name.lower() for header in _headers(broker)]
@@ -122,7 +122,7 @@ def test_batches_are_compressed_by_the_codec_that_was_chosen(broker, codec):
 @pytest.mark.parametrize(
     ("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 19)]
 )
-def test_the_level_of_compression_shows_in_the_batches(broker, codec, low, high):
+def test_a_higher_compression_level_shortens_batches(broker, codec, low, high):
     """A higher compression level yields a different and shorter batch."""
     text = [b"%d squared is %d" % (row, row * row) for row in range(2_000)]
     for level in (low, high):
@@ -147,7 +147,7 @@ def test_no_batch_is_larger_than_batch_size(broker, size):
 
 
 @pytest.mark.parametrize(("ignored", "used"), [(False, PARTITIONS), (True, 1)])
-def test_keys_may_be_ignored(broker, ignored, used):
+def test_keys_can_be_ignored(broker, ignored, used):
     """With partitioner.ignore.keys, a batch of rows with different keys goes to one partition."""
     keys = [b"%d" % row for row in range(100)]
     _write(broker, _rows(100), keys=keys, partitioner_ignore_keys=ignored)
@@ -246,7 +246,7 @@ def _attempts(seconds: float, **settings: object) -> list[float]:
 
 
 @pytest.fixture
-def no_look_at_the_listener(monkeypatch):
+def no_listener_probe(monkeypatch):
     """Disable the connections that probe a listener, so that only connection attempts are seen."""
 
     async def look(*_: object) -> bool:
@@ -255,8 +255,8 @@ def no_look_at_the_listener(monkeypatch):
     monkeypatch.setattr("spark_kafka_sink.network.connection.dialer.answers_in_tls", look)
 
 
-@pytest.mark.usefixtures("no_look_at_the_listener")
-def test_a_lost_broker_is_connected_to_after_a_backoff():
+@pytest.mark.usefixtures("no_listener_probe")
+def test_reconnecting_waits_for_the_backoff():
     """Attempts to connect are separated by reconnect.backoff.ms."""
     slow = _attempts(2.0, reconnect_backoff_ms=250)
     fast = _attempts(2.0, reconnect_backoff_ms=10)
@@ -264,8 +264,8 @@ def test_a_lost_broker_is_connected_to_after_a_backoff():
     assert 1 < len(slow) < len(fast)
 
 
-@pytest.mark.usefixtures("no_look_at_the_listener")
-def test_the_backoff_of_connecting_grows_up_to_its_maximum():
+@pytest.mark.usefixtures("no_listener_probe")
+def test_the_reconnect_backoff_grows_up_to_its_maximum():
     """Each attempt waits twice as long as the one before, up to reconnect.backoff.max.ms."""
     growing = _attempts(2.0, reconnect_backoff_ms=20, reconnect_backoff_max_ms=5_000)
     bounded = _attempts(2.0, reconnect_backoff_ms=20, reconnect_backoff_max_ms=20)
@@ -281,7 +281,7 @@ def test_the_backoff_of_connecting_grows_up_to_its_maximum():
         ({"setup_timeout_ms": 9_000, "setup_timeout_max_ms": 400}, 0.4),
     ],
 )
-def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
+def test_a_silent_peer_times_out(settings, seconds):
     """A connection must be ready within the setup timeout, which its maximum limits."""
     named = {f"socket_connection_{name}": value for name, value in settings.items()}
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -296,7 +296,7 @@ def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
     assert seconds * LEAST - 0.05 <= float(within[1]) <= seconds * MOST + 0.05
 
 
-def test_a_topic_is_waited_for_no_longer_than_asked():
+def test_max_block_ms_limits_the_wait_for_a_topic():
     """max.block.ms limits the wait for a topic's metadata."""
     with DevBroker(auto_create_topics=False) as broker:
         for milliseconds in (50, 400):
@@ -311,7 +311,7 @@ def test_a_topic_is_waited_for_no_longer_than_asked():
             assert milliseconds / 1000 <= waited < 45
 
 
-def test_metadata_is_asked_for_again_when_it_is_old(broker):
+def test_old_metadata_is_refreshed(broker):
     """With a short metadata.max.age.ms, metadata is refreshed repeatedly without a trigger."""
     often = threading.Event()
     broker.on(ApiKey.METADATA, lambda _, context: often.set() if context.number > 5 else None)
@@ -330,7 +330,7 @@ def test_metadata_is_asked_for_again_when_it_is_old(broker):
     [("send_buffer_bytes", socket.SO_SNDBUF), ("receive_buffer_bytes", socket.SO_RCVBUF)],
 )
 @pytest.mark.parametrize("size", [50_000, -1])
-def test_sockets_get_the_buffers_that_were_asked_for(broker, monkeypatch, setting, option, size):
+def test_sockets_get_the_configured_buffer_sizes(broker, monkeypatch, setting, option, size):
     """Each socket gets the configured buffer size, and -1 leaves it unchanged."""
     # Other threads use sockets, too: only this producer's thread counts.
     thread_name = "kafka-producer-network-thread | buffers"

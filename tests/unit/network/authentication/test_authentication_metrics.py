@@ -41,7 +41,7 @@ def _totals(producer) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("layer", ["ssl", "sasl", "neither"])
-def test_each_connection_that_authenticates_is_counted(front, certificates, layer):
+def test_successful_authentications_are_counted(front, certificates, layer):
     """TLS and SASL are counted alike, and a connection without them is not counted."""
     settings: dict[str, object] = {"bootstrap.servers": front.bootstrap_servers}
     if layer == "ssl":
@@ -62,7 +62,7 @@ def test_each_connection_that_authenticates_is_counted(front, certificates, laye
     }
 
 
-def test_each_connection_that_is_refused_is_counted(front):
+def test_failed_authentications_are_counted(front):
     """It counts as a failed authentication and as a closed connection."""
     front.sasl = SaslRules(users={"alice": "another"})
     producer = KafkaProducer({"bootstrap.servers": front.bootstrap_servers, **ALICE})
@@ -72,7 +72,7 @@ def test_each_connection_that_is_refused_is_counted(front):
     producer.close(0)
 
 
-def test_renewals_are_counted_apart_from_connections(front, monkeypatch):
+def test_reauthentications_are_counted_separately(front, monkeypatch):
     """A renewed session has a latency, and a refused renewal is counted as a failure of its own."""
     monkeypatch.setattr(sasl_session, "RENEWAL_SHARE", 0.0)
     monkeypatch.setattr(sasl_session, "RENEWAL_JITTER", 0.0)

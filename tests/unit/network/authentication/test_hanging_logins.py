@@ -115,7 +115,7 @@ def test_a_coroutine_function_that_hangs_is_cancelled():
     assert [threading.main_thread()] * 2 == ends
 
 
-def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):
+def test_a_function_has_ten_seconds_by_default(hanging):
     """This is less than a Spark driver waits for a cluster, so its error has the cause."""
 
     async def run() -> list[str]:
@@ -132,13 +132,13 @@ def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
     assert "token.endpoint.url: /token returned no token within 0.001 s" in error
 
 
-def test_a_function_that_exits_ends_its_thread_only():
+def test_a_function_that_exits_ends_only_its_thread():
     """The login fails as if the function had raised an error."""
     [error] = asyncio.run(refusals(configured(**{HANDLER: lambda: sys.exit(3)})))
     assert error.endswith("raised RuntimeError instead of returning a token")
 
 
-def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
+def test_a_timeout_during_a_login_names_what_it_waits_for(hanging):
     """If max.block.ms expires first, the error says that no token has arrived."""
 
     async def run() -> str:

@@ -26,13 +26,13 @@ def test_paths_within_a_reference_are_hidden(login, path):
     assert {text, path} == hidden_texts(settings, login)
 
 
-def test_paths_that_are_written_in_the_settings_are_shown():
+def test_paths_written_in_the_settings_are_shown():
     """A path is hidden because it came from a reference, not because it is a path."""
     assert frozenset() == hidden_texts(config().security, KERBEROS)
 
 
 @pytest.mark.parametrize("kind", [AuthenticationError, NetworkError])
-def test_an_error_passes_without_the_texts(kind):
+def test_hidden_texts_are_removed_from_an_error(kind):
     """The error keeps its type and the rest of its message."""
     error = kind("the file /planted/ca is gone")
     with pytest.raises(kind) as caught, errors_hiding({"/planted/ca"}):

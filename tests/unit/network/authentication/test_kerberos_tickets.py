@@ -108,7 +108,7 @@ def failing(error):
     return Library(context=type("Failing", (Context,), {"raises": error}))
 
 
-def test_a_context_of_the_library_carries_an_exchange(monkeypatch):
+def test_an_exchange_uses_a_context_of_the_library(monkeypatch):
     """The exchange uses the library's tokens and protected messages."""
     client = begin(monkeypatch, Library())
     assert "alice@R" == client.user
@@ -117,7 +117,7 @@ def test_a_context_of_the_library_carries_an_exchange(monkeypatch):
     assert b"wrapped:\x01\x00\x00\x00" == client.evaluate_challenge(b"\x01\x00\x00\x00")
 
 
-def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
+def test_a_ticket_for_the_brokers_service_is_requested(monkeypatch):
     """The service consists of sasl.kerberos.service.name and the connection's host."""
     asked = []
     library = Library(context=lambda **options: asked.append(options) or Context())
@@ -135,7 +135,7 @@ def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
     assert "current key of broker/one.example" in client.advice
 
 
-def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypatch):
+def test_the_context_must_offer_mutual_authentication(monkeypatch):
     """Integrity alone does not authenticate the peer."""
     context = type("OneSided", (Context,), {"actual_flags": 32})
     client = begin(monkeypatch, Library(context=context))
@@ -145,7 +145,7 @@ def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypa
 
 
 @pytest.mark.parametrize(("principal", "name"), [(None, None), ("bob@R", ("bob@R", "name"))])
-def test_credentials_are_those_of_the_principal(monkeypatch, principal, name):
+def test_credentials_belong_to_the_principal(monkeypatch, principal, name):
     """Without a principal they belong to the owner of the ticket cache."""
     asked = []
     library = Library()
@@ -157,7 +157,7 @@ def test_credentials_are_those_of_the_principal(monkeypatch, principal, name):
     assert [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": None}] == asked
 
 
-def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
+def test_a_message_that_the_library_rejects_is_refused(monkeypatch):
     """A message that the library rejects is refused, with the library's message."""
     client = begin(monkeypatch, Library())
     client.initial_response()
@@ -167,13 +167,13 @@ def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
 
 
 @pytest.mark.parametrize("code", PASSING)
-def test_what_passes_is_tried_again(monkeypatch, code):
+def test_transient_errors_are_retried(monkeypatch, code):
     """Kafka's retriable Kerberos errors, and an unavailable KDC, are transient."""
     with pytest.raises(NetworkError, match=r"kafka/host \(GSSAPI\): what the library says"):
         begin(monkeypatch, failing(GSSError(0, KRB5 + code)))
 
 
-def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp_path):
+def test_an_expired_ticket_is_renewed_from_a_keytab(monkeypatch, tmp_path):
     """With a keytab the login is retried; with only a ticket the advice is kinit."""
     error = GSSError(13 << 16, KRB5 + 32)
     path = tmp_path / "keytab"
@@ -239,7 +239,7 @@ def test_a_missing_ticket_comes_with_advice_to_get_one(monkeypatch, error, said)
     assert str(caught.value).endswith(advice)
 
 
-def stores_asked(monkeypatch, login, errors):
+def stores_tried(monkeypatch, login, errors):
     """Return the stores that a login tries; those of a kind in `errors` fail."""
     asked = []
 
@@ -259,7 +259,7 @@ def stores_asked(monkeypatch, login, errors):
     return asked
 
 
-def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
+def test_a_keytab_is_used_if_the_cache_has_no_ticket(monkeypatch, tmp_path):
     """The cache is tried first, and the keytab only if the cache has no valid ticket."""
     path = tmp_path / "keytab"
     path.write_bytes(ALICES_KEYTAB)
@@ -271,16 +271,16 @@ def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
         principal="alice@R",
     )
     cache = {"ccache": "/c"}
-    assert [cache] == stores_asked(monkeypatch, login, {})
+    assert [cache] == stores_tried(monkeypatch, login, {})
     for error in (MissingCredentialsError(7 << 16, 1), ExpiredCredentialsError(11 << 16, 1)):
-        first, second = stores_asked(monkeypatch, login, {"cache": error})
+        first, second = stores_tried(monkeypatch, login, {"cache": error})
         assert cache == first
         assert f"FILE:{path}" == second["client_keytab"]
         assert re.fullmatch("MEMORY:spark-kafka-sink-[0-9a-f]{16}", second["ccache"])
-    first, said = stores_asked(monkeypatch, login, {"cache": GSSError(13 << 16, KRB5 + 37)})
+    first, said = stores_tried(monkeypatch, login, {"cache": GSSError(13 << 16, KRB5 + 37)})
     assert cache == first
     assert "synchronize the clocks of this machine" in said
-    assert [None] == stores_asked(monkeypatch, CACHE, {})
+    assert [None] == stores_tried(monkeypatch, CACHE, {})
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
         (ALICES_KEYTAB, "alice", None),
     ],
 )
-def test_a_keytab_is_looked_at_before_its_library_is_asked(
+def test_a_keytab_is_checked_before_the_library_is_called(
     monkeypatch, tmp_path, content, principal, said
 ):
     """A keytab that is missing, corrupt or for others is named with the reason."""
@@ -315,14 +315,14 @@ def test_a_keytab_is_looked_at_before_its_library_is_asked(
     assert f"sasl.jaas.config: the keytab {path} {said}" in str(caught.value)
 
 
-def test_a_package_that_is_missing_is_told_of_at_once(monkeypatch):
+def test_a_missing_package_is_reported_at_once(monkeypatch):
     """Creating a producer without the package fails at once, with how to install it."""
     monkeypatch.setattr(kerberos_tickets, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[kerberos\]'"):
         KafkaProducer(SETTINGS)
 
 
-def test_a_package_without_its_library_says_so(monkeypatch):
+def test_a_missing_c_library_is_reported(monkeypatch):
     """If the C library is missing the package cannot be loaded, and the error names it."""
     with pytest.raises(ConfigError, match=r"cannot be loaded.*libgssapi-krb5-2"):
         begin(monkeypatch, None)

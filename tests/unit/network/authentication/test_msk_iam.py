@@ -68,7 +68,7 @@ def test_a_token_is_a_presigned_request():
     assert "planted-secret" not in said
 
 
-def test_a_token_ends_when_the_signer_says(monkeypatch):
+def test_a_token_has_the_expiry_of_the_signer(monkeypatch):
     """The signer returns milliseconds since 1970."""
     signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider.generate_auth_token"
     monkeypatch.setattr(signer, lambda region: (f"token.of.{region}", 1_700_000_000_500))
@@ -77,7 +77,7 @@ def test_a_token_ends_when_the_signer_says(monkeypatch):
     assert expected == (token.value, token.subject, token.expires_at)
 
 
-def test_missing_credentials_are_told_at_once(monkeypatch):
+def test_missing_credentials_are_reported_at_once(monkeypatch):
     """If the AWS libraries find no credentials, the producer's error says where to look."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -87,7 +87,7 @@ def test_missing_credentials_are_told_at_once(monkeypatch):
         _client()
 
 
-def test_a_profile_that_is_not_there_is_named():
+def test_a_missing_profile_is_named():
     """The error names the profile in sasl.jaas.config."""
     jaas = 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="nobody";'
     with pytest.raises(AuthenticationError, match=r"^AWS profile nobody \(AWS_MSK_IAM\) cannot be"):
@@ -101,13 +101,13 @@ def test_a_profile_that_is_not_there_is_named():
         ("boot-x.c1.kafka-serverless.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
     ],
 )
-def test_the_region_stands_in_a_brokers_name(host, region):
+def test_the_region_is_parsed_from_a_brokers_name(host, region):
     """As in Java, this applies unless the region is configured."""
     assert region == msk_region(MskIamToken(), [host])
     assert "x" == msk_region(MskIamToken(region="x"), [host])
 
 
-def test_the_region_may_stand_in_the_environment(monkeypatch):
+def test_the_region_can_come_from_the_environment(monkeypatch):
     """This is for brokers behind custom host names."""
     with pytest.raises(ConfigError, match=r"set awsRegion in sasl\.jaas\.config"):
         msk_region(MskIamToken(), ["kafka.internal"])
@@ -115,7 +115,7 @@ def test_the_region_may_stand_in_the_environment(monkeypatch):
     assert "eu-central-1" == msk_region(MskIamToken(), ["kafka.internal"])
 
 
-def test_a_missing_signer_is_told_with_how_to_install_it(monkeypatch):
+def test_the_error_for_a_missing_signer_says_how_to_install_it(monkeypatch):
     """Creating a producer raises an error that names the extra."""
     monkeypatch.setattr(msk_iam, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[msk-iam\]'"):

@@ -153,7 +153,7 @@ def use(searched, settings):
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("known", [True, False])
-def test_a_password(searched, front, mechanism, known):
+def test_a_password_is_not_shown(searched, front, mechanism, known):
     """A password is shown neither when it is accepted nor when it is refused."""
     if not known:
         front.sasl.users = {"alice": "another"}
@@ -172,7 +172,7 @@ def test_a_password(searched, front, mechanism, known):
         SECRET,
     ],
 )
-def test_a_login_module_that_cannot_be_read(searched, front, text):
+def test_a_malformed_login_module_is_not_shown(searched, front, text):
     """A malformed sasl.jaas.config is not quoted."""
     settings = {**sasl("PLAIN", "alice", "x"), "sasl.jaas.config": text}
     use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
@@ -183,7 +183,7 @@ def test_a_login_module_that_cannot_be_read(searched, front, text):
     "name", [key.name for key in PRODUCER_CONFIG_DEF if key.type == "password"]
 )
 @pytest.mark.parametrize("kind", [str, Password, str.encode])
-def test_each_setting_that_takes_a_secret(searched, front, certificates, name, kind):
+def test_no_setting_that_takes_a_secret_shows_it(searched, front, certificates, name, kind):
     """Whatever is wrong with such a setting, its value is not shown."""
     front.tls = server_context(certificates.server)
     settings = {
@@ -199,7 +199,7 @@ def test_each_setting_that_takes_a_secret(searched, front, certificates, name, k
 
 
 @pytest.mark.parametrize("store", ["keystore", "truststore"])
-def test_the_password_of_a_store(searched, front, certificates, store):
+def test_the_password_of_a_store_is_not_shown(searched, front, certificates, store):
     """A store's wrong password is not shown."""
     front.tls = server_context(certificates.server)
     file = (certificates.client if store == "keystore" else certificates.authority).pkcs12_file
@@ -219,7 +219,7 @@ def test_the_password_of_a_store(searched, front, certificates, store):
 
 @pytest.mark.parametrize("form", range(len(FORMS)))
 @pytest.mark.parametrize("status", [200, 401, 503])
-def test_a_clients_secret_and_its_token(searched, front, status, form):
+def test_a_clients_secret_and_its_token_are_not_shown(searched, front, status, form):
     """An endpoint that quotes the secret and a broker that quotes the token leak neither."""
     token = jwt()
     front.sasl.accepts_token = lambda _: False
@@ -245,7 +245,7 @@ def test_a_clients_secret_and_its_token(searched, front, status, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_endpoint_that_speaks_no_http(searched, front, monkeypatch, form):
+def test_a_non_http_response_shows_no_secret(searched, front, monkeypatch, form):
     """The part of a non-HTTP response that Python's library quotes shows no secret."""
 
     def getresponse(_: object) -> None:
@@ -289,7 +289,7 @@ def use_url(searched, url):
 
 
 @pytest.mark.parametrize(("url", "problem"), URLS)
-def test_a_url_that_holds_a_secret(searched, url, problem):
+def test_a_secret_in_a_url_is_not_shown(searched, url, problem):
     """Only scheme and host of a URL are shown."""
     use_url(searched, url)
     assert any(problem in text for text in searched.texts)
@@ -303,7 +303,7 @@ def test_a_url_that_holds_a_secret(searched, url, problem):
         ("file:///PL%41NTED", "[hidden] cannot be read: No such file"),
     ],
 )
-def test_a_url_from_a_reference(searched, monkeypatch, url, problem):
+def test_a_url_from_a_reference_is_not_shown(searched, monkeypatch, url, problem):
     """A file's path that came from a reference is not shown either."""
     monkeypatch.setenv("SINK_URL", url)
     use_url(searched, "${env:SINK_URL}")
@@ -321,7 +321,7 @@ def planted_path(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("store", ["truststore", "keystore"])
 @pytest.mark.usefixtures("planted_path")
-def test_a_path_from_a_reference(searched, front, store):
+def test_a_path_from_a_reference_is_not_shown(searched, front, store):
     """The location of a secret is part of the reference as much as the secret."""
     settings = {
         "bootstrap.servers": front.bootstrap_servers,
@@ -334,7 +334,7 @@ def test_a_path_from_a_reference(searched, front, store):
     assert [] == [text for text in searched.texts if "PLANTED" in text]
 
 
-def test_a_user_from_a_reference(searched, front, monkeypatch):
+def test_a_username_from_a_reference_is_not_shown(searched, front, monkeypatch):
     """A file that is read as the username is not in the error of the failed login."""
     monkeypatch.setenv("SINK_USER", SECRET)
     settings = sasl("PLAIN", "${env:SINK_USER}", "another")
@@ -342,7 +342,7 @@ def test_a_user_from_a_reference(searched, front, monkeypatch):
     assert any("authentication of user '[hidden]' failed" in text for text in searched.texts)
 
 
-def test_a_client_id_from_a_reference(searched, front, monkeypatch):
+def test_a_client_id_from_a_reference_is_not_shown(searched, front, monkeypatch):
     """A client id is not in the error of a token endpoint that refuses it."""
     monkeypatch.setenv("SINK_ID", SECRET)
     with TokenEndpoint() as endpoint:
@@ -360,7 +360,7 @@ def test_a_client_id_from_a_reference(searched, front, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ssl.enabled.protocols", "ssl.cipher.suites"])
-def test_lists_take_no_references(searched, front, monkeypatch, name):
+def test_references_in_lists_are_not_resolved(searched, front, monkeypatch, name):
     """Something that could only be shown in an error is not read at all."""
     monkeypatch.setenv("SINK_LIST", SECRET)
     settings = {"security.protocol": "SSL", name: "${env:SINK_LIST}"}
@@ -368,7 +368,7 @@ def test_lists_take_no_references(searched, front, monkeypatch, name):
     assert any(f"{name} does not accept ${{}} reference" in text for text in searched.texts)
 
 
-def test_what_a_function_raises(searched, front):
+def test_the_error_of_a_token_function_is_not_quoted(searched, front):
     """The error of a token function is the cause of ours, which does not quote it."""
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -383,7 +383,7 @@ def test_what_a_function_raises(searched, front):
     assert [] == [text for text in searched.texts if "eyJ" in text]
 
 
-def test_what_lives_in_a_process(searched, front):
+def test_the_reprs_of_live_objects_show_no_secret(searched, front):
     """Clients, exchanges and requests hide what they hold, in case they are logged."""
     parsed = SinkOptions.from_mapping(
         {

@@ -36,7 +36,7 @@ def begun(client=None):
     return authenticator
 
 
-def test_an_authentication_goes_step_by_step():
+def test_an_authentication_is_a_handshake_and_an_exchange():
     """Handshake, message and consent follow, and the consent has the session's lifetime."""
     authenticator = plain()
     assert S.INITIAL is authenticator.state
@@ -51,7 +51,7 @@ def test_an_authentication_goes_step_by_step():
     assert 1.5 == authenticator.session_lifetime
 
 
-def test_a_session_may_have_no_end():
+def test_a_session_without_a_lifetime_does_not_expire():
     """If the broker sets no end, there is none."""
     authenticator = begun()
     authenticator.receive(SaslAuthenticateResponse())
@@ -59,7 +59,7 @@ def test_a_session_may_have_no_end():
 
 
 @pytest.mark.parametrize(("milliseconds", "seconds"), [(-1, None), (0, None), (1, 0.001)])
-def test_a_session_lasts_for_a_positive_number_of_milliseconds(milliseconds, seconds):
+def test_only_a_positive_lifetime_limits_a_session(milliseconds, seconds):
     """Any other number means that there is no end."""
     authenticator = begun()
     authenticator.receive(SaslAuthenticateResponse(session_lifetime_ms=milliseconds))
@@ -67,7 +67,7 @@ def test_a_session_lasts_for_a_positive_number_of_milliseconds(milliseconds, sec
 
 
 @pytest.mark.parametrize("length", [2_000, 2_001])
-def test_a_reason_is_told_up_to_2000_characters(length):
+def test_an_error_shows_up_to_2000_characters_of_the_reason(length):
     """The rest of a longer reason is omitted."""
     refusal = SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="x" * length
@@ -79,7 +79,7 @@ def test_a_reason_is_told_up_to_2000_characters(length):
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_what_has_ended_stays_ended(state):
+def test_an_authentication_cannot_be_used_twice(state):
     """An authentication cannot be used twice."""
     assert (state in {S.COMPLETE, S.FAILED}) == (not TRANSITIONS[state])
 
@@ -106,7 +106,7 @@ def test_steps_out_of_order_are_refused():
         (ErrorCode.UNKNOWN_SERVER_ERROR, NetworkError, "UNKNOWN_SERVER_ERROR"),
     ],
 )
-def test_a_refused_handshake(code, kind, text):
+def test_a_refused_handshake_is_an_error(code, kind, text):
     """Permanent errors differ from transient ones."""
     authenticator = plain()
     authenticator.begin()
@@ -124,7 +124,7 @@ def test_a_refused_handshake(code, kind, text):
         (ErrorCode.REQUEST_TIMED_OUT, NetworkError),
     ],
 )
-def test_a_refused_message(code, kind):
+def test_a_refused_message_is_an_error(code, kind):
     """The error names broker, mechanism, user and reason, and never shows the secret."""
     authenticator = begun()
     with pytest.raises(kind) as caught:
@@ -137,21 +137,21 @@ def test_a_refused_message(code, kind):
     assert S.FAILED is authenticator.state
 
 
-def test_a_refusal_without_a_reason_is_one():
+def test_a_refusal_may_have_no_reason():
     """A broker need not give a reason."""
     refusal = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)
     with pytest.raises(AuthenticationError, match="failed: the broker gave no reason"):
         begun().receive(refusal)
 
 
-def test_consent_without_the_mechanisms_end_is_refused():
+def test_consent_before_the_mechanism_has_completed_is_refused():
     """A broker that has not proved what it has to prove is refused."""
     scram = ScramClient(SaslMechanism.SCRAM_SHA_256, "alice", "planted-secret")
     with pytest.raises(AuthenticationError, match="user 'alice' failed: the broker's first SCRAM"):
         begun(scram).receive(SaslAuthenticateResponse())
 
 
-def test_a_refused_token_is_told_with_what_the_broker_said_first():
+def test_the_error_for_a_refused_token_quotes_the_first_response():
     """The JSON of the first response is in the error of the second."""
     authenticator = begun(OAuthBearerClient(read_token("a.b.c")))
     answer = authenticator.receive(SaslAuthenticateResponse(auth_bytes=b'{"status":"x a.b.c"}'))

@@ -72,7 +72,7 @@ def session_of(clock, lifetime_ms=0):
 @pytest.mark.parametrize(
     ("chance", "due"), [(0.0, 100.85), (0.5, 100.9), (0.999, 100.9499)], ids=str
 )
-def test_a_session_is_renewed_after_17_to_19_twentieths_of_its_time(monkeypatch, chance, due):
+def test_a_session_is_renewed_after_85_to_95_percent_of_its_lifetime(monkeypatch, chance, due):
     """The random share keeps many clients from renewing at the same time."""
     now = [100.0]
     monkeypatch.setattr("random.random", lambda: chance)
@@ -84,7 +84,7 @@ def test_a_session_is_renewed_after_17_to_19_twentieths_of_its_time(monkeypatch,
     assert session.is_due
 
 
-def test_a_session_without_an_end_is_never_renewed():
+def test_a_session_without_a_lifetime_is_never_renewed():
     """The same holds before a session's first authentication."""
     session = session_of(lambda: 1e18)
     assert not session.is_due
@@ -92,7 +92,7 @@ def test_a_session_without_an_end_is_never_renewed():
     assert (False, False) == (session.is_due, session.is_renewing)
 
 
-def test_the_oldest_request_that_is_held_counts():
+def test_the_deadline_is_that_of_the_oldest_held_request():
     """It has waited longest, and without one there is no deadline."""
     session = session_of(lambda: 0.0)
     assert session.held_until(30.0) is None
@@ -101,7 +101,7 @@ def test_the_oldest_request_that_is_held_counts():
     assert 35.0 == session.held_until(30.0)
 
 
-def test_what_is_refused_off_the_loop_is_an_error_on_it():
+def test_an_error_in_the_scram_thread_is_raised_on_the_loop():
     """A response that is not SCRAM ends the authentication with its own error."""
     with pytest.raises(AuthenticationError, match="first SCRAM message is malformed"):
         authenticate([b"nonsense"])

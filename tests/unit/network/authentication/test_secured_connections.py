@@ -74,7 +74,7 @@ def refusal(front, *parts, kind=AuthenticationError, **others):
 # --- TLS
 
 
-def test_each_protocol_gets_through(front, certificates):
+def test_every_security_protocol_works(front, certificates):
     """security.protocol combines TLS and SASL in any way."""
     for protocol in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         front.tls = server_context(certificates.server) if "SSL" in protocol else None
@@ -88,7 +88,7 @@ def test_each_protocol_gets_through(front, certificates):
 
 
 @pytest.mark.parametrize("form", ["text", "pem", "pkcs12", "pkcs12 called JKS"])
-def test_a_truststore_says_whom_to_trust(front, certificates, form):
+def test_every_kind_of_truststore_works(front, certificates, form):
     """Trusted certificates come as text, as a PEM file, or as PKCS12 with its password."""
     front.tls = server_context(certificates.server)
     authority = certificates.authority
@@ -109,7 +109,7 @@ def test_a_truststore_says_whom_to_trust(front, certificates, form):
 
 
 @pytest.mark.parametrize("form", ["text", "encrypted text", "pem", "encrypted pem", "pkcs12"])
-def test_a_keystore_says_who_the_client_is(front, certificates, form):
+def test_every_kind_of_keystore_works(front, certificates, form):
     """A client's certificate comes as text, PEM or PKCS12, with or without an encrypted key."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     client = certificates.client
@@ -151,7 +151,7 @@ def test_a_keystore_says_who_the_client_is(front, certificates, form):
         ),
     ],
 )
-def test_versions_and_suites_may_be_chosen(front, certificates, chosen, version, cipher):
+def test_tls_versions_and_cipher_suites_can_be_chosen(front, certificates, chosen, version, cipher):
     """The connection uses a version and a suite that the settings allow."""
     front.tls = server_context(certificates.server)
     send(front, tls(certificates.authority), **chosen)
@@ -159,7 +159,7 @@ def test_versions_and_suites_may_be_chosen(front, certificates, chosen, version,
     assert all(cipher in used for _, used in front.cipher_names)
 
 
-def test_a_stranger_is_not_trusted(front, certificates):
+def test_a_certificate_of_an_unknown_authority_is_refused(front, certificates):
     """The error for a certificate of an unknown authority says where to add the authority."""
     front.tls = server_context(certificates.server)
     message = refusal(front, tls(certificates.stranger))
@@ -167,7 +167,7 @@ def test_a_stranger_is_not_trusted(front, certificates):
     assert message.endswith("to ssl.truststore.location or ssl.truststore.certificates")
 
 
-def test_the_system_trusts_no_test(front, certificates):
+def test_the_systems_authorities_are_used_without_a_truststore(front, certificates):
     """Without a truststore the system's own authorities are used."""
     front.tls = server_context(certificates.server)
     assert "is not trusted" in refusal(front, security_protocol="SSL")
@@ -180,7 +180,7 @@ def test_an_expired_certificate_is_refused(front, certificates):
     assert "ADDRESS (id -1): the broker's certificate, or one in its chain, has expired" in message
 
 
-def test_the_certificate_is_for_the_host(front, certificates):
+def test_the_certificate_must_match_the_host(front, certificates):
     """A certificate for another host is refused, unless host names are not checked."""
     front.tls = server_context(certificates.other_host)
     trusting = tls(certificates.authority)
@@ -189,7 +189,7 @@ def test_the_certificate_is_for_the_host(front, certificates):
 
 
 @pytest.mark.parametrize("form", ["PEM", "PKCS12"])
-def test_the_certificate_is_for_the_host_with_a_truststore_from_a_file(front, certificates, form):
+def test_the_certificate_must_match_the_host_with_a_truststore_file(front, certificates, form):
     """The source of the trusted certificates does not matter for this."""
     front.tls = server_context(certificates.other_host)
     authority = certificates.authority
@@ -205,7 +205,7 @@ def test_the_certificate_is_for_the_host_with_a_truststore_from_a_file(front, ce
     send(front, store, ssl_endpoint_identification_algorithm="")
 
 
-def test_an_address_may_stand_in_a_certificate(broker, certificates):
+def test_the_certificate_must_contain_the_address(broker, certificates):
     """If the host is an address, the certificate has to contain it as an address."""
     context = server_context(certificates.server)
     with SecureFront(broker.bootstrap_servers, tls=context, host="127.0.0.1") as front:
@@ -216,7 +216,7 @@ def test_an_address_may_stand_in_a_certificate(broker, certificates):
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_a_listener_that_wants_a_certificate_says_so(front, certificates, version):
+def test_the_error_says_that_the_listener_requires_a_certificate(front, certificates, version):
     """The client's error says so at whichever point of the handshake the listener refuses."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     message = refusal(front, tls(certificates.authority), ssl_protocol=version)
@@ -233,7 +233,7 @@ def test_a_certificate_that_the_listener_does_not_trust_is_refused(front, certif
     assert "(UNKNOWN_CA): it does not trust the issuer of this client's certificate" in message
 
 
-def test_no_version_in_common_is_said(front, certificates):
+def test_the_error_says_that_there_is_no_common_tls_version(front, certificates):
     """If client and broker have no TLS version in common, the error names the settings."""
     front.tls = server_context(certificates.server)
     front.tls.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -241,7 +241,7 @@ def test_no_version_in_common_is_said(front, certificates):
     assert "(PROTOCOL_VERSION): it supports none of the TLS versions in ssl.enabled" in message
 
 
-def test_a_plain_client_is_told_to_speak_tls(front, certificates):
+def test_a_plain_client_at_a_tls_listener_is_an_error_at_once(front, certificates):
     """The error is immediate if a client without TLS connects to a TLS listener."""
     front.tls = server_context(certificates.server)
     assert (
@@ -250,7 +250,7 @@ def test_a_plain_client_is_told_to_speak_tls(front, certificates):
     ) == refusal(front)
 
 
-def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
+def test_a_tls_client_at_a_plain_listener_is_an_error_at_once(front, certificates):
     """The error is immediate if a TLS client connects to a plain listener of Kafka."""
     assert "ADDRESS (id -1): this listener does not use TLS: use the port" in refusal(
         front, tls(certificates.authority)
@@ -270,7 +270,7 @@ def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
         ),
     ],
 )
-def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
+def test_an_unusable_store_fails_the_producer(front, store, problem):
     """The error for a file that is missing or has other contents names its setting."""
     assert refusal(front, store, kind=ConfigError, security_protocol="SSL").startswith(problem)
 
@@ -285,7 +285,7 @@ def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
         ({"sasl.jaas.config": "planted-secret"}, "sasl.jaas.config must begin with a login module"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_at_once(front, given, problem):
+def test_contradictory_settings_are_refused_at_once(front, given, problem):
     """The producer's constructor raises the error, with the names that the user wrote."""
     protocol = "SSL" if next(iter(given)).startswith("ssl") else "SASL_PLAINTEXT"
     others = {"security.protocol": protocol, "sasl.mechanism": "PLAIN"}
@@ -318,7 +318,9 @@ def test_a_renewed_certificate_is_used_by_the_next_connection(front, certificate
     assert "renewed" == front.client_names[-1]
 
 
-def test_a_store_that_cannot_be_renewed_is_warned_of(certificates, tmp_path, caplog, front):
+def test_a_store_that_cannot_be_reloaded_is_logged_as_a_warning(
+    certificates, tmp_path, caplog, front
+):
     """The previous content of the store stays in use, and a warning is logged."""
     front.tls = server_context(certificates.server)
     store = tmp_path / "trust.pem"
@@ -341,7 +343,7 @@ def test_a_store_that_cannot_be_renewed_is_warned_of(certificates, tmp_path, cap
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("user", USERS)
-def test_each_mechanism_gets_through(secured, certificates, mechanism, user):
+def test_every_mechanism_works(secured, certificates, mechanism, user):
     """Username and password in sasl.jaas.config work with every mechanism."""
     trusting = tls(certificates.authority, "SASL_SSL")
     send(secured, sasl(mechanism, user, USERS[user]), trusting)
@@ -350,7 +352,7 @@ def test_each_mechanism_gets_through(secured, certificates, mechanism, user):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password_ends_the_producer(front, mechanism):
+def test_a_wrong_password_fails_the_producer(front, mechanism):
     """The error names broker, mechanism and user, and the broker is not tried again."""
     front.sasl = SaslRules(users={"alice": "another"})
     assert (
@@ -361,14 +363,14 @@ def test_a_wrong_password_ends_the_producer(front, mechanism):
     assert front.refused <= 2
 
 
-def test_a_broker_that_quotes_the_password_does_not_get_it_into_an_error(front):
+def test_a_password_quoted_by_the_broker_is_hidden(front):
     """The broker's message is shown without our secret and without unprintable characters."""
     front.sasl = SaslRules(message=lambda said: f"\x1bno: {said.decode()}")
     message = refusal(front, sasl("PLAIN", "alice", "planted-secret"))
     assert "failed: ?no: ?alice?[hidden]. Check" in message
 
 
-def test_a_listener_that_does_not_know_the_password_is_no_broker(front):
+def test_a_listener_that_does_not_know_the_password_is_refused(front):
     """A listener that cannot compute SCRAM's signature is sent no records."""
     front.sasl = SaslRules(users=USERS, honest=False)
     message = refusal(front, sasl("SCRAM-SHA-256", "alice", "planted-secret"))
@@ -383,7 +385,7 @@ def test_mechanisms_of_both_sides_are_named(front):
     assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
 
 
-def test_a_listener_without_sasl_says_so(front):
+def test_the_error_says_that_the_listener_has_no_sasl(front):
     """The error says that the listener has no SASL."""
     assert "ADDRESS (id -1): this listener does not use SASL: set security.protocol" in refusal(
         front, sasl("PLAIN", "alice", "planted-secret")
@@ -391,7 +393,7 @@ def test_a_listener_without_sasl_says_so(front):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, certificates, protocol):
+def test_the_error_says_that_the_listener_requires_sasl(front, certificates, protocol):
     """After the listener has hung up on the client, it is asked once whether it needs SASL."""
     front.sasl = SaslRules(users=USERS)
     trust = {}
@@ -403,7 +405,7 @@ def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, cert
     assert "set security.protocol to SASL_PLAINTEXT" in message
 
 
-def test_a_broker_that_hangs_up_need_not_require_sasl():
+def test_a_broker_without_sasl_may_close_a_connection():
     """A listener without SASL is asked once, says no, and gets the record."""
     with DevBroker(topics={"events": 1}) as broker:
         asked = broker.on(ApiKey.SASL_HANDSHAKE, lambda *_: None)
@@ -413,7 +415,7 @@ def test_a_broker_that_hangs_up_need_not_require_sasl():
         assert 1 == asked.seen
 
 
-def test_a_refusal_in_the_middle_of_its_life_ends_a_producer(front):
+def test_an_authentication_failure_fails_a_running_producer(front):
     """If the password changes while a producer runs, its next connection ends it."""
     front.sasl = SaslRules(users=USERS)
     producer = KafkaProducer(settings(front, sasl("PLAIN", "alice", "planted-secret")))
@@ -434,7 +436,7 @@ def test_a_refusal_in_the_middle_of_its_life_ends_a_producer(front):
 # --- in the driver
 
 
-def test_a_check_of_the_driver_uses_the_same_settings(secured, certificates):
+def test_the_drivers_check_uses_the_same_settings(secured, certificates):
     """The check of the cluster before a job is secured like the job, and fails like it."""
     good = settings(secured, sasl("PLAIN", "alice", "planted-secret"))
     good.update(tls(certificates.authority, "SASL_SSL"))
@@ -462,7 +464,7 @@ def test_the_admin_client_uses_the_same_settings(secured, certificates):
         admin.list_transactions(lambda _: True, timeout=600)
 
 
-def test_a_refusal_is_forgotten_when_the_node_is_tried_again(front):
+def test_a_client_can_connect_after_a_refusal(front):
     """A client that survives a refusal can connect once the cause is gone."""
     front.sasl = SaslRules(users={})
     config = ProducerConfig.from_mapping(

@@ -23,7 +23,7 @@ def contexts_of(path):
     return TlsContexts(settings, "kafka.", ["planted"])
 
 
-def test_a_context_is_kept_while_its_files_stay_the_same(truststore):
+def test_a_context_is_reused_while_its_files_are_unchanged(truststore):
     """A file that was rewritten with the same content counts as unchanged."""
     contexts = contexts_of(truststore)
     first = contexts.current()
@@ -32,7 +32,7 @@ def test_a_context_is_kept_while_its_files_stay_the_same(truststore):
     assert first is contexts.current()
 
 
-def test_a_file_that_has_changed_makes_another_context(certificates, truststore):
+def test_a_changed_file_creates_another_context(certificates, truststore):
     """The next connection trusts the authority that the file then holds."""
     contexts = contexts_of(truststore)
     first = contexts.current()
@@ -43,7 +43,7 @@ def test_a_file_that_has_changed_makes_another_context(certificates, truststore)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
-def test_a_file_that_cannot_be_used_any_more_changes_nothing(truststore, caplog, content):
+def test_the_context_is_kept_if_a_file_becomes_unusable(truststore, caplog, content):
     """Each use logs a warning until the file is usable again."""
     contexts = contexts_of(truststore)
     first, good = contexts.current(), truststore.read_bytes()
@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_used_any_more_changes_nothing(truststore, caplog,
     assert 2 == len(caplog.messages)
 
 
-def test_a_file_that_could_never_be_used_is_an_error(tmp_path):
+def test_a_file_that_was_never_usable_is_an_error(tmp_path):
     """The error names the setting with its prefix, and the system's reason."""
     with pytest.raises(ConfigError) as caught:
         contexts_of(tmp_path / "planted").current()

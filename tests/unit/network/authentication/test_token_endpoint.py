@@ -29,7 +29,7 @@ from tests.support.security.token_exchanges import (
 )
 
 
-def test_a_token_is_asked_for_over_https(certificates):
+def test_a_token_is_requested_over_https(certificates):
     """Client credentials get a token from an endpoint whose certificate is verified."""
     with TokenEndpoint(server_context(certificates.server)) as endpoint:
         said = shown(CREDENTIALS, trusting(certificates.authority), {URL: endpoint.url})
@@ -38,7 +38,7 @@ def test_a_token_is_asked_for_over_https(certificates):
         assert [("/token?a=b", "an id:planted&secret", form)] == endpoint.asked
 
 
-def test_scope_and_encoding_are_as_the_settings_say(endpoint):
+def test_the_settings_determine_scope_and_encoding(endpoint):
     """The scope is sent, and id and secret are form-encoded if the provider requires it."""
     shown(
         CREDENTIALS,
@@ -51,7 +51,7 @@ def test_scope_and_encoding_are_as_the_settings_say(endpoint):
     assert ["write all"] == form["scope"]
 
 
-def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint, monkeypatch):
+def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_truncated(endpoint, monkeypatch):
     """If the cut falls within it, its beginning is not shown."""
     monkeypatch.setenv("TENANT", "planted-tenant")
     url = f"{shown_url(endpoint)}/${{env:TENANT}}"
@@ -59,7 +59,7 @@ def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint,
     assert "plan" not in refusal(AuthenticationError, CREDENTIALS, {URL: url})
 
 
-def test_a_false_endpoint_gets_no_secret(certificates):
+def test_an_untrusted_endpoint_gets_no_secret(certificates):
     """Nothing is sent to an endpoint whose certificate is not trusted."""
     with TokenEndpoint(server_context(certificates.server)) as endpoint:
         message = refusal(
@@ -85,7 +85,7 @@ def test_a_refused_client_is_an_error_at_once(endpoint, status):
     assert 1 == len(endpoint.asked)
 
 
-def test_a_busy_endpoint_is_asked_again(endpoint):
+def test_requests_to_a_busy_endpoint_are_retried(endpoint):
     """Transient errors are retried for as long as sasl.login.retry.backoff.max.ms allows."""
     endpoint.answers = [(503, {}), (429, {})]
     retry = {"sasl.login.retry.backoff.ms": 0, "sasl.login.retry.backoff.max.ms": 60_000}
@@ -95,7 +95,7 @@ def test_a_busy_endpoint_is_asked_again(endpoint):
     assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, IMPATIENT)
 
 
-def test_a_busy_endpoint_is_given_time(endpoint):
+def test_no_retry_without_time_for_the_backoff(endpoint):
     """If sasl.login.retry.backoff.ms takes all of the time, there is no retry."""
     endpoint.answers = [(503, {"error": "busy"})]
     slow = {"sasl.login.retry.backoff.ms": 60_000, "sasl.login.retry.backoff.max.ms": 60_000}
@@ -110,7 +110,7 @@ def test_a_redirect_is_not_followed(endpoint):
     assert 1 == len(endpoint.asked)
 
 
-def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
+def test_a_silent_endpoint_times_out(endpoint):
     """After sasl.login.read.timeout.ms the endpoint counts as unavailable."""
     endpoint.silent.set()
     message = refusal(
@@ -125,7 +125,7 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
 
 
 @pytest.mark.parametrize("with_tls", [False, True])
-def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
+def test_an_endless_response_times_out(certificates, with_tls):
     """An endless response is abandoned, although the endpoint is never silent for long."""
     tls = server_context(certificates.server) if with_tls else None
     with TokenEndpoint(tls) as endpoint:
@@ -142,7 +142,7 @@ def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
     assert f"the request to the token endpoint {shown_url(endpoint)} failed: {waited}" == message
 
 
-def test_a_fetch_whose_time_is_up_does_not_wait_without_end():
+def test_a_fetch_without_time_left_does_not_block():
     """A timeout of 0 would make the socket non-blocking instead of ending the fetch."""
     ours, peer = socket.socketpair()
     with ours, peer:
@@ -196,7 +196,7 @@ def drip(monkeypatch, answer, seconds):
         return dripping, str(error)
 
 
-def test_the_time_for_an_answer_is_counted_once(monkeypatch):
+def test_the_read_timeout_applies_to_the_whole_response(monkeypatch):
     """Each byte has the time that the ones before it have left."""
     answer = b'HTTP/1.0 200 OK\r\n\r\n{"access_token":"a.b.c"}'
     dripping, got = drip(monkeypatch, answer + b" " * 1000, 40.5)
@@ -207,7 +207,7 @@ def test_the_time_for_an_answer_is_counted_once(monkeypatch):
     assert dripping.is_closed
 
 
-def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
+def test_a_slow_response_within_the_timeout_is_read_completely(monkeypatch):
     """The response may come slowly, and its length may be known."""
     body = b'{"access_token":"a.b.c"}'
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -216,7 +216,7 @@ def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
     assert dripping.is_closed
 
 
-def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
+def test_an_endless_name_lookup_times_out(endpoint, monkeypatch):
     """A lookup, which no socket timeout ends, may take no longer than both timeouts together."""
     released = threading.Event()
     monkeypatch.setattr("socket.create_connection", lambda *_: released.wait(60))
@@ -232,7 +232,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
     assert "failed: no response within 0.025 s (sasl.login.connect.timeout.ms and" in message
 
 
-def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
+def test_an_unreachable_endpoint_is_an_error(endpoint, monkeypatch):
     """The error says that no connection was made within sasl.login.connect.timeout.ms."""
     waited = []
 
@@ -252,7 +252,7 @@ def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
     assert [1.5] == waited
 
 
-def test_an_answer_that_is_no_token_is_refused(endpoint):
+def test_a_response_that_is_not_a_token_is_refused(endpoint):
     """A value that could not be sent to a broker is not a token."""
     endpoint.token = "planted token"  # noqa: S105
     message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
@@ -267,7 +267,7 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
         ({"ssl.truststore.location": ""}, "ssl.truststore.location must not be empty"),
     ],
 )
-def test_tls_of_the_endpoint_is_checked_beforehand(options, problem):
+def test_tls_options_of_the_endpoint_are_validated_with_the_settings(options, problem):
     """The options ssl.* of the login module are checked together with the settings."""
     module = {"sasl.jaas.config": jaas("OAUTHBEARER", **options)}
     assert problem in refusal(ConfigError, CREDENTIALS, module, {URL: "https://idp.example"})

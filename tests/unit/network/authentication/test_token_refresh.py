@@ -71,7 +71,7 @@ def provided(lifetime, use, policy=None):
     asyncio.run(run())
 
 
-def test_a_token_is_kept():
+def test_a_valid_token_is_shared():
     """All callers get the same token while it is valid or being fetched."""
 
     async def use(source, provider):
@@ -81,7 +81,7 @@ def test_a_token_is_kept():
     provided(3600.0, use)
 
 
-def test_a_token_that_has_ended_is_replaced_when_it_is_asked_for():
+def test_an_expired_token_is_replaced_on_request():
     """An expired token is given to no caller."""
 
     async def use(source, provider):
@@ -95,7 +95,7 @@ def test_a_token_that_has_ended_is_replaced_when_it_is_asked_for():
 @pytest.mark.parametrize(
     ("pause", "error"), [(3599, None), (3600, NetworkError), (7200, NetworkError)]
 )
-def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
+def test_a_token_that_arrives_expired_is_fetched_again(pause, error):
     """After a pause of the process a token may arrive expired, which is not a refusal."""
 
     async def use(source, provider):
@@ -116,7 +116,7 @@ def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
 SOON = RefreshPolicy(min_period=0, buffer=0, window_jitter=0)
 
 
-def test_a_token_is_replaced_before_it_ends():
+def test_a_token_is_replaced_before_it_expires():
     """This happens in the background, without any caller."""
 
     async def use(source, provider):
@@ -128,7 +128,7 @@ def test_a_token_is_replaced_before_it_ends():
     provided(0.005, use, SOON)
 
 
-def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
+def test_a_failed_replacement_is_retried_every_ten_seconds(caplog):
     """Attempts begin at the configured time, and end when the token has expired."""
 
     async def run():
@@ -156,7 +156,7 @@ def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
     assert 5 == len(caplog.messages)
 
 
-def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch):
+def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(caplog, monkeypatch):
     """While the source fails it is tried again and again, and the old token is used."""
     monkeypatch.setattr(token_provider, "RETRY_INTERVAL", 0.001)
 
@@ -178,7 +178,7 @@ def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch)
     )
 
 
-def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkeypatch):
+def test_the_warning_of_a_late_replacement_hides_the_subject(caplog, monkeypatch):
     """A subject from a reference is not logged when the next token is late."""
     monkeypatch.setenv("SUBJECT", "planted-subject")
     module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub="${env:SUBJECT}")
@@ -208,7 +208,7 @@ def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkey
     ) == warning
 
 
-def test_when_a_token_is_replaced_is_as_the_settings_say():
+def test_the_settings_determine_when_a_token_is_replaced():
     """The settings sasl.login.refresh.* determine the policy."""
     settings = configured(
         {HANDLER: jwt},

@@ -51,7 +51,7 @@ def test_a_token_is_read_from_a_regular_file_of_bounded_size(tmp_path, name):
     )
 
 
-def test_a_token_is_read_from_a_listed_path_only(tmp_path, monkeypatch):
+def test_a_token_is_read_only_from_an_allowed_path(tmp_path, monkeypatch):
     """A path that SPARK_KAFKA_SINK_ALLOWED_PATHS does not list is not read."""
     (tmp_path / "token").write_text("opaque")
     monkeypatch.setenv(PATHS, "/nowhere")
@@ -62,7 +62,7 @@ def test_a_token_is_read_from_a_listed_path_only(tmp_path, monkeypatch):
     assert ["n,,\x01auth=Bearer opaque\x01\x01"] == shown({URL: (tmp_path / "token").as_uri()})
 
 
-def test_a_function_gives_tokens():
+def test_a_function_provides_tokens():
     """A function is called off the event loop, and may return the token's expiry as well."""
     threads = []
 
@@ -84,7 +84,7 @@ def test_a_function_gives_tokens():
     assert 1 == len(calls)
 
 
-def test_a_function_may_be_named():
+def test_a_function_may_be_given_by_its_import_path():
     """A name `package.module:attribute` stands for a function, as is necessary under Spark."""
     [said] = shown({HANDLER: "tests.support.security.token_endpoint:jwt"})
     assert said.startswith("n,,\x01auth=Bearer ey")
@@ -97,7 +97,7 @@ def test_a_function_may_be_named():
         ("tests.support.security.secured:MODULES", "cannot be called"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_told_at_once(name, problem):
+def test_a_function_that_cannot_be_imported_is_an_error_at_once(name, problem):
     """Creating a producer raises the error."""
     with pytest.raises(ConfigError, match=f"^{HANDLER}: '{name}' {problem}"):
         KafkaProducer(configured({HANDLER: name}))
@@ -118,19 +118,19 @@ def test_a_function_that_raises_is_not_quoted():
 
 
 @pytest.mark.parametrize("given", [None, 1, b"x", ("a",), ("a", "b"), ("a", True)])
-def test_what_a_function_gives_is_checked(given):
+def test_the_result_of_a_function_is_validated(given):
     """Only a string, or a string and a time, is a token."""
     message = refusal(AuthenticationError, {HANDLER: lambda: given})
     assert "must return a token as str, or a tuple of the token and its expiry" in message
 
 
-def test_a_token_that_has_ended_is_not_shown():
+def test_an_expired_token_is_not_sent():
     """A token that arrives expired is refused with its subject, before a broker gets it."""
     message = refusal(AuthenticationError, {HANDLER: lambda: jwt("alice", lifetime=-100)})
     assert message.startswith("the token for 'alice' (OAUTHBEARER) expired 10")
 
 
-def test_another_claim_names_the_subject():
+def test_another_claim_may_be_the_subject():
     """sasl.oauthbearer.sub.claim.name determines the subject that errors name."""
     message = refusal(
         AuthenticationError,
@@ -140,14 +140,14 @@ def test_another_claim_names_the_subject():
     assert message.startswith("the token for 'unknown' (OAUTHBEARER)")
 
 
-def test_a_token_of_ones_own_needs_no_signature():
+def test_an_unsecured_token_is_made_without_another_source():
     """Without another source the token is made from sasl.jaas.config, as in Java."""
     module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub="alice")
     [said] = shown({"sasl.jaas.config": module})
     assert said.startswith("n,,\x01auth=Bearer ey")
 
 
-def test_a_refused_token_ends_the_producer():
+def test_a_refused_token_fails_the_producer():
     """The error has the broker's reason, and not the token."""
     rules = SaslRules(accepts_token=lambda _: False, message=lambda _: "{invalid_token}")
     token = jwt("alice")
@@ -167,7 +167,7 @@ def test_a_refused_token_ends_the_producer():
     ) == str(caught.value).partition(". The token says: end 2")[0]
 
 
-def test_a_producer_shows_its_token(endpoint):
+def test_a_producer_sends_its_token_on_every_connection(endpoint):
     """A producer fetches its token once, and presents it on every connection."""
     with (
         DevBroker(topics={"events": 1}) as broker,

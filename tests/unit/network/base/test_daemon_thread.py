@@ -20,12 +20,12 @@ def _outcome_of(function):
     return asyncio.run(call())
 
 
-def test_a_call_gives_its_result():
+def test_a_call_returns_its_result():
     """The waiter gets what the function returned."""
     assert 7 == _outcome_of(lambda: 7).get()
 
 
-def test_what_a_call_raises_is_raised_where_it_is_wanted():
+def test_an_exception_of_a_call_is_raised_in_the_waiter():
     """The future itself never raises."""
     outcome = _outcome_of(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -54,7 +54,7 @@ class Hanging:
         return number
 
 
-def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
+def test_the_next_wait_joins_a_call_that_is_still_running():
     """A function that hangs is called once, and whichever wait is current gets the result."""
 
     async def run() -> list:
@@ -70,7 +70,7 @@ def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
 
 
 @pytest.mark.parametrize(("kept_seconds", "expected"), [(60, [1, 2]), (-1, [2, 3])])
-def test_a_result_that_came_too_late_is_for_the_next_wait(monkeypatch, kept_seconds, expected):
+def test_a_late_result_is_returned_to_the_next_wait(monkeypatch, kept_seconds, expected):
     """The result of a function that outlasts each wait is used unless it is too old."""
     monkeypatch.setattr(daemon_thread, "KEPT_SECONDS", kept_seconds)
 
@@ -85,7 +85,7 @@ def test_a_result_that_came_too_late_is_for_the_next_wait(monkeypatch, kept_seco
     assert expected == asyncio.run(run())
 
 
-def test_a_wait_that_is_cancelled_leaves_the_call_to_others():
+def test_cancelling_a_wait_does_not_cancel_the_call():
     """A connection that is closed during its login takes no token from another one."""
 
     async def run() -> int:

@@ -32,7 +32,7 @@ class _Waits:
         self.deadline = self.loop.time() + timeout
         self.check.check_at(self.deadline)
 
-    async def rounds_until_timeout(self) -> int:
+    async def iterations_until_timeout(self) -> int:
         """Count the rounds of the loop from the deadline on."""
         await asyncio.sleep(self.deadline - self.loop.time())
         rounds = 1
@@ -42,19 +42,19 @@ class _Waits:
         return rounds
 
 
-def test_a_timeout_takes_three_rounds_of_the_loop_and_no_time():
+def test_a_timeout_takes_three_iterations_of_the_loop():
     """One may find no socket, the next reads the bytes, and the third decodes them."""
 
     async def run() -> tuple[int, list]:
         waits = _Waits()
         waits.begin(30)
         deadline = waits.deadline
-        return await waits.rounds_until_timeout(), [("no answer", deadline)] == waits.timeouts
+        return await waits.iterations_until_timeout(), [("no answer", deadline)] == waits.timeouts
 
     assert (3, True) == run_without_waiting(run)
 
 
-def test_an_answer_that_is_read_after_its_deadline_leaves_nothing_behind():
+def test_a_late_response_does_not_affect_the_next_timeout():
     """The next timeout takes as many rounds as the first would have taken."""
 
     async def run() -> int:
@@ -64,12 +64,12 @@ def test_an_answer_that_is_read_after_its_deadline_leaves_nothing_behind():
         waits.deadline = None
         await asyncio.sleep(30)
         waits.begin(30)
-        return await waits.rounds_until_timeout()
+        return await waits.iterations_until_timeout()
 
     assert 3 == run_without_waiting(run)
 
 
-def test_a_check_that_is_cancelled_finds_nothing():
+def test_a_cancelled_check_never_times_out():
     """A closed connection does not time out."""
 
     async def run() -> list:
@@ -84,7 +84,7 @@ def test_a_check_that_is_cancelled_finds_nothing():
 
 
 @pytest.mark.parametrize("rounds", [0, 1, ROUNDS_UNTIL_GIVING_UP - 1, ROUNDS_UNTIL_GIVING_UP + 1])
-def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
+def test_a_response_being_processed_at_the_deadline_is_in_time(rounds):
     """A response that has arrived passes through some tasks before it reaches the waiter."""
 
     async def run() -> tuple[bool, float]:
@@ -106,7 +106,7 @@ def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
     assert (is_in_time, 30) == run_without_waiting(run)
 
 
-def test_a_wait_ends_as_soon_as_the_future_is_done():
+def test_a_done_future_ends_the_wait():
     """Even with a deadline in the past, a future that is done, or about to be, counts."""
 
     async def run() -> tuple[bool, bool, float]:
@@ -124,7 +124,7 @@ def test_a_wait_ends_as_soon_as_the_future_is_done():
     assert (True, True, 5) == run_without_waiting(run)
 
 
-def test_a_future_that_is_given_up_is_not_cancelled():
+def test_a_timeout_does_not_cancel_the_future():
     """Other callers may be waiting for it."""
 
     async def run() -> tuple[bool, bool]:

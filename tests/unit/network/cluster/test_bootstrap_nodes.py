@@ -33,13 +33,13 @@ def _resolved(nodes: BootstrapNodes, within: float = 5.0) -> tuple[Node, ...]:
     return nodes.nodes
 
 
-def test_servers_are_nodes_as_they_are_given():
+def test_bootstrap_servers_become_nodes_without_a_lookup():
     """Names are looked up only when they are connected to, and ids are negative."""
     nodes = BootstrapNodes(SERVERS, resolver=_resolver({}), canonical=False)
     assert (Node(-1, "alias", 9092), Node(-2, "other", 9093)) == _resolved(nodes)
 
 
-def test_each_address_of_an_alias_is_a_node_by_its_canonical_name():
+def test_an_alias_is_expanded_to_canonical_names():
     """resolve_canonical_bootstrap_servers_only finds each machine behind a name once."""
     names = {"alias": ["a.example", "b.example"], "other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
@@ -48,7 +48,7 @@ def test_each_address_of_an_alias_is_a_node_by_its_canonical_name():
     assert [-1, -2, -3] == [node.node_id for node in nodes.nodes]
 
 
-def test_a_name_that_is_not_found_stays_what_it_is_and_is_asked_for_again():
+def test_an_unresolvable_name_is_kept_and_looked_up_again():
     """The other servers are used meanwhile, and connecting to this one shows what is wrong."""
     names = {"other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
@@ -57,7 +57,7 @@ def test_a_name_that_is_not_found_stays_what_it_is_and_is_asked_for_again():
     assert ["a.example", "b.example"] == [node.host for node in _resolved(nodes)]
 
 
-def test_names_are_looked_up_anew_after_a_rebootstrap():
+def test_names_are_looked_up_again_after_a_rebootstrap():
     """The machines behind a name may have changed by then; until then they are kept."""
     names = {"alias": ["a.example"], "other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
@@ -68,7 +68,7 @@ def test_names_are_looked_up_anew_after_a_rebootstrap():
     assert ["c.example", "b.example"] == [node.host for node in _resolved(nodes)]
 
 
-def test_a_name_service_that_hangs_leaves_the_servers_as_they_are():
+def test_configured_names_are_used_if_the_name_service_hangs():
     """At the deadline the configured names are used."""
     answer = threading.Event()
 

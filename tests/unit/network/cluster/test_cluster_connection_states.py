@@ -24,7 +24,7 @@ def states() -> ClusterConnectionStates:
     )
 
 
-def test_a_node_never_tried_may_be_connected_to_at_once(states):
+def test_a_new_node_can_be_connected_to_at_once(states):
     """An unknown node is disconnected and may be tried at once."""
     assert ConnectionState.DISCONNECTED is states.state(1)
     assert states.can_connect(1, now=0.0)
@@ -36,13 +36,13 @@ def test_a_node_never_tried_may_be_connected_to_at_once(states):
     )
 
 
-def test_an_attempt_that_is_under_way_is_not_begun_again(states):
+def test_only_one_attempt_is_under_way_at_a_time(states):
     """No second attempt may begin while one is under way."""
     states.connecting(1, now=0.0)
     assert not states.can_connect(1, now=100.0)
 
 
-def test_the_backoff_doubles_with_each_failure_and_ends_with_success(states):
+def test_the_backoff_doubles_with_each_failure_until_a_success(states):
     """Each failure lengthens the delay before the next attempt, and a success resets it."""
     waits = []
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_an_attempt_may_take_longer_after_each_failure(states):
     assert 20.0 == states.connecting(1, now=0.0)
 
 
-def test_a_connection_that_was_lost_does_not_make_the_next_attempt_longer(states):
+def test_a_lost_connection_does_not_lengthen_the_setup_timeout(states):
     """Only failed attempts lengthen the timeout: a broker that was there may be there again."""
     states.connecting(1, now=0.0)
     states.disconnected(1, now=0.0)
@@ -74,7 +74,7 @@ def test_a_connection_that_was_lost_does_not_make_the_next_attempt_longer(states
     assert 10.0 == states.connecting(1, now=0.0)
 
 
-def test_the_time_of_the_last_attempt_is_kept(states):
+def test_the_time_of_the_last_attempt_is_stored(states):
     """The last attempt is remembered, whatever its outcome."""
     assert 0.0 == states.last_attempt_at(1)
     states.connecting(1, now=3.0)
@@ -82,7 +82,7 @@ def test_the_time_of_the_last_attempt_is_kept(states):
     assert 3.0 == states.last_attempt_at(1)
 
 
-def test_a_throttled_node_is_left_alone_until_its_time_has_passed(states):
+def test_a_throttled_node_is_not_ready_until_its_pause_is_over(states):
     """A throttled node gets no request before its pause is over (KIP-219)."""
     states.connecting(1, now=0.0)
     states.ready(1)
@@ -103,7 +103,7 @@ def test_a_shorter_pause_does_not_end_a_longer_one(states):
 
 @pytest.mark.parametrize("source", ConnectionState)
 @pytest.mark.parametrize("target", ConnectionState)
-def test_only_the_moves_in_the_table_are_possible(states, source, target):
+def test_only_transitions_in_the_table_are_possible(states, source, target):
     """A transition that is not in the table raises an error and changes nothing."""
     moves = {
         ConnectionState.CONNECTING: lambda: states.connecting(1, now=0.0),

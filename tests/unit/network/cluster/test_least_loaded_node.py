@@ -37,14 +37,14 @@ def _choose(
     return least_loaded_node(NODES, states, in_flight, max_in_flight=5, now=now)
 
 
-def test_the_connection_with_the_fewest_requests_is_taken(states):
+def test_the_node_with_the_fewest_requests_is_chosen(states):
     """Of the connected nodes, the one with the fewest requests is chosen."""
     _connect(states, 0, 1, 2)
     chosen = _choose(states, {0: 3, 1: 1, 2: 2}.__getitem__)
     assert LeastLoadedNode(NODES[1], Availability.READY) == chosen
 
 
-def test_a_connected_node_goes_before_any_other(states):
+def test_connected_nodes_take_precedence(states):
     """No connection is opened while a connected node has room."""
     states.connecting(0, now=0.0)
     _connect(states, 2)
@@ -90,7 +90,7 @@ def test_a_throttled_node_is_the_last_choice(states):
     assert Availability.THROTTLED is _choose(states).availability
 
 
-def test_there_is_no_node_while_all_have_to_be_left_alone_after_a_failure(states):
+def test_no_node_is_available_during_the_reconnect_backoff_of_all(states):
     """While all nodes are within their reconnect back-off, none is available."""
     for node in NODES:
         states.connecting(node.node_id, now=0.0)

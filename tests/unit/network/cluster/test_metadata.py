@@ -67,14 +67,14 @@ def _response(
     )
 
 
-def test_leaders_and_partitions_are_known_after_an_answer(metadata):
+def test_a_response_provides_leaders_and_partitions(metadata):
     """A response gives the number of a topic's partitions and the leader of each."""
     metadata.update(_response((0, 1), (2, 1)), now=0.0)
     assert 2 == metadata.snapshot.partition_count("t")
     assert Node(2, "h", 9094) == metadata.snapshot.leader_of(TopicPartition("t", 1))
 
 
-def test_what_is_not_known_has_no_leader(metadata):
+def test_an_unknown_topic_partition_or_broker_has_no_leader(metadata):
     """A topic, a partition or a broker that was not named has no leader."""
     metadata.update(_response((9, 1)), now=0.0)
     assert None is metadata.snapshot.leader_of(TopicPartition("t", 0))
@@ -84,7 +84,7 @@ def test_what_is_not_known_has_no_leader(metadata):
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5)), min_size=1, max_size=20))
-def test_the_leader_epoch_never_goes_back(answers):
+def test_the_leader_epoch_never_decreases(answers):
     """Whatever brokers respond in whatever order, a leader epoch never goes back."""
     metadata = _metadata()
     highest = -1
@@ -96,21 +96,21 @@ def test_the_leader_epoch_never_goes_back(answers):
             assert highest == epoch
 
 
-def test_another_leader_of_the_same_epoch_is_believed(metadata):
+def test_another_leader_of_the_same_epoch_is_accepted(metadata):
     """Only an older epoch means an older response; of equal ones the last counts."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response((1, 7)), now=0.0)
     assert PartitionMetadata(1, 7) == metadata.snapshot.topics["t"].partitions[0]
 
 
-def test_a_recreated_topic_starts_its_epochs_anew(metadata):
+def test_a_recreated_topic_has_new_epochs(metadata):
     """A topic that was deleted and created again is another topic with epochs of its own."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response((1, 0), topic_id=2), now=0.0)
     assert PartitionMetadata(1, 0) == metadata.snapshot.topics["t"].partitions[0]
 
 
-def test_a_topic_that_cannot_be_described_keeps_its_partitions(metadata):
+def test_a_transient_error_of_a_topic_keeps_its_partitions(metadata):
     """A transient error does not discard what is known."""
     metadata.update(_response((0, 1)), now=0.0)
     metadata.update(_response(error=ErrorCode.LEADER_NOT_AVAILABLE), now=0.0)
@@ -118,7 +118,7 @@ def test_a_topic_that_cannot_be_described_keeps_its_partitions(metadata):
     assert ErrorCode.LEADER_NOT_AVAILABLE == metadata.snapshot.topics["t"].error_code
 
 
-def test_an_answer_with_gaps_changes_nothing(metadata):
+def test_a_response_with_missing_partitions_is_ignored(metadata):
     """A list of partitions that cannot be right is refused as a whole."""
     response = _response((0, 1), (0, 1))
     topic = response.topics[0]
@@ -138,25 +138,25 @@ def test_an_answer_with_gaps_changes_nothing(metadata):
 @pytest.mark.parametrize(
     ("rights", "expected"), [(-(2**31), None), (1 << 4, True), (0, False), (1 << 3, False)]
 )
-def test_the_right_to_write_is_a_bit_of_the_answer(metadata, rights, expected):
+def test_the_authorization_to_write_is_read_from_the_response(metadata, rights, expected):
     """Whether this client may write is known if the broker says so, and otherwise unknown."""
     metadata.update(_response((0, 1), rights=rights), now=0.0)
     assert expected is metadata.snapshot.topics["t"].can_write
 
 
-def test_nothing_known_is_asked_for_at_once(metadata):
+def test_the_first_request_is_due_at_once(metadata):
     """The first request is due at once."""
     assert 0.0 == metadata.next_update_at()
 
 
-def test_a_complete_answer_is_good_until_it_is_too_old(metadata):
+def test_a_complete_response_is_valid_until_its_maximum_age(metadata):
     """Without any sign of change the next request is due after metadata.max.age.ms."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     assert 310.0 == metadata.next_update_at()
 
 
-def test_a_requested_update_waits_for_the_backoff_only(metadata):
+def test_a_requested_update_waits_only_for_the_backoff(metadata):
     """An error that shows the metadata to be out of date leads to an early update."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -164,7 +164,7 @@ def test_a_requested_update_waits_for_the_backoff_only(metadata):
     assert 10.1 == metadata.next_update_at()
 
 
-def test_an_answer_that_leaves_something_open_is_followed_by_another_question(metadata):
+def test_an_incomplete_response_causes_another_request(metadata):
     """A missing topic or leader is requested again, at growing intervals."""
     metadata.add_topic("t", now=0.0)
     waits = []
@@ -177,7 +177,7 @@ def test_an_answer_that_leaves_something_open_is_followed_by_another_question(me
     assert metadata.next_update_at() < 30.0
 
 
-def test_failures_put_the_next_question_off(metadata):
+def test_failures_delay_the_next_request(metadata):
     """While no broker answers, each wait before the next request is longer."""
     metadata.failed(now=1.0)
     assert 1.1 == metadata.next_update_at()
@@ -185,7 +185,7 @@ def test_failures_put_the_next_question_off(metadata):
     assert 2.2 == metadata.next_update_at()
 
 
-def test_a_new_topic_is_asked_for(metadata):
+def test_a_new_topic_is_requested(metadata):
     """A topic that was not requested yet makes the metadata incomplete."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -194,7 +194,7 @@ def test_a_new_topic_is_asked_for(metadata):
     assert metadata.next_update_at() < 11.0
 
 
-def test_an_answer_without_a_topic_id_does_not_make_the_topic_another_one(metadata):
+def test_a_response_without_a_topic_id_keeps_the_leader_epochs(metadata):
     """A transient error carries no id, and the known leader epochs still count."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_id=0), now=0.0)
@@ -204,7 +204,7 @@ def test_an_answer_without_a_topic_id_does_not_make_the_topic_another_one(metada
     assert PartitionMetadata(2, 0) == metadata.snapshot.topics["t"].partitions[0]
 
 
-def test_a_leader_that_is_unknown_for_a_while_is_asked_for_until_it_is_there(metadata):
+def test_a_missing_leader_is_requested_until_it_is_known(metadata):
     """A partition without a leader keeps its place in the topic and is requested again."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     metadata.update(_response((0, 1), (-1, 2)), now=10.0)
@@ -216,7 +216,7 @@ def test_a_leader_that_is_unknown_for_a_while_is_asked_for_until_it_is_there(met
     assert 310.1 == pytest.approx(metadata.next_update_at())
 
 
-def test_a_leader_outside_the_list_of_brokers_is_no_leader(metadata):
+def test_a_leader_missing_from_the_list_of_brokers_is_ignored(metadata):
     """A broker that has just gone down may still be named as leader, but has no address."""
     metadata.update(_response((9, 1)), now=0.0)
     assert metadata.snapshot.leader_of(TopicPartition("t", 0)) is None
@@ -234,12 +234,12 @@ def test_a_recreated_topic_with_fewer_partitions_has_fewer(metadata):
     assert UUID(int=2) == metadata.snapshot.topic_id("t")
 
 
-def test_a_topic_that_is_not_known_has_no_id(metadata):
+def test_an_unknown_topic_has_no_id(metadata):
     """The id is all zero until a broker returns it."""
     assert UUID(int=0) == metadata.snapshot.topic_id("t")
 
 
-def test_epochs_of_another_cluster_do_not_count(metadata):
+def test_epochs_of_another_cluster_are_ignored(metadata):
     """After a move to another cluster its leaders are used, however low their epochs are."""
     metadata.update(_response((0, 7), topic_id=0, cluster_id="a"), now=0.0)
     metadata.update(_response((1, 7), topic_id=0, name="u", cluster_id="a"), now=0.0)
@@ -248,7 +248,7 @@ def test_epochs_of_another_cluster_do_not_count(metadata):
     assert {"t"} == set(metadata.snapshot.topics)
 
 
-def test_an_answer_without_a_cluster_id_is_no_other_cluster(metadata):
+def test_a_response_without_a_cluster_id_is_of_the_same_cluster(metadata):
     """A broker too old to return its cluster's id does not discard what is known."""
     metadata.update(_response((0, 7), cluster_id="a"), now=0.0)
     metadata.update(_response((1, 6)), now=0.0)
@@ -258,7 +258,7 @@ def test_an_answer_without_a_cluster_id_is_no_other_cluster(metadata):
 # --- what is requested, and how soon
 
 
-def test_a_new_topic_is_asked_about_by_itself_and_at_once(metadata):
+def test_a_new_topic_is_requested_alone_and_at_once(metadata):
     """Known topics are not requested again because of a new one."""
     metadata.add_topic("t", now=0.0)
     assert MetadataQuestion(("t",), is_full=True) == metadata.question(now=0.0)
@@ -268,7 +268,7 @@ def test_a_new_topic_is_asked_about_by_itself_and_at_once(metadata):
     assert MetadataQuestion(("u",), is_full=False) == metadata.question(now=10.01)
 
 
-def test_a_partial_answer_leaves_the_other_topics_and_their_age(metadata):
+def test_a_partial_response_does_not_affect_other_topics(metadata):
     """Topics that a partial response does not name are unchanged, and their age counts on."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -279,7 +279,7 @@ def test_a_partial_answer_leaves_the_other_topics_and_their_age(metadata):
     assert ("t", "u") == metadata.question(now=30.0).topics
 
 
-def test_everything_is_asked_about_when_something_is_out_of_date(metadata):
+def test_a_full_update_is_not_replaced_by_a_partial_one(metadata):
     """A new topic does not turn an update that has to be full into a partial one."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -288,7 +288,7 @@ def test_everything_is_asked_about_when_something_is_out_of_date(metadata):
     assert MetadataQuestion(("t", "u"), is_full=True) == metadata.question(now=10.0)
 
 
-def test_an_answer_that_was_asked_for_before_a_topic_came_is_followed_by_a_question(metadata):
+def test_a_topic_added_during_a_request_is_requested_next(metadata):
     """A topic that is added while a request is under way is due next."""
     metadata.add_topic("t", now=0.0)
     metadata.add_topic("u", now=0.0)
@@ -299,7 +299,7 @@ def test_an_answer_that_was_asked_for_before_a_topic_came_is_followed_by_a_quest
     assert MetadataQuestion(("u",), is_full=False) == metadata.question(now=10.1)
 
 
-def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
+def test_responses_without_news_delay_the_next_request(metadata):
     """An old leader, named by brokers that do not know the new one, causes no request storm."""
     metadata.add_topic("t", now=0.0)
     waits = []
@@ -323,9 +323,7 @@ def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
         (_response((0, 1), (0, 0), topic_id=2), 0.1),
     ],
 )
-def test_an_answer_tells_more_by_another_id_more_partitions_or_a_later_leader(
-    metadata, answer, pause
-):
+def test_another_id_more_partitions_or_a_later_leader_are_news(metadata, answer, pause):
     """In these cases the next request does not wait longer than before."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1), topic_id=2), now=10.0)
@@ -334,7 +332,7 @@ def test_an_answer_tells_more_by_another_id_more_partitions_or_a_later_leader(
     assert pause == round(metadata.next_update_at() - 10.0, 3)
 
 
-def test_answers_without_epochs_may_always_tell_more(metadata):
+def test_responses_without_epochs_always_count_as_news(metadata):
     """Without an epoch, a leader cannot be recognized as the same as before."""
     metadata.add_topic("t", now=0.0)
     for _ in range(2):
@@ -346,7 +344,7 @@ def test_answers_without_epochs_may_always_tell_more(metadata):
 # --- topics that are not in use, or refused
 
 
-def test_a_topic_that_is_not_used_is_forgotten(metadata):
+def test_an_unused_topic_expires(metadata):
     """After metadata.max.idle.ms without use a topic is neither requested nor known."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
@@ -355,7 +353,7 @@ def test_a_topic_that_is_not_used_is_forgotten(metadata):
     assert 0 == metadata.snapshot.partition_count("t")
 
 
-def test_a_topic_that_is_used_stays(metadata):
+def test_a_used_topic_does_not_expire(metadata):
     """Each use delays a topic's expiry without requesting anything."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
@@ -365,13 +363,13 @@ def test_a_topic_that_is_used_stays(metadata):
     assert 1 == metadata.snapshot.partition_count("t")
 
 
-def test_a_topic_that_nobody_has_answered_for_does_not_expire(metadata):
+def test_a_topic_without_a_response_does_not_expire(metadata):
     """While the brokers are unavailable, the topics that are waited for are not dropped."""
     metadata.add_topic("t", now=0.0)
     assert ("t",) == metadata.question(now=1_000.0).topics
 
 
-def test_a_forgotten_topic_can_come_back(metadata):
+def test_an_expired_topic_can_be_used_again(metadata):
     """A topic that is used again after its expiry is requested like a new one."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
@@ -384,7 +382,7 @@ def test_a_forgotten_topic_can_come_back(metadata):
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION]
 )
-def test_a_refused_topic_is_not_asked_about_for_ever(metadata, code):
+def test_a_permanently_refused_topic_is_requested_only_by_age(metadata, code):
     """A topic that was permanently refused waits for the next update by age, and expires."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response(error=code), now=10.0)
@@ -398,7 +396,7 @@ def test_a_refused_topic_is_not_asked_about_for_ever(metadata, code):
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICATION_FACTOR]
 )
-def test_a_topic_that_may_come_is_asked_about_again(metadata, code):
+def test_a_topic_that_may_be_created_is_requested_again(metadata, code):
     """A topic that does not exist yet, or has too few brokers yet, is requested soon."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response(error=code), now=10.0)
@@ -411,7 +409,7 @@ def test_a_topic_that_may_come_is_asked_about_again(metadata, code):
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_newer_leader_is_taken_over_with_its_address(metadata):
+def test_a_hint_with_a_newer_leader_is_applied(metadata):
     """A hint changes only its own partition's leader, even to a previously unknown broker."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     node = Node(9, "new", 9092)
@@ -432,7 +430,7 @@ def test_a_newer_leader_is_taken_over_with_its_address(metadata):
     ],
     ids=["same epoch", "older", "unknown", "no address", "unknown partition", "unknown topic"],
 )
-def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partition, leader):
+def test_an_old_or_unusable_hint_is_ignored(metadata, partition, leader):
     """Epochs never go back, and a leader without an address is useless."""
     metadata.update(_response((0, 5)), now=0.0)
     before = metadata.snapshot
@@ -440,7 +438,7 @@ def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partit
     assert before is metadata.snapshot
 
 
-def test_a_hint_that_is_not_usable_leaves_the_others_of_its_refusal(metadata):
+def test_an_unusable_hint_does_not_affect_others(metadata):
     """The hints in one error response are judged separately, whatever their order."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     hints = {TopicPartition("u", 0): (2, 6), T0: (0, 1), T1: (2, 6)}
@@ -448,7 +446,7 @@ def test_a_hint_that_is_not_usable_leaves_the_others_of_its_refusal(metadata):
     assert (PartitionMetadata(0, 1), PartitionMetadata(2, 6)) == _partitions(metadata)
 
 
-def test_an_answer_that_lags_behind_a_hint_does_not_undo_it(metadata):
+def test_an_older_response_does_not_undo_a_hint(metadata):
     """A hint counts as much as a metadata response."""
     metadata.update(_response((0, 1)), now=0.0)
     metadata.update_leaders({T0: (2, 3)}, [])
@@ -460,7 +458,7 @@ _LEADERS = st.tuples(st.integers(0, 2), st.integers(-1, 6))
 
 
 @given(st.lists(st.tuples(st.booleans(), _LEADERS), max_size=30))
-def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
+def test_hints_and_responses_in_any_order_never_lower_an_epoch(told):
     """The leader is always one that was named with the highest epoch so far."""
     metadata = _metadata()
     metadata.update(_response((0, 0)), now=0.0)
@@ -482,7 +480,7 @@ def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
 # --- rebootstrapping
 
 
-def test_a_rebootstrap_forgets_brokers_and_keeps_topics(metadata):
+def test_a_rebootstrap_discards_brokers_and_keeps_topics(metadata):
     """There is no leader any more, but a topic keeps its partitions, and everything is due."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1), (1, 1)), now=0.0)

@@ -2,12 +2,12 @@ from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.cluster.metadata_recovery import MetadataRecovery
 
 
-def test_nothing_is_due_while_nothing_was_asked():
+def test_no_rebootstrap_is_due_without_requests():
     """Time alone causes no rebootstrap, only unanswered requests do."""
     assert NEVER == MetadataRecovery(enabled=True, trigger=300.0).due_at()
 
 
-def test_the_time_counts_from_the_first_question_without_an_answer():
+def test_the_time_counts_from_the_first_unanswered_request():
     """Further requests do not delay the end of metadata.recovery.rebootstrap.trigger.ms."""
     recovery = MetadataRecovery(enabled=True, trigger=300.0)
     recovery.asking(10.0)
@@ -15,7 +15,7 @@ def test_the_time_counts_from_the_first_question_without_an_answer():
     assert 310.0 == recovery.due_at()
 
 
-def test_an_answer_ends_the_count():
+def test_a_response_resets_the_time():
     """After a response the next request has the full time."""
     recovery = MetadataRecovery(enabled=True, trigger=300.0)
     recovery.asking(10.0)
@@ -25,7 +25,7 @@ def test_an_answer_ends_the_count():
     assert 700.0 == recovery.due_at()
 
 
-def test_a_rebootstrap_gives_the_full_time_again():
+def test_a_rebootstrap_resets_the_time():
     """The bootstrap servers have as much time to answer as the forgotten brokers had."""
     recovery = MetadataRecovery(enabled=True, trigger=300.0)
     recovery.asking(10.0)
@@ -33,7 +33,7 @@ def test_a_rebootstrap_gives_the_full_time_again():
     assert 610.0 == recovery.due_at()
 
 
-def test_the_strategy_none_never_begins_anew():
+def test_the_strategy_none_never_rebootstraps():
     """With metadata.recovery.strategy=none a rebootstrap is never due."""
     recovery = MetadataRecovery(enabled=False, trigger=0.0)
     recovery.asking(10.0)

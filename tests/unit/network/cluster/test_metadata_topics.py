@@ -3,7 +3,7 @@ import threading
 from spark_kafka_sink.network.cluster.metadata_topics import MetadataTopics
 
 
-def test_a_topic_is_new_once():
+def test_a_topic_is_new_only_on_its_first_use():
     """The first use of a topic returns that it is new, later ones do not."""
     topics = MetadataTopics(max_idle=60.0)
     assert [True, False] == [topics.add("t", now) for now in (0.0, 1.0)]
@@ -13,7 +13,7 @@ def test_a_topic_is_new_once():
     assert topics.add("t", 2.0) is False
 
 
-def test_only_what_is_used_can_be_asked_about_again():
+def test_a_dropped_topic_cannot_be_requested_again():
     """A topic that has been dropped is not added again by a late `ask_again`."""
     topics = MetadataTopics(max_idle=60.0)
     topics.ask_again("t")

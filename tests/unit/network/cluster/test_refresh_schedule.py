@@ -16,7 +16,7 @@ def schedule() -> RefreshSchedule:
     return RefreshSchedule(backoff=ExponentialBackoff(0.1, 1.0, _NoJitter()), max_age=300.0)
 
 
-def test_everything_is_asked_for_at_once_before_the_first_answer(schedule):
+def test_a_full_update_is_due_at_once_before_the_first_response(schedule):
     """After a partial response, or none, it is still due as soon as the back-off allows."""
     assert schedule.is_full_update_due(0.0)
     assert (0.0, 0.0) == (
@@ -31,7 +31,7 @@ def test_everything_is_asked_for_at_once_before_the_first_answer(schedule):
     assert schedule.last_full_answer is None
 
 
-def test_everything_is_asked_for_again_at_metadata_max_age(schedule):
+def test_a_full_update_is_due_at_the_maximum_age(schedule):
     """It is not due earlier, and earlier requests wait for the back-off alone."""
     schedule.answered(10.0, full=True, progressed=True)
     assert 10.0 == schedule.last_full_answer
@@ -43,7 +43,7 @@ def test_everything_is_asked_for_again_at_metadata_max_age(schedule):
     assert 10.1 == schedule.next_at(has_new_topics=False)
 
 
-def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
+def test_responses_without_news_lengthen_the_backoff(schedule):
     """Each doubles it, up to the maximum, until one has news or a new topic is used."""
     pauses = []
     for now in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0):
@@ -60,7 +60,7 @@ def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
     assert 9.1 == schedule.next_at(has_new_topics=True)
 
 
-def test_partial_answers_that_say_nothing_new_lengthen_the_backoff_from_the_first_on(schedule):
+def test_partial_responses_without_news_lengthen_the_backoff(schedule):
     """Before the first full response nothing is too old."""
     pauses = []
     for now in (0.0, 1.0, 2.0):
@@ -69,7 +69,7 @@ def test_partial_answers_that_say_nothing_new_lengthen_the_backoff_from_the_firs
     assert [0.1, 0.2, 0.4] == pauses
 
 
-def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
+def test_failures_lengthen_a_backoff_of_their_own(schedule):
     """Each doubles it, up to the maximum, whatever the responses before."""
     schedule.answered(0.0, full=True, progressed=False)
     schedule.answered(0.0, full=True, progressed=False)
@@ -80,7 +80,7 @@ def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
     assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] == pauses
 
 
-def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
+def test_a_response_due_by_age_does_not_lengthen_the_backoff(schedule):
     """A response without news to a request due by age does not lengthen the back-off."""
     for now in (0.0, 300.0, 600.0, 900.0):
         schedule.answered(now, full=True, progressed=False)
@@ -88,7 +88,7 @@ def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
     assert 900.1 == pytest.approx(schedule.next_at(has_new_topics=False))
 
 
-def test_an_answer_ends_the_backoff_of_failures(schedule):
+def test_a_response_resets_the_backoff_of_failures(schedule):
     """After a response the next failure waits as long as the first one did."""
     for now in (0.0, 1.0, 2.0):
         schedule.failed(now)
@@ -98,7 +98,7 @@ def test_an_answer_ends_the_backoff_of_failures(schedule):
     assert 304.0 > schedule.next_at(has_new_topics=True) == pytest.approx(4.1)
 
 
-def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
+def test_a_partial_response_does_not_replace_a_full_update(schedule):
     """A full update remains due until it has arrived."""
     schedule.answered(0.0, full=True, progressed=True)
     schedule.request_full_update()
@@ -108,7 +108,7 @@ def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
     assert not schedule.is_full_update_due(2.0)
 
 
-def test_what_was_expired_is_asked_for_at_once_and_costs_later_questions_nothing(schedule):
+def test_an_expired_topic_is_requested_without_backoff(schedule):
     """No back-off delays it, and a response without news does not lengthen the next one."""
     for now in (0.0, 1.0, 2.0):
         schedule.answered(now, full=True, progressed=False)
@@ -124,7 +124,7 @@ def test_what_was_expired_is_asked_for_at_once_and_costs_later_questions_nothing
     assert 4.1 == pytest.approx(schedule.next_at(has_new_topics=False))
 
 
-def test_new_topics_are_asked_about_as_soon_as_the_backoff_allows(schedule):
+def test_new_topics_are_requested_as_soon_as_the_backoff_allows(schedule):
     """A new topic is due when the back-off is over, all others after metadata.max.age.ms."""
     schedule.answered(0.0, full=True, progressed=True)
     assert 300.0 == schedule.next_at(has_new_topics=False)

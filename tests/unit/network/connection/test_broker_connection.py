@@ -127,20 +127,20 @@ def test_the_caller_may_cap_the_version():
     assert [7, 9] == seen
 
 
-def test_a_cap_below_what_the_broker_has_is_refused():
+def test_a_cap_below_the_brokers_versions_is_rejected():
     """If the broker no longer supports the capped versions, the request is not sent."""
     versions = NodeApiVersions({ApiKey.METADATA: (8, 12)}, {})
     with pytest.raises(UnsupportedVersionError, match="versions 8 to 12, this client 0 to 7"):
         versions.version_for(ApiKey.METADATA, 7)
 
 
-def test_answers_come_back_to_the_requests_that_asked():
+def test_responses_are_matched_to_their_requests():
     """Each of several requests sent at once gets its own response, in order."""
     answers = _ask(_versions_first(_metadata), count=5)
     assert [f"answer {n}" for n in range(1, 6)] == [answer.cluster_id for answer in answers]
 
 
-def test_what_the_broker_understands_is_kept():
+def test_the_brokers_versions_and_features_are_stored():
     """Versions and finalized features are known as soon as the connection is open."""
 
     async def run() -> None:
@@ -156,7 +156,7 @@ def test_what_the_broker_understands_is_kept():
         asyncio.run(run())
 
 
-def test_a_broker_without_our_version_of_api_versions_is_asked_in_its_own():
+def test_api_versions_is_repeated_in_a_version_of_the_broker():
     """A version 0 response that lists older versions is followed by a request in one of them."""
     asked = []
 
@@ -181,7 +181,7 @@ def test_a_broker_without_our_version_of_api_versions_is_asked_in_its_own():
     assert [4, 2] == asked
 
 
-def test_a_refused_api_versions_request_is_an_error_with_its_code():
+def test_the_error_for_a_refused_api_versions_request_has_its_code():
     """The error for a refused first request names the broker's error."""
 
     def script(frame: bytes) -> bytes:
@@ -213,7 +213,7 @@ def _versions_with(count: int) -> ApiVersionsResponse:
         ),
     ],
 )
-def test_a_stranger_is_not_listened_to_for_long(answer, cause):
+def test_responses_before_the_brokers_versions_are_limited(answer, cause):
     """Until a broker has sent its versions, its responses must be short and have few elements."""
 
     def script(frame: bytes) -> bytes:
@@ -224,7 +224,7 @@ def test_a_stranger_is_not_listened_to_for_long(answer, cause):
         asyncio.run(_open(broker.node))
 
 
-def test_a_broker_that_is_known_may_say_more():
+def test_later_responses_may_be_larger():
     """Later responses may be larger and have more elements."""
 
     def large(correlation_id: int, version: int) -> bytes:
@@ -239,7 +239,7 @@ def test_a_broker_that_is_known_may_say_more():
     assert 10_001 == len(answer.topics)
 
 
-def test_a_known_broker_may_not_say_everything(monkeypatch):
+def test_later_responses_are_limited_too(monkeypatch):
     """A later response with more elements than its limit ends the connection."""
     limits = LATER_RESPONSES._replace(elements=100)
     monkeypatch.setattr(broker_connection, "LATER_RESPONSES", limits)
@@ -258,7 +258,7 @@ def test_a_known_broker_may_not_say_everything(monkeypatch):
     assert "101 before byte 11 are 1 more than the limit" in str(error)
 
 
-def test_a_connection_that_ends_fails_all_that_is_unanswered():
+def test_all_unanswered_requests_fail_when_the_broker_hangs_up():
     """When the broker hangs up, every waiting request gets a retriable error that says so."""
     errors = _ask(_versions_first(lambda *_: None), count=3)
     assert [True] * 3 == [isinstance(e, NetworkError) and e.retriable for e in errors]
@@ -276,7 +276,7 @@ def test_a_connection_that_ends_fails_all_that_is_unanswered():
     ],
     ids=["other request", "negative size", "huge size", "short frame", "broken body"],
 )
-def test_an_answer_that_cannot_be_right_ends_the_connection(answer, cause):
+def test_a_malformed_response_ends_the_connection(answer, cause):
     """The error for a malformed response says so and is retriable."""
     [error] = _ask(_versions_first(answer))
     assert isinstance(error, NetworkError)
@@ -309,13 +309,13 @@ async def _ask_twice(connection: BrokerConnection) -> list[str]:
     return [str(error) for error in await asyncio.gather(*answers, return_exceptions=True)]
 
 
-def test_an_answer_that_does_not_come_in_time_ends_the_connection():
+def test_a_request_timeout_ends_the_connection():
     """After request.timeout.ms all requests of the connection fail."""
     error = "h.example:9092 (id 7): no answer within 30 s (request.timeout.ms)"
     assert ([error, error], 30.0) == _in_memory(_ask_twice)
 
 
-def test_the_oldest_request_is_the_first_that_is_overdue():
+def test_later_requests_do_not_delay_the_timeout_of_the_oldest():
     """A later one does not put off the end of a connection that answers nothing."""
 
     async def ask_later_again(connection: BrokerConnection) -> list[str]:
@@ -329,7 +329,7 @@ def test_the_oldest_request_is_the_first_that_is_overdue():
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
-def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrupted):
+def test_a_response_that_arrived_during_a_pause_of_the_process_counts(is_interrupted):
     """After any pause longer than request.timeout.ms the client reads before it times out."""
 
     async def run() -> list[str]:
@@ -360,7 +360,7 @@ def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrup
         assert ["answer 1", "answer 2", "answer 3"] == asyncio.run(run())
 
 
-def test_a_connection_that_is_not_set_up_in_time_is_an_error():
+def test_a_setup_timeout_is_an_error():
     """A peer that accepts but never responds costs no more than the setup timeout."""
     with (
         ScriptedBroker(lambda _: b"") as broker,
@@ -377,13 +377,13 @@ def test_a_refused_connection_names_the_address():
         asyncio.run(_open(node))
 
 
-def test_a_host_that_cannot_be_resolved_is_named():
+def test_an_unresolvable_host_is_named():
     """The error for a name without an address has the name."""
     with pytest.raises(NetworkError, match=r"no-such-host\.invalid"):
         asyncio.run(_open(Node(1, "no-such-host.invalid", 9092)))
 
 
-def test_a_closed_connection_takes_no_request():
+def test_a_closed_connection_rejects_requests():
     """Sending on a closed connection raises the error that ended it."""
 
     async def run() -> None:
@@ -398,7 +398,7 @@ def test_a_closed_connection_takes_no_request():
         asyncio.run(run())
 
 
-def test_who_asks_late_is_still_told_why_a_connection_ended():
+def test_a_late_close_callback_is_called_at_once():
     """A function set after the end of the connection is called at once."""
     reasons = []
 
@@ -413,7 +413,7 @@ def test_who_asks_late_is_still_told_why_a_connection_ended():
     assert 1 == len(reasons)
 
 
-def test_what_goes_over_the_wire_is_told_to_the_listener():
+def test_requests_and_responses_are_reported_to_the_listener():
     """Requests and responses are reported with node, API, sizes on the wire, and latency."""
     listener, sizes = RecordingListener(), []
 
@@ -437,7 +437,7 @@ def test_what_goes_over_the_wire_is_told_to_the_listener():
 
 
 @pytest.mark.parametrize(("max_version", "pauses"), [(6, [0.25]), (5, [])])
-def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
+def test_a_throttle_is_reported_from_its_version_on(max_version, pauses):
     """From the version in which the client has to pause, it is told to (KIP-219)."""
     asked_for, listener = [], RecordingListener()
 
@@ -457,7 +457,7 @@ def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
     assert ("throttled", 7, ApiKey.METADATA, 0.25) in listener.events
 
 
-def test_a_connection_that_nobody_uses_is_closed():
+def test_an_unused_connection_is_closed():
     """After connections.max.idle.ms without a request the connection ends with that reason."""
 
     async def wait(connection: BrokerConnection) -> tuple[str, bool]:
@@ -477,7 +477,7 @@ def test_a_connection_that_waits_for_an_answer_is_not_idle():
     assert 30.0 == seconds
 
 
-def test_the_end_that_the_broker_made_is_no_peaceful_one():
+def test_a_close_by_the_broker_differs_from_one_by_the_client():
     """A connection closed by the broker can be told from one closed by this client."""
 
     async def run() -> bool:

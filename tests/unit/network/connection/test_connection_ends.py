@@ -86,7 +86,7 @@ CUT = NetworkError("the broker ended the TLS connection")
         ),
     ],
 )
-def test_requests_fail_with_what_ended_the_connection(errors, kind, said):
+def test_requests_fail_with_the_error_that_ended_the_connection(errors, kind, said):
     """A refusal is permanent whether it is found by sending or reading, a loss is retriable."""
     answers = failures(**errors)
     assert [(True, said)] * 2 == [(isinstance(error, kind), str(error)) for error in answers]

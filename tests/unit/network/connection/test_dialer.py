@@ -54,7 +54,7 @@ def _without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", Socket)
 
 
-def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatch):
+def test_addresses_of_an_unsupported_family_are_skipped(monkeypatch):
     """Without IPv6, the IPv4 address of a broker that has both is enough."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ipv4 = _address(socket.AF_INET, *server.getsockname())
@@ -64,7 +64,7 @@ def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatc
             assert [server.getsockname()] == _connect(dialer)
 
 
-def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
+def test_the_error_of_the_last_unusable_address_is_raised(monkeypatch):
     """The error of the last address is raised."""
     with monkeypatch.context() as machine:
         _without_ipv6(machine)
@@ -72,7 +72,7 @@ def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
             _connect(_dialer([_address(socket.AF_INET6, "::1", 9, 0, 0)]))
 
 
-def test_nobody_is_there_only_if_every_address_says_so(monkeypatch, unused_port):
+def test_a_host_refuses_connections_only_if_every_address_does(monkeypatch, unused_port):
     """Something may listen at an unreachable address, even if all others refuse."""
     refused = _address(socket.AF_INET, "127.0.0.1", unused_port)
     other = _address(socket.AF_INET6, "::1", 9, 0, 0)
@@ -99,7 +99,7 @@ def test_a_host_without_an_address_is_an_error():
         _connect(_dialer([]))
 
 
-def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
+def test_a_silent_address_leaves_time_for_the_next(monkeypatch):
     """At every attempt, a route that swallows packets costs only its share of the time."""
     silent = _address(socket.AF_INET, "192.0.2.1", 9092)
     other = _address(socket.AF_INET, "192.0.2.2", 9092)
@@ -138,7 +138,7 @@ def test_the_next_connection_goes_to_the_next_address():
         assert [*servers, *servers] == _connect(dialer, times=4)
 
 
-def test_nodes_take_turns_each_for_itself():
+def test_each_node_has_its_own_order_of_addresses():
     """Attempts for one node affect neither another nor the same id with another host name."""
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
@@ -160,7 +160,7 @@ def test_nodes_take_turns_each_for_itself():
 
 
 @given(st.lists(st.integers(1, 9), unique=True, min_size=1), st.data())
-def test_every_address_is_tried_and_the_last_one_last(ports, data):
+def test_every_address_is_tried_beginning_after_the_last_one(ports, data):
     """All addresses are tried, starting after the one that was tried last."""
     addresses = [_address(socket.AF_INET, "h", port) for port in ports]
     last = data.draw(st.sampled_from(addresses))
@@ -169,7 +169,7 @@ def test_every_address_is_tried_and_the_last_one_last(ports, data):
     assert last == in_turn[-1]
 
 
-def test_an_address_that_is_gone_changes_nothing():
+def test_a_removed_address_does_not_change_the_order():
     """If the address tried last no longer exists, the system's order is used."""
     addresses = [_address(socket.AF_INET, "h", port) for port in (1, 2)]
     assert addresses == addresses_in_turn(addresses, _address(socket.AF_INET, "h", 3))

@@ -43,13 +43,13 @@ def _ends(max_idle, *, busy_for=0.0, used_for=0.0, cancel=False):
         (0.0, {"busy_for": 0.001}, LEAST_IDLE_CHECK),
     ],
 )
-def test_an_idle_connection_is_told_to_close_once(max_idle, state, seconds):
+def test_an_idle_connection_is_closed_once(max_idle, state, seconds):
     """It ends one idle time after its last use, or at a later check if it is busy then."""
     reason = f"idle for {max_idle:g} s (connections.max.idle.ms)"
     assert [(reason, seconds)] == _ends(max_idle, **state)
 
 
 @pytest.mark.parametrize("idle", [{"max_idle": None}, {"max_idle": 1.0, "cancel": True}])
-def test_a_connection_that_is_kept_is_never_told_to_close(idle):
+def test_a_connection_without_a_limit_is_never_closed(idle):
     """This holds without a limit, and after the check was cancelled."""
     assert [] == _ends(**idle)

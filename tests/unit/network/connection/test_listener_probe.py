@@ -79,7 +79,7 @@ def frame(correlation_id, size=10):
         ([ConnectionResetError("gone")], False),
     ],
 )
-def test_an_answer_to_a_greeting_in_plain_has_its_number(look, reads, expected):
+def test_a_plain_listener_is_recognized_by_its_response(look, reads, expected):
     """Any other response, or the end of the connection, does not count."""
     transport = _Transport(*reads)
     assert expected is look(answers_in_plain, transport)
@@ -97,7 +97,7 @@ def test_an_answer_to_a_greeting_in_plain_has_its_number(look, reads, expected):
         ([ConnectionResetError("gone")], False),
     ],
 )
-def test_an_answer_to_a_greeting_in_tls_is_a_handshake_or_an_alert(look, reads, expected):
+def test_a_tls_listener_is_recognized_by_its_response(look, reads, expected):
     """Whatever the record says, the listener speaks TLS."""
     transport = _Transport(*reads)
     assert expected is look(answers_in_tls, transport)
@@ -105,7 +105,7 @@ def test_an_answer_to_a_greeting_in_tls_is_a_handshake_or_an_alert(look, reads, 
 
 
 @pytest.mark.parametrize("ask", [answers_in_plain, answers_in_tls])
-def test_a_listener_that_is_gone_answers_nothing(look, ask):
+def test_probing_a_missing_listener_finds_nothing(look, ask):
     """Nothing is found out, and no error is raised."""
     assert look(ask, ConnectionRefusedError("gone")) is False
 
@@ -148,7 +148,7 @@ def test_a_listener_that_requires_sasl_is_named_with_ten_of_its_mechanisms(error
     "answer",
     [SimpleNamespace(error_code=34, mechanisms=[]), UnsupportedVersionError("no handshake")],
 )
-def test_a_listener_without_sasl_keeps_its_connection(answer):
+def test_the_connection_to_a_listener_without_sasl_is_kept(answer):
     """It refuses the handshake (34), or does not know it."""
     connection = _Connection(answer)
     refuse(connection)
@@ -162,7 +162,7 @@ def test_a_listener_without_sasl_keeps_its_connection(answer):
         (NetworkError("gone"), NetworkError, "gone"),
     ],
 )
-def test_a_listener_that_does_not_answer_loses_its_connection(answer, error, sentence):
+def test_the_connection_to_a_silent_listener_is_closed(answer, error, sentence):
     """In that case it is unknown what the listener requires."""
     connection = _Connection(answer)
     with pytest.raises(error, match=sentence):

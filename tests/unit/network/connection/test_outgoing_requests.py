@@ -45,7 +45,7 @@ async def _close(connection: BrokerConnection) -> None:
 
 @pytest.mark.parametrize("send", ["send", "send_without_response"])
 @pytest.mark.parametrize("taken", [0, 5], ids=["nothing", "a part"])
-def test_a_connection_whose_socket_takes_nothing_is_closed(send, taken):
+def test_a_connection_whose_socket_accepts_nothing_is_closed(send, taken):
     """After request.timeout.ms the request fails, whether or not the broker would answer it."""
 
     async def run() -> None:
@@ -62,7 +62,7 @@ def test_a_connection_whose_socket_takes_nothing_is_closed(send, taken):
     run_without_waiting(run)
 
 
-def test_a_socket_that_takes_a_few_bytes_is_waited_for():
+def test_a_slow_socket_is_waited_for():
     """The timeout counts from the last byte accepted: a slow peer is not a silent one."""
 
     async def run() -> None:
@@ -82,7 +82,7 @@ def test_a_socket_that_takes_a_few_bytes_is_waited_for():
     run_without_waiting(run)
 
 
-def test_a_connection_tells_what_its_socket_has_not_taken():
+def test_a_connection_reports_unsent_requests():
     """It has unsent requests until the last byte is accepted, and reports when that happens."""
     writable = []
 
@@ -113,7 +113,7 @@ def test_a_connection_tells_what_its_socket_has_not_taken():
     run_without_waiting(run)
 
 
-def test_what_waits_for_the_socket_fails_with_the_connection():
+def test_unsent_requests_fail_with_the_connection():
     """Closing fails requests of both kinds, and none of their bytes is sent afterwards."""
 
     async def run() -> None:
@@ -129,7 +129,7 @@ def test_what_waits_for_the_socket_fails_with_the_connection():
     run_without_waiting(run)
 
 
-def test_an_answer_to_a_request_that_was_not_sent_in_full_ends_the_connection():
+def test_a_response_to_a_partly_sent_request_ends_the_connection():
     """A response that comes too early must not free records that are still being sent."""
 
     async def run() -> None:
@@ -145,7 +145,7 @@ def test_an_answer_to_a_request_that_was_not_sent_in_full_ends_the_connection():
     run_without_waiting(run)
 
 
-def test_the_oldest_request_decides_when_the_peer_counts_as_gone():
+def test_the_write_timeout_counts_from_the_oldest_request():
     """The timeout counts from the first waiting request, and again from each byte accepted."""
     requests = OutgoingRequests()
     loop = asyncio.new_event_loop()

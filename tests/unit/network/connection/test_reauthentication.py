@@ -84,7 +84,7 @@ def _connected(front, use, new_client=None):
 
 @pytest.mark.usefixtures("always_due")
 @pytest.mark.parametrize("acks", ["all", "0"])
-def test_nothing_is_lost_or_out_of_order_when_sessions_end_under_load(front, broker, acks):
+def test_reauthentication_under_load_neither_loses_nor_reorders_records(front, broker, acks):
     """A producer authenticates again between requests, and everything arrives as sent."""
     settings = {
         "bootstrap.servers": front.bootstrap_servers,
@@ -128,7 +128,7 @@ def test_requests_are_held_while_the_session_is_renewed(front):
 
 
 @pytest.mark.usefixtures("always_due")
-def test_answers_to_earlier_requests_come_during_the_renewal(front, monkeypatch):
+def test_responses_to_earlier_requests_arrive_during_the_renewal(front, monkeypatch):
     """Requests that the broker already has when the session is renewed are answered."""
 
     async def use(connection: BrokerConnection) -> list:
@@ -143,7 +143,7 @@ def test_answers_to_earlier_requests_come_during_the_renewal(front, monkeypatch)
     assert [ALICE] * 2 == front.authenticated
 
 
-def test_a_session_without_an_end_is_not_renewed(front):
+def test_a_session_without_a_lifetime_is_not_renewed(front):
     """A session is not renewed if the broker has set no end for it."""
     front.sasl.session_ms = 0
 
@@ -167,7 +167,7 @@ def test_a_session_is_renewed_when_most_of_it_has_passed(front):
 
 
 @pytest.mark.usefixtures("always_due")
-def test_a_renewal_that_is_refused_ends_the_producer(front):
+def test_a_refused_renewal_fails_the_producer(front):
     """If the password has changed by then, held and sent records fail with that error."""
     settings = {"bootstrap.servers": front.bootstrap_servers, **sasl("PLAIN", "alice", PASSWORD)}
     producer = KafkaProducer(settings)
@@ -183,7 +183,7 @@ def test_a_renewal_that_is_refused_ends_the_producer(front):
 
 
 @pytest.mark.usefixtures("always_due")
-def test_a_renewal_without_a_token_is_a_lost_connection(front):
+def test_a_renewal_without_a_token_closes_the_connection(front):
     """A transient error only ends the connection: everything that waits can be resent."""
     clients = [PlainClient("alice", PASSWORD)]
 
@@ -205,7 +205,7 @@ def test_a_renewal_without_a_token_is_a_lost_connection(front):
 
 
 @pytest.mark.usefixtures("always_due")
-def test_a_renewal_that_fails_unexpectedly_is_a_lost_connection(front):
+def test_an_unexpected_error_in_a_renewal_closes_the_connection(front):
     """Waiting requests fail with a retriable error, and its cause is not quoted."""
     clients = [PlainClient("alice", PASSWORD)]
 
@@ -229,7 +229,7 @@ def test_a_renewal_that_fails_unexpectedly_is_a_lost_connection(front):
     assert isinstance(errors[0].__cause__, ValueError)
 
 
-def test_what_is_held_for_a_renewal_is_held_for_the_request_timeout():
+def test_requests_held_for_a_renewal_time_out():
     """A token that never arrives must not leave requests waiting forever."""
 
     async def never(_: Node) -> PlainClient:

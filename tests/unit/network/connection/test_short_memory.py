@@ -87,7 +87,7 @@ def test_a_connection_without_memory_ends_with_that_reason(transport, doing):
     assert ([(NetworkError, reason)] * 2, 0.0) == run_without_waiting(run)
 
 
-def test_a_request_that_went_out_in_part_ends_the_connection():
+def test_a_partly_sent_request_ends_the_connection():
     """Otherwise the next request would follow in the middle of it."""
 
     async def run():
@@ -141,7 +141,7 @@ def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_res
     assert [] == forgotten
 
 
-def test_a_request_that_cannot_be_said_leaves_the_connection_as_it_was():
+def test_a_request_that_cannot_be_encoded_does_not_affect_the_connection():
     """None of it has been sent, and the mistake is the caller's."""
 
     async def run():
@@ -158,7 +158,7 @@ def test_a_request_that_cannot_be_said_leaves_the_connection_as_it_was():
     run_without_waiting(run)
 
 
-def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
+def test_a_response_without_memory_fails_its_request(monkeypatch):
     """It fails like all others of the connection, although it is no longer in flight."""
 
     def decode_response(*_, **__):
@@ -188,7 +188,7 @@ def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_a_thread_that_cannot_be_started_is_a_passing_error(monkeypatch, error, reason):
+def test_a_thread_that_cannot_be_started_is_a_transient_error(monkeypatch, error, reason):
     """A name that cannot be looked up for lack of a thread can be looked up later."""
     starts = []
 

@@ -52,7 +52,7 @@ async def connect(dialer):
     (await dialer.connect(NODE, timeout=30)).close()
 
 
-def test_a_listener_is_looked_at_once(server, looks):
+def test_a_listener_is_probed_once(server, looks):
     """Its protocol does not change, and an overloaded broker gets no more connections."""
 
     async def run():
@@ -66,7 +66,7 @@ def test_a_listener_is_looked_at_once(server, looks):
     assert [("tls", server, 7.0)] == looks.asked
 
 
-def test_a_listener_that_does_not_speak_tls_tells_nothing(server, looks):
+def test_a_silent_listener_without_tls_has_no_explanation(server, looks):
     """The reason for its silence is not known."""
     looks.answer = False
 
@@ -78,7 +78,7 @@ def test_a_listener_that_does_not_speak_tls_tells_nothing(server, looks):
     assert asyncio.run(run()) is None
 
 
-def test_a_node_that_was_never_dialled_is_not_looked_at(server, looks):
+def test_a_node_that_was_never_dialled_is_not_probed(server, looks):
     """There is no address to probe, and a later probe is still possible."""
 
     async def run():
@@ -93,7 +93,7 @@ def test_a_node_that_was_never_dialled_is_not_looked_at(server, looks):
 
 
 @pytest.mark.parametrize(("answer", "error"), [(True, AuthenticationError), (False, OSError)])
-def test_a_listener_that_ends_a_handshake_is_looked_at_once_for_half_of_the_time(
+def test_a_listener_that_ends_a_handshake_is_probed_once_for_half_of_the_time(
     monkeypatch, server, looks, answer, error
 ):
     """The probe is for a plain listener, since a TLS client never probes for TLS."""

@@ -32,6 +32,6 @@ def test_the_client_pauses_from_a_version_on(api_key, version):
 
 
 @pytest.mark.parametrize("api_key", set(ApiKey) - set(FROM))
-def test_the_client_pauses_for_any_answer_of_the_other_apis(api_key):
+def test_the_client_pauses_for_any_response_of_the_other_apis(api_key):
     """These APIs are newer, or their responses were never delayed."""
     assert client_throttles(api_key, 0)

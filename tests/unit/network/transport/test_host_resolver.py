@@ -19,7 +19,7 @@ def _found(*hosts: str) -> list[tuple]:
     ]
 
 
-def test_all_addresses_are_given_in_order():
+def test_all_addresses_are_returned_in_order():
     """All addresses that the system knows are returned, in its order."""
     resolver = HostResolver(getaddrinfo=lambda *_, **__: _found("10.0.0.2", "10.0.0.1"))
     expected = [
@@ -36,7 +36,7 @@ def test_all_addresses_are_given_in_order():
         (UnicodeError("label too long"), "label too long"),
     ],
 )
-def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
+def test_a_failed_lookup_is_an_os_error(failure, words):
     """The error for an unknown or invalid name has the system's message."""
 
     def fail(*_: object, **__: object) -> list:
@@ -46,7 +46,7 @@ def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
         asyncio.run(HostResolver(getaddrinfo=fail).addresses("h", 9092))
 
 
-def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
+def test_a_hanging_lookup_does_not_prevent_the_loop_from_closing():
     """The loop and the waiter end, while the lookup continues without them."""
     asked, answer, answered = threading.Event(), threading.Event(), threading.Event()
 
@@ -69,7 +69,7 @@ def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
     assert answered.wait(WAIT)
 
 
-def test_who_asks_for_a_name_that_is_being_looked_up_joins_in():
+def test_concurrent_lookups_of_a_name_are_shared():
     """All requests for a name share one lookup, even if the first of them is cancelled."""
     calls, answer = [], threading.Event()
 
@@ -102,7 +102,7 @@ def test_canonical_names_are_those_of_all_addresses():
     assert ["one.example", "10.0.0.3"] == asyncio.run(resolver.canonical_names("alias"))
 
 
-def test_this_machine_is_found():
+def test_this_machine_is_resolved():
     """The default functions are the system's."""
     found = asyncio.run(HostResolver().addresses("127.0.0.1", 9092))
     assert ("127.0.0.1", 9092) in [address.socket_address for address in found]

@@ -86,7 +86,7 @@ class Script:
         """Do nothing."""
 
 
-def trusting_anybody():
+def trusting_any_certificate():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -102,11 +102,11 @@ def trusting_anybody():
         ([BEGUN, ConnectionResetError("reset")], False),
     ],
 )
-def test_a_handshake_that_ends_before_a_word_is_told_from_others(reads, is_at_once):
+def test_a_handshake_that_ends_before_any_bytes_is_distinguished(reads, is_at_once):
     """Only the former may come from a listener that does not speak TLS at all."""
 
     async def run():
-        await TlsTransport.handshake(Script(*reads), trusting_anybody(), NODE)
+        await TlsTransport.handshake(Script(*reads), trusting_any_certificate(), NODE)
 
     with pytest.raises(OSError) as caught:  # noqa: PT011  the kind is what counts
         asyncio.run(run())
@@ -118,7 +118,7 @@ def test_a_request_is_encrypted_128_kib_at_a_time(certificates):
 
     async def run():
         peer = Peer(server_context(certificates.server))
-        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         peer.sizes.clear()
         await transport.write([bytes(3 * 131_072)])
         return peer.sizes
@@ -129,12 +129,12 @@ def test_a_request_is_encrypted_128_kib_at_a_time(certificates):
     assert max(sizes[1::2]) < 1_000
 
 
-def test_a_connection_says_goodbye_unless_a_write_is_under_way(certificates):
+def test_a_close_notify_is_sent_unless_a_write_is_under_way(certificates):
     """Nothing may follow half a record."""
 
     async def run(is_writing):
         peer = Peer(server_context(certificates.server))
-        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         blocked = asyncio.Event()
         if is_writing:
             peer.write = lambda _: blocked.wait()
@@ -150,7 +150,7 @@ def test_a_connection_says_goodbye_unless_a_write_is_under_way(certificates):
     assert (False, True) == run_without_waiting(lambda: run(True))
 
 
-def test_a_write_that_fails_tells_why_the_peer_refuses_the_client(certificates):
+def test_a_failed_write_raises_the_alert_of_the_peer(certificates):
     """In TLS 1.3 an alert after the handshake says that a certificate is missing."""
 
     async def run(*, is_told):
@@ -158,7 +158,7 @@ def test_a_write_that_fails_tells_why_the_peer_refuses_the_client(certificates):
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=certificates.authority.pem)
         peer = Peer(context)
-        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         assert peer.alert
         if not is_told:
             peer.alert = b""

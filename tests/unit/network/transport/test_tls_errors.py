@@ -86,7 +86,7 @@ def said(error, kind):
     return text.removeprefix(f"{NODE}: ")
 
 
-def test_every_fault_of_a_certificate_has_its_sentence():
+def test_every_certificate_error_comes_with_advice():
     """Each of OpenSSL's errors about a broker's certificate comes with what to do about it."""
     sentences = {}
     for code in range(100):
@@ -104,7 +104,7 @@ def test_every_fault_of_a_certificate_has_its_sentence():
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_of_the_broker_is_told_with_its_meaning(alert):
+def test_an_alert_is_described_by_its_meaning(alert):
     """What the broker objects to is permanent, during the handshake and after it."""
     sentence = f"the broker rejected the TLS connection ({alert}): {ALERTS[alert]}"
     for reason in (f"TLSV1_ALERT_{alert}", f"SSLV3_ALERT_{alert}"):
@@ -112,7 +112,7 @@ def test_an_alert_of_the_broker_is_told_with_its_meaning(alert):
         assert sentence == said(alert_failure(reason, NODE), AuthenticationError)
 
 
-def test_an_alert_without_a_meaning_may_pass():
+def test_an_unknown_alert_is_retriable():
     """An alert such as for an internal error is retriable."""
     sentence = "the broker ended the TLS connection (INTERNAL_ERROR)"
     assert sentence == said(handshake("TLSV1_ALERT_INTERNAL_ERROR"), NetworkError)
@@ -136,13 +136,13 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("reason", "sentence"), REASONS.items())
-def test_a_handshake_that_this_side_ends_names_the_reason(reason, sentence):
+def test_a_handshake_ended_by_this_side_names_the_reason(reason, sentence):
     """A peer without TLS, or with nothing in common, comes with advice; others do not."""
     assert sentence.format(reason) == said(handshake(reason), AuthenticationError)
 
 
 @pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError])
-def test_a_connection_that_ends_in_the_handshake_is_tried_again(kind):
+def test_a_connection_lost_in_the_handshake_is_retriable(kind):
     """A broker that hangs up says nothing about TLS."""
     sentence = "the broker closed the connection during the TLS handshake"
     assert sentence == said(tls_failure(kind(8, "what OpenSSL says"), NODE), NetworkError)

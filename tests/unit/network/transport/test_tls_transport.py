@@ -59,20 +59,20 @@ class Peer:
         """Do nothing."""
 
 
-def trusting_anybody():
+def trusting_any_certificate():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def test_an_answer_is_read_while_the_peer_does_not(certificates):
+def test_responses_are_read_while_a_write_is_blocked(certificates):
     """A peer that accepts no more bytes may have answered the earlier ones."""
     request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
 
     async def run():
         peer = Peer(certificates)
-        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         reading = asyncio.ensure_future(transport.read())
         await asyncio.sleep(0)
         peer.reads.clear()
@@ -93,12 +93,12 @@ def test_an_answer_is_read_while_the_peer_does_not(certificates):
     assert ([b"first", b"second"], True, request) == run_without_waiting(run)
 
 
-def test_bytes_are_taken_when_the_transport_below_takes_them(certificates):
+def test_bytes_count_as_accepted_when_the_transport_below_accepts_them(certificates):
     """This time, and not that of the encryption, shows whether the peer still reads."""
 
     async def run():
         peer = Peer(certificates)
-        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         peer.taken_at = 12.5
         return transport.taken_at
 

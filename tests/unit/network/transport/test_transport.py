@@ -21,7 +21,7 @@ def _buffers_of(options: SocketOptions) -> tuple[int, int]:
         )
 
 
-def test_buffer_sizes_are_those_asked_for():
+def test_buffer_sizes_are_as_configured():
     """send.buffer.bytes and receive.buffer.bytes reach the socket."""
     # Linux doubles the requested size, to have room for its own bookkeeping.
     assert (2 * 20_000, 2 * 30_000) == _buffers_of(
@@ -40,7 +40,7 @@ def test_buffer_sizes_are_left_to_the_system():
     assert SocketOptions() == SocketOptions(send_buffer_bytes=-1, receive_buffer_bytes=-1)
 
 
-def test_small_requests_are_not_held_back_and_a_dead_peer_is_noticed():
+def test_nagle_is_off_and_keep_alive_is_on():
     """Nagle's algorithm is off and keep-alive on, whatever the buffers are."""
     with socket.socket() as sock:
         SocketOptions().apply(sock)
@@ -128,7 +128,7 @@ def _between(use) -> bytes:
     return asyncio.run(connect())
 
 
-def test_what_the_system_takes_at_once_need_not_be_waited_for():
+def test_bytes_accepted_at_once_are_not_waited_for():
     """Empty buffers count for nothing, and nothing is left over."""
 
     async def use(transport: PlaintextTransport) -> None:
@@ -137,7 +137,7 @@ def test_what_the_system_takes_at_once_need_not_be_waited_for():
     assert b"abcd" == _between(use)
 
 
-def test_what_the_system_does_not_take_at_once_is_the_rest():
+def test_bytes_not_accepted_at_once_remain():
     """The rest follows what has been sent, without any loss or repetition."""
     sent = bytes(range(256)) * 16_000
 
@@ -149,7 +149,7 @@ def test_what_the_system_does_not_take_at_once_is_the_rest():
     assert sent == _between(use)
 
 
-def test_a_broken_connection_is_for_the_write_that_follows_to_tell():
+def test_the_following_write_reports_a_broken_connection():
     """Beginning to write never raises, since such a caller could not handle the error."""
 
     async def use(transport: PlaintextTransport) -> None:
