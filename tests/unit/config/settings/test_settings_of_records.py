@@ -124,7 +124,7 @@ def test_a_batch_lingers_for_more_records(broker):
 
 
 @pytest.mark.parametrize(("name", "milliseconds"), [("first", 5_000), ("second", 7_000)])
-def test_init_producer_id_has_the_transactional_id_and_timeout(broker, name, milliseconds):
+def test_init_producer_id_has_id_and_timeout(broker, name, milliseconds):
     """InitProducerId carries the transactional id and the transaction timeout."""
     told = []
     broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: told.append(request))
