@@ -24,7 +24,7 @@ DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 #: Java producer's default of 60 seconds.
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
 #: Options that have no meaning in other writes.
-_ONLY_HERE: Final = (
+_EXACTLY_ONCE_ONLY: Final = (
     "transactionalIdPrefix",
     "ledgerTopic",
     "ledgerReplicationFactor",
@@ -60,7 +60,7 @@ def exactly_once_options(
     `kafka` the producer settings that the user set. Raises ConfigError for contradictory options.
     """
     if values["deliveryGuarantee"] == AT_LEAST_ONCE:
-        superfluous = [name for name in _ONLY_HERE if name in given]
+        superfluous = [name for name in _EXACTLY_ONCE_ONLY if name in given]
         if superfluous:
             raise ConfigError(
                 f"{superfluous[0]} is for exactly-once writes: set deliveryGuarantee=exactly_once, "

@@ -45,7 +45,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    def meant(escape: re.Match[str]) -> str:
+    def replacement(escape: re.Match[str]) -> str:
         if escape[1] == "u":
             raise ValueError(r"a \u is not followed by four hexadecimal digits")
         if escape[1][0] == "u":
@@ -53,5 +53,5 @@ def _unescape(text: str) -> str:
         return _CONTROLS.get(escape[1], escape[1])
 
     # Java's characters have 16 bits: two escapes may form one character.
-    units = _ESCAPE.sub(meant, text).encode("utf-16-le", "surrogatepass")
+    units = _ESCAPE.sub(replacement, text).encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "surrogatepass")

@@ -16,7 +16,7 @@ from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 #: Opening a pipe must not wait for a writer, and a terminal must not become the controlling one.
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -44,8 +44,8 @@ def _read(descriptor: int) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     content = bytearray()
-    while chunk := os.read(descriptor, MOST_BYTES + 1 - len(content)):
+    while chunk := os.read(descriptor, MAX_BYTES + 1 - len(content)):
         content += chunk
-        if len(content) > MOST_BYTES:
-            raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES} bytes")
+        if len(content) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES} bytes")
     return bytes(content)

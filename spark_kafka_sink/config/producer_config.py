@@ -235,8 +235,8 @@ class _Given(NamedTuple):
         for name, value in settings.items():
             if not isinstance(name, str):
                 raise ConfigError(f"the name of a setting must be a string, not {name!r}")
-            takes_none = name in PRODUCER_CONFIG_DEF and name not in REFERENCE_SETTINGS
-            if takes_none and has_reference(value):
+            rejects_references = name in PRODUCER_CONFIG_DEF and name not in REFERENCE_SETTINGS
+            if rejects_references and has_reference(value):
                 raise ConfigError(
                     f"{prefix}{name} does not accept ${{}} references, which are for secrets and "
                     "for files with secrets: set the value itself"
@@ -324,17 +324,17 @@ def _settle_idempotence(values: dict[str, Any], given: _Given) -> None:
             f"{MAX_IN_FLIGHT_FOR_IDEMPOTENCE} with enable.idempotence; lower it, or set "
             "enable.idempotence=false"
         )
-    obstacles = [
+    conflicts = [
         requirement
-        for obstructed, requirement in (
+        for is_conflict, requirement in (
             (values["acks"] != ACKS_ALL, "acks must be all"),
             (values["retries"] == 0, "retries must be greater than 0"),
         )
-        if obstructed
+        if is_conflict
     ]
-    if obstacles and "enable.idempotence" in given:
-        raise given.error(f"{obstacles[0]} with enable.idempotence=true")
-    values["enable.idempotence"] = not obstacles
+    if conflicts and "enable.idempotence" in given:
+        raise given.error(f"{conflicts[0]} with enable.idempotence=true")
+    values["enable.idempotence"] = not conflicts
 
 
 def _check_transactional_id(values: dict[str, Any], given: _Given) -> None:

@@ -250,7 +250,7 @@ _IGNORED: Final = {
 }
 
 
-_NOT_OURS: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
+_SPARK_OPTION_NAMES: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,7 @@ class SinkOptions:
                 own[_OWN[key]] = value
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
-            elif key in _NOT_OURS:
+            elif key in _SPARK_OPTION_NAMES:
                 if key == _CHECKPOINT_LOCATION.lower():
                     checkpoint_location = str(value)
             elif _is_kafka_setting(key):

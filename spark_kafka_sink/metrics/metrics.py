@@ -114,14 +114,14 @@ class Metrics:
                 raise ValueError(f"a metric named {metric_name} already exists")
             metric = KafkaMetric(metric_name, measure, self.clock)
             self._metrics[metric_name] = metric
-            self._tell("metric_change", lambda reporter: reporter.metric_change(metric))
+            self._notify("metric_change", lambda reporter: reporter.metric_change(metric))
 
     def remove_metric(self, metric_name: MetricName) -> KafkaMetric | None:
         """Remove a metric and return it, or None if there was none."""
         with self._lock:
             metric = self._metrics.pop(metric_name, None)
             if metric is not None:
-                self._tell("metric_removal", lambda reporter: reporter.metric_removal(metric))
+                self._notify("metric_removal", lambda reporter: reporter.metric_removal(metric))
             return metric
 
     def metric(self, metric_name: MetricName) -> KafkaMetric | None:
@@ -154,10 +154,10 @@ class Metrics:
     def close(self) -> None:
         """Close the reporters; metrics can still be read. A second call does nothing."""
         with self._lock:
-            self._tell("close", lambda reporter: reporter.close())
+            self._notify("close", lambda reporter: reporter.close())
             self._reporters.clear()
 
-    def _tell(self, event: str, call: Callable[[MetricsReporter], None]) -> None:
+    def _notify(self, event: str, call: Callable[[MetricsReporter], None]) -> None:
         for reporter in self._reporters:
             try:
                 call(reporter)

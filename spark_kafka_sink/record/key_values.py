@@ -198,7 +198,7 @@ def read_key_values(  # noqa: C901, PLR0912
         if attributes & _CONTROL:
             committed = _MARKERS.get(data[payload : payload + _MARKER_START])
             if committed is None or first < offset:
-                _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
+                _read_decoded(view[begin:end], sink, offset, max_uncompressed_bytes)
             else:
                 sink.take_end(producer_id, committed=committed)
         elif not attributes & _TRANSACTIONAL:
@@ -218,7 +218,7 @@ def read_key_values(  # noqa: C901, PLR0912
             if not attributes & _COMPRESSION and first >= offset:
                 records = _read_in_place(data, payload, end, count)
             if records is None:
-                _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
+                _read_decoded(view[begin:end], sink, offset, max_uncompressed_bytes)
             else:
                 sink.take_records(first, producer_id, records)
         next_offset = first + last_delta + 1
@@ -294,7 +294,7 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
     return records if position == end else None
 
 
-def _read_slowly(batch: memoryview, sink: LogSink, offset: int, limit: int) -> None:
+def _read_decoded(batch: memoryview, sink: LogSink, offset: int, limit: int) -> None:
     header = validate_record_batch(batch)
     try:
         decoded = decode_record_batch(batch, max_uncompressed_bytes=limit)

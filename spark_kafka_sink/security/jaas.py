@@ -92,10 +92,10 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _unescape(quoted: str) -> str:
-    def meant(escape: re.Match[str]) -> str:
+    def replacement(escape: re.Match[str]) -> str:
         code = escape[1]
         return (
             chr(int(code, 8)) if code in "01234567" or len(code) > 1 else _CONTROLS.get(code, code)
         )
 
-    return _ESCAPE.sub(meant, quoted)
+    return _ESCAPE.sub(replacement, quoted)

@@ -37,7 +37,7 @@ _JWT_PARTS: Final = 3
 _LONGEST_FAILURE: Final = 500
 #: The longest claim and the most values of a claim that an error shows.
 _LONGEST_CLAIM: Final = 200
-_MOST_VALUES: Final = 5
+_MAX_VALUES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def read_token(value: str, *, subject_claim: str = "sub") -> OAuthBearerToken:
         subject=subject if isinstance(subject, str) else "unknown",
         started_at=_time(claims.get("iat")),
         expires_at=_time(claims.get("exp")),
-        says=_says(header, claims),
+        says=_claims_text(header, claims),
     )
 
 
@@ -124,25 +124,25 @@ def _json_part(value: str, index: int) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _says(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
+def _claims_text(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
     """Return the claims that brokers check: a refusal does not say which of them was wrong."""
     audience = claims.get("aud")
-    told = [
+    claim_values = [
         ("issuer", [claims.get("iss")]),
         ("audience", audience if isinstance(audience, list) else [audience]),
         ("key", [header.get("kid")]),
     ]
-    sayings = [
+    parts = [
         f"{name} {' and '.join(repr(value[:_LONGEST_CLAIM]) for value in texts)}"
-        for name, values in told
-        if (texts := [value for value in values[:_MOST_VALUES] if isinstance(value, str)])
+        for name, values in claim_values
+        if (texts := [value for value in values[:_MAX_VALUES] if isinstance(value, str)])
     ]
     end = _time(claims.get("exp"))
     if end is not None:
         # JSON may hold a number that is not a valid time; it is left out.
         with suppress(ValueError, OverflowError, OSError):
-            sayings.append(f"end {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC")
-    return ", ".join(sayings)
+            parts.append(f"end {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC")
+    return ", ".join(parts)
 
 
 def _time(claim: object) -> float | None:

@@ -29,7 +29,7 @@ _DEPTH: Final = 3
 #: The most characters, roughly, that one character of a secret takes in a text, and the most
 #: characters that are searched.
 _EXPANSION: Final = 12
-_MOST_SEARCHED: Final = 1 << 16
+_MAX_SEARCHED: Final = 1 << 16
 #: Base64 in either alphabet, and hexadecimal digits.
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 _HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
@@ -56,7 +56,7 @@ def quoted(text: str, secrets: Collection[str], longest: int) -> str:
     shown, since it may be part of a secret.
     """
     margin = _EXPANSION * max(map(len, secrets), default=0)
-    searched = text[: min(longest + margin, _MOST_SEARCHED)]
+    searched = text[: min(longest + margin, _MAX_SEARCHED)]
     shown = hide(searched, secrets)
     if len(searched) < len(text):
         shown = f"{shown[: min(longest, max(len(shown) - margin, 0))]}..."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.named_files import MOST_BYTES, read_named_file
+from spark_kafka_sink.config.named_files import MAX_BYTES, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
 from spark_kafka_sink.network.authentication.kerberos_tickets import _check_keytab
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
@@ -23,7 +23,7 @@ def problem(path):
     return caught.value.strerror
 
 
-@pytest.mark.parametrize("size", [0, 1, MOST_BYTES - 1, MOST_BYTES])
+@pytest.mark.parametrize("size", [0, 1, MAX_BYTES - 1, MAX_BYTES])
 def test_a_file_of_up_to_1_mib_is_read(tmp_path, size):
     """A file of up to 1 MiB is read, also through a symbolic link as in Kubernetes."""
     content = os.urandom(size)
@@ -40,7 +40,7 @@ def test_a_file_that_reports_no_size_is_read():
 def test_a_larger_file_is_rejected(tmp_path):
     """A file larger than 1 MiB is an error, even if it is sparse."""
     with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_BYTES + 1)
     assert "it is larger than 1048576 bytes" == problem(tmp_path / "sparse")
 
 
