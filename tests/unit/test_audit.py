@@ -62,7 +62,7 @@ def test_a_known_vulnerability_fails_the_step_and_is_named(audit, exceptions):
     assert (expected, 1) == audit.judge(answer(SOUND, WEAK), "", exceptions())
 
 
-def test_all_is_well_where_all_was_audited_and_nothing_found(audit, exceptions):
+def test_a_complete_audit_without_findings_passes(audit, exceptions):
     """The output is a single line with the counts."""
     expected = "audit: 1 packages audited, 0 of them vulnerable; 0 could not be audited"
     assert (expected, 0) == audit.judge(answer(SOUND, OURS), "", exceptions())
@@ -76,7 +76,7 @@ def test_a_recorded_exception_excuses_one_vulnerability_and_no_other(audit, exce
     assert 1 == audit.judge(answer(WEAK), "", exceptions("not-audited"))[1]
 
 
-def test_an_exception_that_has_expired_excuses_nothing(audit, exceptions):
+def test_an_expired_exception_excuses_nothing(audit, exceptions):
     """From the day after its expiry the step fails and reports the expired exception."""
     expired = exceptions("PYSEC-1", "PYSEC-2", expires=date(2026, 11, 29))
     said, exit_code = audit.judge(answer(WEAK), "", expired)
@@ -105,7 +105,7 @@ def test_a_package_that_could_not_be_audited_fails_the_step_unless_excused(audit
         ("", "pip-audit printed nothing"),
     ],
 )
-def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, cause):
+def test_a_failing_auditor_has_audited_nothing(audit, exceptions, errors, cause):
     """The last line of its errors is the cause; the step fails without a recorded exception."""
     said = f"audit: no package was audited: {cause}\n"
     assert (f"{said}no exception is recorded", 1) == audit.judge("", errors, exceptions())
@@ -116,7 +116,7 @@ def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, ca
     assert 1 == audit.judge("", errors, expired)[1]
 
 
-def test_an_exception_without_a_reason_is_refused(audit):
+def test_an_exception_without_a_reason_is_rejected(audit):
     """A blank reason counts as missing."""
     text = '[[exception]]\nid = "x"\nreason = " "\nexpires = 2027-01-01\n'
     with pytest.raises(ValueError, match="without a reason: x"):

@@ -16,14 +16,14 @@ pytestmark = [
 FEW_EDGES = 300
 
 
-def test_bytes_that_reach_new_code_do_no_harm(tmp_path):
+def test_inputs_that_reach_new_code_cause_no_findings(tmp_path):
     """Inputs that reach new code are accepted or refused, and cause nothing else."""
     report = coverage_fuzz(seed=20261122, seconds=15, directory=tmp_path)
     assert [] == [str(finding) for finding in report.findings]
     assert report.edges > FEW_EDGES
 
 
-def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
+def test_a_bug_behind_several_matching_bytes_is_found(tmp_path):
     """Coverage leads to a word that chance would need years for, and the finding has its bytes."""
     report = coverage_fuzz(
         seed=1, seconds=120, directory=tmp_path, module="tests.support.fuzzing.careless_target"
@@ -33,7 +33,7 @@ def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
     assert finding.data.startswith(b"KAFKA")
 
 
-def test_an_input_that_takes_all_memory_is_found(tmp_path):
+def test_an_input_that_exhausts_memory_is_found(tmp_path):
     """An input that exceeds the memory limit of the fuzzer's process is a finding."""
     report = coverage_fuzz(
         seed=1, seconds=120, directory=tmp_path, module="tests.support.fuzzing.greedy_target"

@@ -70,7 +70,7 @@ def test_every_page_is_in_the_navigation():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_files_and_headings_that_exist(page):
+def test_links_have_existing_targets(page):
     """Links within the repository, also those by its address, have an existing target."""
     missing = []
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -106,7 +106,7 @@ def test_every_language_of_a_block_is_tested():
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.place)
-def test_a_block_without_spark_runs_as_it_stands(block, start_devbroker):
+def test_a_block_without_spark_runs_unchanged(block, start_devbroker):
     """The block runs on its own, with the address of a real broker."""
     broker = start_devbroker(topics=TOPICS)
     code = block.code.replace(ADDRESS, broker.bootstrap_servers)
@@ -118,7 +118,7 @@ def test_a_block_without_spark_runs_as_it_stands(block, start_devbroker):
 
 
 @pytest.mark.parametrize(("place", "command"), COMMANDS)
-def test_a_command_is_understood(place, command):
+def test_each_shown_command_is_valid(place, command):
     """Each command that a page shows names targets, files and options that exist."""
     words = shlex.split(command, comments=True)
     if words[0] == "make":
@@ -171,7 +171,7 @@ def test_every_action_is_in_the_table_of_faults():
     assert {action.__name__ for action in get_args(faults.Action)} <= named
 
 
-def test_the_table_of_defaults_has_those_of_the_code():
+def test_the_table_of_defaults_matches_the_code():
     """The defaults that differ from Java's are those of the settings."""
     page = (DOCS / "guides" / "producer.md").read_text()
     _, _, section = page.partition("## Defaults that differ from Java's")
@@ -187,7 +187,7 @@ def test_the_table_of_defaults_has_those_of_the_code():
     assert 3 == len(found)
 
 
-def test_the_guide_of_the_producer_names_errors_that_exist():
+def test_the_producer_guide_names_errors_that_exist():
     """Each error in its table is one of the package, or Python's for a wrong argument."""
     page = (DOCS / "guides" / "producer.md").read_text()
     _, _, table = page.partition("## Errors")

@@ -64,7 +64,7 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_example_prints_what_it_has_done(name):
+def test_an_example_prints_its_result(name):
     """The example ends with exit code 0 and prints the lines that show its feature."""
     done = run_example(name)
 
@@ -79,7 +79,7 @@ def test_every_example_has_a_test():
     assert NOT_HERE | set(EXPECTED) == found
 
 
-def test_an_example_writes_to_the_kafka_that_it_is_given():
+def test_an_example_writes_to_the_given_kafka():
     """With --bootstrap-servers an example writes to that cluster and starts no broker."""
     with DevBroker(topics={"measurements": 2}) as broker:
         done = run_example("send_arrow_table.py", "--bootstrap-servers", broker.bootstrap_servers)

@@ -20,7 +20,7 @@ from tests.support.security.secure_listeners import listener
 KEPT = sorted(FINDINGS.glob("*.hex"))
 
 
-def test_random_and_changed_bytes_do_no_harm():
+def test_random_and_mutated_bytes_cause_no_findings():
     """Thousands of requests, responses and records are accepted or refused, without a finding."""
     report = fuzz(seed=20261121, seconds=300.0, most_inputs=12_000)
 
@@ -29,7 +29,7 @@ def test_random_and_changed_bytes_do_no_harm():
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_what_was_found_once_is_mended(path):
+def test_earlier_findings_are_fixed(path):
     """Inputs that once were findings are none any more."""
     assert None is try_input(*read_kept(path))
 
@@ -47,7 +47,7 @@ class Careless:
 
 
 @pytest.mark.parametrize(("data", "reason"), [(b"raise", "IndexError"), (b"log", "cannot handle")])
-def test_harm_is_found_and_kept(tmp_path, data, reason):
+def test_findings_are_detected_and_stored(tmp_path, data, reason):
     """An exception and a logged error are findings, and can be read back from their files."""
     finding = try_input(Careless(), data)
     assert reason in finding.reason
@@ -55,14 +55,14 @@ def test_harm_is_found_and_kept(tmp_path, data, reason):
     assert (BrokerTarget, data) == (type(target), kept)
 
 
-def test_a_seed_gives_the_same_bytes():
+def test_a_seed_always_produces_the_same_bytes():
     """A seed always produces the same inputs."""
     made = [[make().make(random.Random(5)) for make in TARGETS.values()] for _ in range(2)]
     assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
-def test_hostile_streams_end_their_connections_alone(protocol, caplog):
+def test_hostile_streams_end_only_their_own_connections(protocol, caplog):
     """Frames of any content and size cause no logged error, and the broker serves other clients."""
     random_ = random.Random(7)
     target = TARGETS["broker"]() if protocol == "PLAINTEXT" else TARGETS["sasl"]()

@@ -37,7 +37,7 @@ def test_the_version_has_one_source():
     assert re.fullmatch(r"\d+\.\d+\.\d+", spark_kafka_sink.__version__)
 
 
-def test_the_project_names_its_pages():
+def test_the_project_has_all_usual_links():
     """The project has all usual links, each to a page of its repository."""
     assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(PROJECT["urls"])
     homepage = PROJECT["urls"]["Homepage"]
@@ -50,13 +50,13 @@ def test_the_types_are_installed():
     assert (ROOT / "spark_kafka_sink" / "py.typed").is_file()
 
 
-def test_each_command_is_installed_by_its_name():
+def test_each_command_is_installed_under_its_name():
     """The broker and the operator's command are console scripts."""
     assert {"pykafka-devbroker", "pykafka-transactions"} == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_console_script_tells_the_version(script, capsys):
+def test_a_console_script_prints_the_version(script, capsys):
     """A command prints the version of the package and ends with exit code 0."""
     with pytest.raises(SystemExit) as ended:
         load(SCRIPTS[script])(["--version"])
@@ -77,7 +77,7 @@ def test_the_usage_of_a_console_script_has_its_name(script, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_tells_the_version(module):
+def test_a_module_prints_the_version(module):
     """`python -m` supports --version too."""
     done = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-m", module, "--version"], check=True, capture_output=True, text=True

@@ -57,13 +57,13 @@ def deep_names(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_an_example_imports_public_names(path):
+def test_examples_import_only_public_names(path):
     """No example imports from deeper than the package and its testing module."""
     assert [] == deep_imports(path.read_text())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_names_public_modules(path):
+def test_pages_name_only_public_modules(path):
     """No page names a module, in text or in a code block, that users should not import or run."""
     assert [] == deep_names(path.read_text())
 
@@ -82,7 +82,7 @@ def test_a_deep_import_is_found(source):
     assert 1 == len(deep_imports(source))
 
 
-def test_a_deep_name_is_found():
+def test_a_deep_module_name_is_found():
     """A module that may only be run may not be named as one to import, and the reverse."""
     assert ["spark_kafka_sink.devbroker", "spark_kafka_sink.testing"] == deep_names(
         "`spark_kafka_sink.devbroker` and `python -m spark_kafka_sink.testing`"

@@ -50,7 +50,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", spark_kafka_sink.__all__)
-def test_each_public_name_is_the_one_of_its_module(name):
+def test_each_public_name_is_the_object_of_its_module(name):
     """Each name of the package is the same object as in the module that the table names."""
     module = import_module(spark_kafka_sink._MODULES[name])
 
@@ -72,7 +72,7 @@ def test_type_checkers_report_a_name_that_is_not_public():
     assert 'has no attribute "KafkaProducr"' in error
 
 
-def test_type_checkers_see_the_names_that_the_table_has():
+def test_type_checkers_see_the_names_in_the_table():
     """The table, `__all__` and the imports for type checkers agree."""
     assert spark_kafka_sink._MODULES == imported_for_types(SOURCE.read_text())
     assert list(spark_kafka_sink._MODULES) == spark_kafka_sink.__all__
@@ -112,7 +112,7 @@ def test_importing_the_package_loads_nothing_else():
     assert {"spark_kafka_sink"} == loaded_by("import spark_kafka_sink")
 
 
-def test_importing_an_error_loads_the_errors_alone():
+def test_importing_an_error_loads_only_the_errors():
     """Importing a name loads its module and no other."""
     assert {"spark_kafka_sink", "spark_kafka_sink.errors"} == loaded_by(
         "from spark_kafka_sink import KafkaError"

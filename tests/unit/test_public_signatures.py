@@ -75,7 +75,7 @@ def hidden_types(name: str, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if inspect.isclass(value)])
-def test_a_public_class_names_public_types(name):
+def test_public_signatures_have_only_public_types(name):
     """Users can import every class of the package that a public signature or field names."""
     owners = [
         owner for owner in PUBLIC[name].__mro__ if owner.__module__.startswith("spark_kafka_sink")

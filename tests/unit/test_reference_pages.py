@@ -15,7 +15,7 @@ PAGES = write_reference.pages()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_is_what_the_script_writes(path):
+def test_generated_pages_are_up_to_date(path):
     """The page follows from the code; `python scripts/write_reference.py` writes it."""
     assert PAGES[path] == path.read_text()
 

@@ -43,7 +43,7 @@ def handshake(server, trusted, client=None, client_authority=None):
     return shown[0]
 
 
-def test_the_server_is_trusted_by_who_trusts_the_authority(certificates):
+def test_a_client_that_trusts_the_authority_trusts_the_server(certificates):
     """The server's certificate is for localhost and signed by the authority."""
     assert None is handshake(certificates.server, certificates.authority)
 
@@ -56,13 +56,13 @@ def test_the_server_is_trusted_by_who_trusts_the_authority(certificates):
         ("expired", "authority", "certificate has expired"),
     ],
 )
-def test_what_is_wrong_is_wrong_in_one_way(certificates, server, trusted, reason):
+def test_each_invalid_certificate_has_a_single_fault(certificates, server, trusted, reason):
     """An unknown authority, another host and an expired certificate are each refused as such."""
     with pytest.raises(ssl.SSLCertVerificationError, match=reason):
         handshake(getattr(certificates, server), getattr(certificates, trusted))
 
 
-def test_a_client_shows_its_name(certificates):
+def test_a_client_certificate_has_the_name_of_the_client(certificates):
     """A server that requires a certificate accepts the client's, which names alice."""
     shown = handshake(
         certificates.server, certificates.authority, certificates.client, certificates.authority
@@ -71,7 +71,7 @@ def test_a_client_shows_its_name(certificates):
     assert (("commonName", CLIENT_NAME),) in shown["subject"]
 
 
-def test_stores_hold_the_same_as_pem(certificates):
+def test_stores_have_the_same_certificates_as_pem(certificates):
     """PKCS#12 stores contain the same certificates as the PEM files."""
     trusted = pkcs12_certificates(certificates.authority.pkcs12_file.read_bytes(), STORE_PASSWORD)
     pair = pkcs12_key_pair(certificates.server.pkcs12_file.read_bytes(), STORE_PASSWORD)

@@ -101,7 +101,7 @@ def test_without_faults_everything_passes(client, proxy):
     assert [] == proxy.strikes
 
 
-def test_a_stranger_who_speaks_tls_is_turned_away(client, proxy):
+def test_a_tls_client_of_an_earlier_server_is_rejected(client, proxy):
     """A client that expects an earlier server on this port is not an error of the proxy."""
     client.sendall(b"\x16\x03\x01\x02\x00\x01")
     assert b"" == receive(client, 1)
@@ -117,7 +117,7 @@ def test_a_stranger_who_speaks_tls_is_turned_away(client, proxy):
         (Action.CUT, answer(2)[:8]),
     ],
 )
-def test_an_answer_can_be_lost_with_its_connection(broker, client, proxy, action, expected):
+def test_a_response_can_be_lost_with_its_connection(broker, client, proxy, action, expected):
     """The broker gets the request, and the client at most part of the response before the close."""
     fault = Fault(side=Side.ANSWER, action=action, nth=2)
     proxy.arm(fault)
@@ -149,7 +149,7 @@ def test_a_connection_can_be_reset(client, proxy):
         client.recv(1)
 
 
-def test_answers_can_stay_away_while_the_connection_stands(broker, client, proxy):
+def test_responses_can_stop_while_the_connection_stays_open(broker, client, proxy):
     """After a hang requests still reach the broker, but no response comes back."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.HANG))
     client.sendall(request(1) + request(2))
@@ -161,7 +161,7 @@ def test_answers_can_stay_away_while_the_connection_stands(broker, client, proxy
 
 
 @pytest.mark.parametrize(("action", "early"), [(Action.DELAY, 0), (Action.STALL, 8)])
-def test_an_answer_can_come_late(client, proxy, pauses, action, early):
+def test_a_response_can_be_delayed(client, proxy, pauses, action, early):
     """The response, or its rest, arrives unchanged after the given time."""
     proxy.arm(Fault(side=Side.ANSWER, action=action, seconds=2))
     client.sendall(request(1))
@@ -173,7 +173,7 @@ def test_an_answer_can_come_late(client, proxy, pauses, action, early):
     assert answer(1)[early:] == receive(client, len(answer(1)) - early)
 
 
-def test_an_answer_can_come_byte_by_byte(client, proxy):
+def test_a_response_can_arrive_byte_by_byte(client, proxy):
     """A split response arrives completely, in many pieces."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.SPLIT))
     text = b"x" * 3000
@@ -185,7 +185,7 @@ def test_an_answer_can_come_byte_by_byte(client, proxy):
     assert len(pieces) > 10
 
 
-def test_answers_can_come_together(client, proxy):
+def test_responses_can_arrive_together(client, proxy):
     """A merged response waits for the next one and arrives with it."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=3600))
     client.sendall(request(1))
@@ -197,14 +197,14 @@ def test_answers_can_come_together(client, proxy):
     assert answer(1) + answer(2) == receive(client, 2 * len(answer(1)))
 
 
-def test_a_held_answer_does_not_wait_for_ever(client, proxy):
+def test_a_held_response_is_forwarded_after_its_time(client, proxy):
     """A response that no other one follows is forwarded after its time."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=0.1))
     client.sendall(request(1))
     assert answer(1) == receive(client, len(answer(1)))
 
 
-def test_an_answer_can_be_garbage_behind_its_correlation_id(client, proxy):
+def test_a_response_can_be_garbage_after_its_correlation_id(client, proxy):
     """The size and the correlation id of a garbled response are right, and the rest is not."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.GARBLE))
     client.sendall(request(1))
@@ -213,7 +213,7 @@ def test_an_answer_can_be_garbage_behind_its_correlation_id(client, proxy):
     assert answer(1)[8:] != received[8:]
 
 
-def test_one_bit_of_a_request_can_be_turned_over(broker, client, proxy):
+def test_one_bit_of_a_request_can_be_flipped(broker, client, proxy):
     """A garbled request differs in one bit, at the given position."""
     proxy.arm(Fault(side=Side.REQUEST, action=Action.GARBLE, at=0.99))
     client.sendall(request(1))
@@ -221,14 +221,14 @@ def test_one_bit_of_a_request_can_be_turned_over(broker, client, proxy):
     assert [request(1, b"abcdefgi")[4:]] == broker.requests
 
 
-def test_an_answer_can_be_to_another_request(client, proxy):
+def test_a_response_can_have_the_wrong_correlation_id(client, proxy):
     """Only the correlation id is changed."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_CORRELATION_ID))
     client.sendall(request(1))
     assert answer(1_000_001) == receive(client, len(answer(1)))
 
 
-def test_an_answer_can_come_twice(client, proxy):
+def test_a_response_can_arrive_twice(client, proxy):
     """A repeated response arrives once more."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.REPEAT))
     client.sendall(request(1))
@@ -236,7 +236,7 @@ def test_an_answer_can_come_twice(client, proxy):
 
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
-def test_an_answer_can_lie_about_its_size(client, proxy, size):
+def test_a_response_can_have_the_wrong_size(client, proxy, size):
     """The response has the given size field."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_SIZE, size=size))
     client.sendall(request(1))
@@ -272,7 +272,7 @@ def strike(rules, side=Side.ANSWER, api_key=PRODUCE):
     return rules.strike(side, api_key, connection=1, frame_bytes=100)
 
 
-def test_a_fault_strikes_the_frames_that_it_names():
+def test_a_fault_affects_only_the_frames_it_selects():
     """Only the nth frame of its side and API and those right after it are struck."""
     rules = FaultRules()
     fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=2, times=2)
@@ -291,7 +291,7 @@ def test_a_rule_counts_from_when_it_was_armed():
     assert fault == strike(rules)
 
 
-def test_of_two_faults_the_first_strikes_and_both_count():
+def test_only_the_first_of_two_faults_strikes_and_both_count():
     """A frame suffers at most one fault."""
     first = Fault(side=Side.ANSWER, action=Action.CUT)
     second = Fault(side=Side.ANSWER, action=Action.DELAY, times=2)

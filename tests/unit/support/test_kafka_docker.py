@@ -129,14 +129,14 @@ def test_a_broker_is_created_once_and_then_started_again(docker):
     assert ["start kafka-1", "start again kafka-1"] == docker.did[1:]
 
 
-def test_an_image_that_cannot_be_had_is_a_reason(docker):
+def test_a_failed_pull_is_recorded_as_the_reason(docker):
     """After a failed pull the next way to provide Kafka is tried, with the reason recorded."""
     docker.pull_error = APIError("no such image")
     with pytest.raises(KafkaUnavailableError, match="no such image"):
         docker_nodes()
 
 
-def test_a_broker_that_cannot_be_started_is_a_reason(docker):
+def test_a_failed_start_is_recorded_as_the_reason(docker):
     """After a failed start the next way to provide Kafka is tried, with the reason recorded."""
     docker.start_error = RuntimeError("port taken")
     (node,) = docker_nodes(1).nodes

@@ -28,7 +28,7 @@ def fake_maven(tmp_path, monkeypatch):
     return install
 
 
-def test_a_whole_download_appears_under_its_name(tmp_path, fake_maven):
+def test_a_complete_download_appears_under_its_name(tmp_path, fake_maven):
     """The target directory has the files that Maven copied, and its parent nothing else."""
     fake_maven(0)
     copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
@@ -44,7 +44,7 @@ def test_a_failed_download_leaves_nothing(tmp_path, fake_maven):
     assert [] == list((tmp_path / "cache").iterdir())
 
 
-def test_a_copy_made_meanwhile_is_kept(tmp_path, fake_maven):
+def test_a_copy_downloaded_meanwhile_is_kept(tmp_path, fake_maven):
     """If another test run finishes the same download first, its copy is kept."""
     fake_maven(0)
     other = tmp_path / "cache" / "1" / "other.jar"
@@ -54,7 +54,7 @@ def test_a_copy_made_meanwhile_is_kept(tmp_path, fake_maven):
     assert [other] == list(other.parent.iterdir())
 
 
-def test_no_maven_is_a_reason(tmp_path, monkeypatch):
+def test_missing_maven_is_the_reason(tmp_path, monkeypatch):
     """Without Maven the error gives that as the reason."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailableError, match="not installed"):

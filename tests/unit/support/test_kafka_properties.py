@@ -18,7 +18,7 @@ def three_node_properties(**overrides):
     )
 
 
-def test_listeners_for_clients_and_for_brokers_are_kept_apart():
+def test_listeners_for_clients_and_brokers_are_separate():
     """A node with two listeners binds and advertises each under its own name."""
     properties = three_node_properties()
     expected = "CLIENTS://:9092,BROKERS://:19092,CONTROLLER://:9093"
@@ -28,7 +28,7 @@ def test_listeners_for_clients_and_for_brokers_are_kept_apart():
     assert "BROKERS" == properties["inter.broker.listener.name"]
 
 
-def test_one_listener_may_serve_both():
+def test_one_listener_can_serve_both():
     """A listener used for both clients and brokers is listed once."""
     listener = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
     properties = node_properties(
@@ -85,7 +85,7 @@ def test_the_docker_image_reads_the_environment():
     assert {"KAFKA_A_B__C___D": "1"} == to_environment({"a.b_c-d": "1"})
 
 
-def test_who_comes_in_by_the_proxied_listener_stays_behind_the_proxies():
+def test_clients_of_the_proxied_listener_stay_behind_the_proxies():
     """A listener for proxies is bound to its own port and advertises the proxy's address."""
     listener = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
     properties = node_properties(

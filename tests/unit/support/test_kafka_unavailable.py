@@ -29,7 +29,7 @@ def test_a_missing_kafka_fails_under_ci(value):
 
 
 @pytest.mark.parametrize("kind", [KerberosUnavailableError, SparkSourceUnavailableError])
-def test_what_not_every_machine_can_have_skips_under_ci_too(kind):
+def test_optional_dependencies_skip_under_ci_too(kind):
     """Missing Kerberos packages and Spark jars skip a test, with the reason."""
     with pytest.raises(pytest.skip.Exception, match="krb5kdc: not installed"):
         skip_or_fail(kind("krb5kdc: not installed"), {"CI": "true"})

@@ -18,7 +18,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(leaks, "_PATIENCE_SECONDS", 0.0)
 
 
-def test_nothing_new_is_nothing_left():
+def test_nothing_opened_is_nothing_leaked():
     """A test that opens nothing, or closes what it opened, leaks nothing."""
     with socket.socket():
         before = leaks.look()
@@ -26,7 +26,7 @@ def test_nothing_new_is_nothing_left():
         assert [] == leaks.left_since(before)
 
 
-def test_a_thread_that_runs_is_left(impatient):
+def test_a_running_thread_is_a_leak(impatient):
     """A running thread is reported by name until it ends."""
     go_on = threading.Event()
     before = leaks.look()
@@ -38,7 +38,7 @@ def test_a_thread_that_runs_is_left(impatient):
     assert [] == leaks.left_since(before)
 
 
-def test_a_socket_that_is_open_is_left(impatient):
+def test_an_open_socket_is_a_leak(impatient):
     """An open socket is reported even without a thread."""
     before = leaks.look()
     with socket.socket():

@@ -27,7 +27,7 @@ def _mutant(line: int = 3, source: str = "") -> Mutant:
     )
 
 
-def test_the_tests_of_a_line_come_with_the_most_specific_first():
+def test_the_most_specific_tests_of_a_line_come_first():
     """A test that runs two lines in total comes before one that runs three."""
     ran = {
         MODULE: {3: ["broad", "narrow"], 4: ["broad"]},
@@ -36,20 +36,20 @@ def test_the_tests_of_a_line_come_with_the_most_specific_first():
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["narrow", "broad"]
 
 
-def test_a_line_that_no_test_runs_gets_the_tests_of_its_module_and_then_of_its_room():
+def test_a_line_without_tests_gets_those_of_its_module_and_then_its_folder():
     """Code that runs at import or compiled may be tested by tests that run other lines."""
     ran = {MODULE: {8: ["one"], 9: ["one", "two"]}, "other.py": {1: ["three"]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one", "tests/unit/record"]
     assert TestsByLine(ran).for_mutant(_mutant(8)) == ["one"]
 
 
-def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
+def test_a_module_that_only_defines_values_gets_the_tests_of_its_folder():
     """No test runs one of its lines, so all tests in the folder are candidates."""
     ran = {"other.py": {1: ["tests/unit/record/a.py::b"]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record"]
 
 
-def test_a_room_within_a_room_gets_the_test_modules_above_it_too(tmp_path):
+def test_a_nested_folder_gets_the_test_modules_above_it_too(tmp_path):
     """Constants of several rooms may be tested together, one folder higher."""
     layer = tmp_path / "tests/unit/producer"
     (layer / "batch").mkdir(parents=True)
@@ -62,13 +62,13 @@ def test_a_room_within_a_room_gets_the_test_modules_above_it_too(tmp_path):
     ]
 
 
-def test_the_tests_of_a_room_run_in_the_first_stages():
+def test_the_tests_of_a_folder_run_in_the_first_stages():
     """They are not left out if very many tests run other lines of the module."""
     ran = {MODULE: {8: [f"{number:03}" for number in range(700)]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)).index("tests/unit/record") < mutants.STAGES[1]
 
 
-def test_mutants_are_read_as_they_were_printed():
+def test_mutants_are_parsed_as_they_were_printed():
     """Each line is one mutant, and empty lines are ignored."""
     mutant = _mutant()
     line = json.dumps({name: getattr(mutant, name) for name in Mutant.__slots__})
@@ -100,7 +100,7 @@ def test_modules_are_chosen_by_a_part_of_their_path():
     ("change", "expected"),
     [(("crc32c", "crc32c"), None), (("import", "impart"), "tests/unit/record/test_crc32c.py")],
 )
-def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change, expected):
+def test_mutants_are_tested_in_a_copy_that_is_restored(tmp_path, change, expected):
     """A module that still works passes its tests, and a broken one is detected."""
     copy = mutants._copy(tmp_path / "copy")
     source = (copy / MODULE).read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change,
 
 
 @pytest.mark.slow
-def test_a_test_that_does_not_end_has_noticed_the_mutant(tmp_path, monkeypatch):
+def test_a_test_that_does_not_end_detects_the_mutant(tmp_path, monkeypatch):
     """The runner does not wait for tests beside the one that hangs."""
     copy = mutants._copy(tmp_path / "copy")
     test = copy / "tests" / "unit" / "record" / "test_endless.py"

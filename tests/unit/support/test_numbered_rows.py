@@ -33,7 +33,7 @@ def test_each_fault_is_counted(read, expected):
     assert expected == check_rows(read, 6)
 
 
-def test_writers_may_mix_but_each_keeps_its_order():
+def test_writers_can_interleave_but_each_keeps_its_order():
     """Rows of different writers may interleave in a partition, but not change their own order."""
     assert RowCheck() == check_rows(partitions([3, 0, 4, 1, 5, 2]), 6, rows_per_writer=3)
     expected = RowCheck(out_of_order=1)

@@ -12,7 +12,7 @@ def test_the_seed_decides_everything():
     assert make_plan(seed=7, seconds=60, nodes=3) != make_plan(seed=8, seconds=60, nodes=3)
 
 
-def test_a_long_plan_holds_every_kind_of_event_for_every_node():
+def test_a_long_plan_has_every_kind_of_event_for_every_node():
     """A plan of a quarter of an hour contains every kind of event."""
     plan = make_plan(seed=1, seconds=900, nodes=3)
     events = plan.network + plan.cluster
