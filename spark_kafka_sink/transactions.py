@@ -65,11 +65,11 @@ from spark_kafka_sink.exactly_once.operations.inspection import held_back, inspe
 from spark_kafka_sink.exactly_once.operations.transactions_report import (
     UNKNOWN_PREFIX,
     as_text,
+    describe_producer,
     held_back_json,
     printable,
     report_json,
     unreadable_json,
-    who,
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -420,7 +420,10 @@ def _abort(session: _Session) -> int:
     if session.options.dry_run:
         todo = operations.undecided_open(session.admin, prefix, state, session.budget)
         session.say(
-            [f"would abort {one.transactional_id} ({who(one.producer)})" for one in todo]
+            [
+                f"would abort {one.transactional_id} ({describe_producer(one.producer)})"
+                for one in todo
+            ]
             or [_nothing_to_abort(prefix, state)],
             {"dry_run": True, "aborted": [one.transactional_id for one in todo], "failed": {}},
         )

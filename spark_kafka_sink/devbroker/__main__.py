@@ -31,8 +31,8 @@ from spark_kafka_sink.devbroker.net.connection import request_logger
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS, parse_fault
 from spark_kafka_sink.devbroker.net.listener_arguments import (
     add_listener_arguments,
+    exposure_warnings,
     listeners_of,
-    open_to_everybody,
 )
 from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signal
 from spark_kafka_sink.errors import ConfigError
@@ -170,7 +170,7 @@ def main(given: Sequence[str] | None = None) -> int:
             fault = parse_fault(text)
             server.faults.on(fault.api_key, fault.action, times=fault.times)
         listeners = listeners_of(arguments, os.environ)
-        for warning in open_to_everybody(listeners):
+        for warning in exposure_warnings(listeners):
             sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)
         run_until_signal(server, on_listening)

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 #: are missing.
 PATIENCE: Final = 0.1
 #: The number of checks before a missing marker is considered lost.
-LOOKS: Final = 20
+MAX_CHECKS: Final = 20
 #: The number of attempts to write missing markers: a partition may lose its leader again.
 _REPAIRS: Final = 3
 
@@ -66,21 +66,21 @@ def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> Prod
     return ProducerIdAndEpoch(end.producer.producer_id, end.producer.epoch + 1)
 
 
-def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
+def ensure_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
     """Write the missing markers of ended transactions.
 
     Returns the transactions that still have records without a marker after that, usually because
     their producer has moved on to a later epoch. Raises KafkaTimeoutError if a partition has no
     leader until the budget is used up.
     """
-    looks = 0
-    unseen: Sequence[Ended] = ended
-    while held := _held(admin, unseen, budget):
-        missing, untold = _missing(admin, unseen, held, budget)
-        looks += 1
-        if looks > LOOKS + _REPAIRS:
+    checks = 0
+    pending: Sequence[Ended] = ended
+    while held := _held(admin, pending, budget):
+        missing, unknown = _missing(admin, pending, held, budget)
+        checks += 1
+        if checks > MAX_CHECKS + _REPAIRS:
             return [one for one, _ in missing]
-        if looks > LOOKS:
+        if checks > MAX_CHECKS:
             for one, places in missing:
                 answer = _write(admin, one, places, budget)
                 logger.warning(
@@ -90,10 +90,10 @@ def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -
                     ", ".join(map(str, places)),
                     answer,
                 )
-        for one, places in untold:
+        for one, places in unknown:
             # Harmless if the marker exists. Whether it worked cannot be checked afterwards either.
             _write(admin, one, places, budget)
-        unseen = [one for one, _ in missing]
+        pending = [one for one, _ in missing]
     return []
 
 
@@ -131,7 +131,7 @@ def _missing(
     The second result holds the partitions whose open producers this user may not list.
     """
     open_in: dict[TopicPartition, dict[int, int]] = {}
-    untold = set()
+    unknown = set()
     for place in held:
         try:
             found = admin.open_producers(place, timeout=budget.left("looking for open producers"))
@@ -139,7 +139,7 @@ def _missing(
             logger.info(
                 "could not list the producers with open transactions in %s: %s", place, error
             )
-            untold.add(place)
+            unknown.add(place)
         else:
             open_in[place] = {one.producer.producer_id: one.producer.epoch for one in found}
 
@@ -153,4 +153,4 @@ def _missing(
         found = [(one, [place for place in one.written if is_one(one, place)]) for one in ended]
         return [(one, places) for one, places in found if places]
 
-    return select(is_missing), select(lambda _, place: place in untold)
+    return select(is_missing), select(lambda _, place: place in unknown)

@@ -64,12 +64,12 @@ class Plan:
         Raises RolledBackError and MixedError, which say what to do.
         """
         write = self.writes.get(write_id)
-        stands = standing(write, batch_id)
-        if stands is Standing.MIXED:
+        current = standing(write, batch_id)
+        if current is Standing.MIXED:
             raise MixedError(self.mixed[write_id])
-        if stands is Standing.ROLLED_BACK:
+        if current is Standing.ROLLED_BACK:
             raise _rolled_back(write_id, batch_id, write)
-        return stands is Standing.WRITE
+        return current is Standing.WRITE
 
 
 class Prepared(NamedTuple):
@@ -86,7 +86,7 @@ class Job:
     expires_at_ms: int
 
 
-def told_of(
+def writes_for_plan(
     state: LedgerState, ends: Mapping[str, WriteRecord], write_id: str | None
 ) -> dict[str, WriteRecord]:
     """Return the writes for a plan: the one with this id, or all streams if the id is None.
@@ -165,23 +165,23 @@ def _spare_seconds(timeout_ms: int) -> float:
 
 
 def refusal(
-    says: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
+    ruling: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
 ) -> ExactlyOnceError:
     """Build the error of a commit that may not decide."""
     known = state.writes.get(write_id)
-    if says is Verdict.MIXED and known is not None:
+    if ruling is Verdict.MIXED and known is not None:
         return MixedError(recovery.describe_mixed(write_id, known))
-    if says is Verdict.ROLLED_BACK:
+    if ruling is Verdict.ROLLED_BACK:
         return _rolled_back(write_id, batch_id, None if known is None else known.write)
-    already = " Another driver has committed this batch." if says is Verdict.DECIDED else ""
+    already = " Another driver has committed this batch." if ruling is Verdict.DECIDED else ""
     return OvertakenError(
         f"this driver did not commit batch {batch_id} of {write_id!r}, and nothing that its tasks "
-        f"wrote is visible: {who_took_over(state, plan.generation)}.{already} Give each query and "
-        "job its own transactionalIdPrefix"
+        f"wrote is visible: {describe_takeover(state, plan.generation)}.{already} Give each query "
+        "and job its own transactionalIdPrefix"
     )
 
 
-def who_took_over(state: LedgerState, generation: int) -> str:
+def describe_takeover(state: LedgerState, generation: int) -> str:
     """Return a clause naming the driver that has taken over the prefix from `generation`."""
     if state.claim is None:
         return (

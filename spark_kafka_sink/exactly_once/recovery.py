@@ -39,7 +39,7 @@ from spark_kafka_sink.exactly_once.ledger.transitions import (
     ended,
     resolved,
 )
-from spark_kafka_sink.exactly_once.markers import Ended, next_epoch, see_to_markers
+from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
             written = {one.topic_partition: one.last_offset + 1 for one in winner.ranges}
             committed.append(Ended(end, next_epoch(end, after), written))
     try:
-        lost = see_to_markers(admin, committed, budget)
+        lost = ensure_markers(admin, committed, budget)
     except KafkaError as error:
         raise CommitPendingError(
             "the batch is decided, but it is unknown whether all of it is visible. The next query "
@@ -249,11 +249,11 @@ def abort_exactly(
             )
         elif answer.outcome is EndOutcome.ENDED:
             aborted.append((one, end, next_epoch(end, answer.producer)))
-    _see_aborted(admin, aborted, budget)
+    _ensure_abort_markers(admin, aborted, budget)
     return errors
 
 
-def _see_aborted(
+def _ensure_abort_markers(
     admin: AdminClient,
     aborted: Sequence[tuple[OpenTransaction, TransactionEnd, ProducerIdAndEpoch]],
     budget: Budget,
@@ -271,7 +271,7 @@ def _see_aborted(
             Ended(end, after, {place: behind[place] for place in one.partitions})
             for one, end, after in aborted
         ]
-        lost = see_to_markers(admin, ended, budget)
+        lost = ensure_markers(admin, ended, budget)
     except KafkaError as error:
         logger.warning("could not verify the markers of aborted transactions: %s", error)
         return

@@ -46,11 +46,11 @@ from spark_kafka_sink.exactly_once.plan import (
     Plan,
     Prepared,
     check_open,
+    describe_takeover,
     is_ours,
     refusal,
-    told_of,
-    who_took_over,
     winners_of,
+    writes_for_plan,
 )
 from spark_kafka_sink.exactly_once.points import Point
 
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_AGAIN: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
+_RETRIABLE: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
 #: The most jobs that one plan drops from the ledger: a plan after a long pause must not take long.
-MOST_FORGOTTEN: Final = 500
+MAX_FORGOTTEN: Final = 500
 
 
 class TwoPhaseCommit:
@@ -110,10 +110,10 @@ class TwoPhaseCommit:
             self._observe(Point.PLAN_FENCED)
             ends = self._roll_forward(state, budget)
             self._observe(Point.ROLLED_FORWARD)
-            told = told_of(state, ends, write_id)
+            writes = writes_for_plan(state, ends, write_id)
             mixed = {
                 known: recovery.describe_mixed(known, record)
-                for known, record in told.items()
+                for known, record in writes.items()
                 if record.write.state is WriteState.MIXED
             }
             # If the planned write is mixed, this call claims and aborts nothing.
@@ -128,12 +128,12 @@ class TwoPhaseCommit:
             changes = LedgerChanges(
                 writes=ends,
                 claim=None if is_mixed else claim,
-                forget=state.expired(now_ms, most=MOST_FORGOTTEN) - {write_id},
+                forget=state.expired(now_ms, most=MAX_FORGOTTEN) - {write_id},
             )
             try:
                 if ends or not is_mixed:
                     self._ledger.append(changes, budget)
-            except _AGAIN as error:
+            except _RETRIABLE as error:
                 last = error
                 continue
             if is_mixed:
@@ -145,7 +145,7 @@ class TwoPhaseCommit:
                 self._ledger.prefix,
                 claim.generation,
                 now_ms,
-                {known: record.write for known, record in told.items()},
+                {known: record.write for known, record in writes.items()},
                 mixed,
             )
         raise last or KafkaTimeoutError("planning was not attempted")
@@ -218,19 +218,19 @@ class TwoPhaseCommit:
             self._observe(Point.COMMIT_FENCED)
             known = state.writes.get(write_id)
             before = None if known is None else known.write
-            says = verdict(state.generation, plan.generation, before, batch_id)
-            if says is Verdict.DECIDED and known is not None and is_ours(known, plan, winners):
+            ruling = verdict(state.generation, plan.generation, before, batch_id)
+            if ruling is Verdict.DECIDED and known is not None and is_ours(known, plan, winners):
                 return known, losers
-            if says is not Verdict.DECIDE:
-                raise refusal(says, plan, write_id, batch_id, state)
+            if ruling is not Verdict.DECIDE:
+                raise refusal(ruling, plan, write_id, batch_id, state)
             try:
                 self._check_open(plan, winners, budget)
             except WinnerLostError:
                 # Another driver may just have claimed the prefix and aborted the transaction.
                 state = self._ledger.read(budget)
                 if state.generation > plan.generation:
-                    says = Verdict.OVERTAKEN
-                    raise refusal(says, plan, write_id, batch_id, state) from None
+                    ruling = Verdict.OVERTAKEN
+                    raise refusal(ruling, plan, write_id, batch_id, state) from None
                 raise
             # List before the decision, so that no later driver's transactions are listed.
             own = {winner.transactional_id for winner in winners}
@@ -248,7 +248,7 @@ class TwoPhaseCommit:
             )
             try:
                 self._ledger.append(LedgerChanges(writes={write_id: decision}), budget)
-            except _AGAIN as error:
+            except _RETRIABLE as error:
                 last = error
                 continue
             self._observe(Point.DECIDED)
@@ -295,14 +295,14 @@ class TwoPhaseCommit:
             if now is None or now.write[:2] != record.write[:2]:
                 raise OvertakenError(
                     f"{write_id!r} has moved on since batch {record.write.batch_id} was decided: "
-                    f"{who_took_over(state, record.write.generation)}"
+                    f"{describe_takeover(state, record.write.generation)}"
                 )
             if now.write.state is WriteState.DECIDED:
                 fates = recovery.winner_fates(self._admin, now.winners, budget)
                 now = recovery.with_fates(now, fates, now_ms=self._now_ms)
                 try:
                     self._ledger.append(LedgerChanges(writes={write_id: now}), budget)
-                except _AGAIN as error:
+                except _RETRIABLE as error:
                     last = error
                     continue
             if now.write.state is WriteState.VOID:
@@ -348,7 +348,7 @@ class TwoPhaseCommit:
         claim = Claim(next_generation(state.generation, now_ms), now_ms, f"{self._name} (abort)")
         try:
             self._ledger.append(LedgerChanges(claim=claim), budget)
-        except _AGAIN as error:
+        except _RETRIABLE as error:
             logger.info("left the tasks' transactions for the next start to abort: %s", error)
             return False
         self._observe(Point.ABORT_CLAIMED)

@@ -20,7 +20,7 @@ from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
     check_write,
     stream_options,
-    warn_of_ignored,
+    warn_about_ignored_options,
 )
 from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.sink.write_schema import write_schema
@@ -67,7 +67,7 @@ class KafkaSink(DataSource):
         except KafkaError as error:
             # Spark shows users the whole traceback; the message is the part they need.
             raise error.with_traceback(None) from None
-        warn_of_ignored(checked.options)
+        warn_about_ignored_options(checked.options)
         return KafkaBatchWriter(
             checked.options, topic=checked.schema.topic, report_path=checked.report_path
         )

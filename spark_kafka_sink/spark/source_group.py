@@ -54,7 +54,7 @@ def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
         offsets = read_source_offsets(options.checkpoint_location, batch_id)
         refused = _commit(options, group_id, offsets)
     except KafkaError as error:
-        _warn(group_id, batch_id, _explained(error))
+        _warn(group_id, batch_id, _with_advice(error))
         return
     # One error of each kind: brokers reject whole topics or the whole request.
     causes: dict[tuple[str, ...], BrokerError] = {}
@@ -62,7 +62,7 @@ def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
         topic = (topic_partition.topic,) if refusal.name in _OF_A_TOPIC else ()
         causes.setdefault((refusal.name, *topic), refusal)
     if causes:
-        _warn(group_id, batch_id, "; ".join(map(_explained, causes.values())))
+        _warn(group_id, batch_id, "; ".join(map(_with_advice, causes.values())))
 
 
 def _commit(
@@ -75,7 +75,7 @@ def _commit(
         return admin.commit_group_offsets(group_id, offsets, timeout=timeout)
 
 
-def _explained(error: KafkaError) -> str:
+def _with_advice(error: KafkaError) -> str:
     advice = _ADVICE.get(error.name) if isinstance(error, BrokerError) else None
     return str(error) if advice is None else f"{error}: {advice}"
 

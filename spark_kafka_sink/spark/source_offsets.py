@@ -137,7 +137,7 @@ def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
         if line.startswith("{"):
             raise KafkaError(f"line {number} is not valid JSON: {error}") from error
         return None
-    if not _is_kafkas(offset):
+    if not _is_kafka_offset(offset):
         return None
     found = {
         TopicPartition(topic, int(partition)): position
@@ -152,7 +152,7 @@ def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
     return found
 
 
-def _is_kafkas(offset: Any) -> bool:
+def _is_kafka_offset(offset: Any) -> bool:
     return isinstance(offset, dict) and all(
         isinstance(partitions, dict)
         and all(

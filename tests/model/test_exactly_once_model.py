@@ -82,7 +82,7 @@ def test_every_mistake_in_the_steps_is_found(conf, mistake):
 @pytest.mark.parametrize(
     ("function", "broken"),
     [
-        ("last_in", lambda write: -1 if write is None else write.in_before),
+        ("last_committed", lambda write: -1 if write is None else write.in_before),
         ("end_of", lambda fates: transitions.WriteState.DONE if list(fates) else None),
         ("verdict", lambda *_: transitions.Verdict.DECIDE),
         ("standing", lambda *_: transitions.Standing.WRITE),

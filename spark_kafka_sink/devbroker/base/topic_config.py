@@ -90,7 +90,7 @@ class TopicConfig:
         for name, value in values.items():
             key = _KEYS.get(name)
             if key is None:
-                raise _invalid(_unknown_or_not_built(name))
+                raise _invalid(_unknown_or_unsupported(name))
             try:
                 parsed = key.parse(value)
             except ValueError as error:
@@ -118,8 +118,8 @@ def _invalid(message: str) -> RefusedError:
     return RefusedError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _unknown_or_not_built(name: str) -> str:
-    if name in _NOT_BUILT:
+def _unknown_or_unsupported(name: str) -> str:
+    if name in _UNSUPPORTED:
         return f"{name} is a Kafka setting that this broker does not support"
     return f"Unknown topic config name: {name}"
 
@@ -224,7 +224,7 @@ _KEYS: dict[str, _Key] = {
 }
 
 #: The other settings of Kafka's LogConfig, so that they are not reported as unknown.
-_NOT_BUILT = frozenset(
+_UNSUPPORTED = frozenset(
     {
         "compression.gzip.level",
         "compression.lz4.level",

@@ -164,7 +164,7 @@ class GroupOffsets:
         """Delete a group with all its offsets. Raises RefusedError; then nothing has changed."""
         if self._log.is_durable:
             gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
-            records = _encode_gone(group_id, gone)
+            records = _encode_tombstones(group_id, gone)
             self._log.append(group_id, [*records, encode_deleted_group(group_id)])
         self._committed.pop(group_id, None)
         self._unwritten.pop(group_id, None)
@@ -183,11 +183,11 @@ class GroupOffsets:
     def write_deletions(self) -> None:
         """Write the removed offsets to the log. Raises RefusedError; some may be written then."""
         for group_id, gone in list(self._unwritten.items()):
-            self._log.append(group_id, _encode_gone(group_id, gone))
+            self._log.append(group_id, _encode_tombstones(group_id, gone))
             del self._unwritten[group_id]
 
 
-def _encode_gone(
+def _encode_tombstones(
     group_id: str, partitions: Iterable[TopicPartition]
 ) -> list[tuple[bytes, bytes | None]]:
     gone = ((partition, None) for partition in sorted(partitions))

@@ -39,7 +39,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Delete each topic."""
-        asked = _asked(context, request)
+        asked = _requested_topics(context, request)
         found = [_find(context, topic) for topic in asked]
         times = Counter(topic.name for topic in found if topic is not None)
         results: dict[DeleteTopicState, DeletableTopicResult] = {}
@@ -78,12 +78,14 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         """Return a response with the error for each topic: none was deleted."""
         return DeleteTopicsResponse(
             responses=tuple(
-                _failed(topic, error_code, message) for topic in _asked(context, request)
+                _failed(topic, error_code, message) for topic in _requested_topics(context, request)
             )
         )
 
 
-def _asked(context: RequestContext, request: DeleteTopicsRequest) -> tuple[DeleteTopicState, ...]:
+def _requested_topics(
+    context: RequestContext, request: DeleteTopicsRequest
+) -> tuple[DeleteTopicState, ...]:
     if context.version >= _FIRST_VERSION_WITH_IDS:
         return request.topics
     return tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)

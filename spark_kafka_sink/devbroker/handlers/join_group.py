@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, Join
 
 _FIRST_VERSION_WITHOUT_PROTOCOL = 7
 #: The group has its own timers; this is only how often a request is handled again without cause.
-LOOK_AGAIN_SECONDS = 3600.0
+RECHECK_SECONDS = 3600.0
 
 
 class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
@@ -50,7 +50,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
             )
         response: JoinGroupResponse | None = parked.response
         if response is None:
-            return Delayed(context.now + LOOK_AGAIN_SECONDS, frozenset({parked}), parked)
+            return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
         return _in_version(context, response)
 
     def error_response(

@@ -55,7 +55,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
                 for metadata in context.cluster.transactions.all(context.now_ms)
                 if (not states or str(metadata.state) in states)
                 and (not producer_ids or metadata.producer_id in producer_ids)
-                and _is_asked_for(context, request, metadata)
+                and _matches_filters(context, request, metadata)
                 and (pattern is None or pattern.matches(metadata.transactional_id))
             ),
         )
@@ -85,7 +85,7 @@ def _parsed(pattern: str | None) -> IdPattern | None:
         ) from error
 
 
-def _is_asked_for(
+def _matches_filters(
     context: RequestContext, request: ListTransactionsRequest, metadata: TransactionMetadata
 ) -> bool:
     cluster = context.cluster

@@ -337,12 +337,12 @@ def _append_batch(
     result = partition.log.append(batch, header, now_ms=context.now_ms)
     if not result.duplicate:
         context.cluster.changed(TopicPartition(topic.name, partition.index))
-    tells_time = result.duplicate or topic.config.log_append_time
+    reports_time = result.duplicate or topic.config.log_append_time
     return PartitionProduceResponse(
         index=partition.index,
         error_code=ErrorCode.NONE,
         base_offset=result.first_offset,
-        log_append_time_ms=result.timestamp if tells_time else _NO_TIMESTAMP,
+        log_append_time_ms=result.timestamp if reports_time else _NO_TIMESTAMP,
         log_start_offset=partition.log.log_start_offset,
     )
 

@@ -12,7 +12,7 @@ from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_answers import sync_error
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
-from spark_kafka_sink.devbroker.handlers.join_group import LOOK_AGAIN_SECONDS
+from spark_kafka_sink.devbroker.handlers.join_group import RECHECK_SECONDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -43,7 +43,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
             parked = context.cluster.groups.sync(request, context.now)
         response: SyncGroupResponse | None = parked.response
         if response is None:
-            return Delayed(context.now + LOOK_AGAIN_SECONDS, frozenset({parked}), parked)
+            return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
         return response
 
     def error_response(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients
 #: retry without a metadata refresh.
-_TRY_AGAIN = frozenset(
+_RETRIABLE = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -119,6 +119,6 @@ def as_write_error(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> Err
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
-    if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+    if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return code

@@ -48,7 +48,7 @@ _TRANSACTIONAL = 0x10
 #: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
 _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
 #: The consequence of losing a partition.
-_BEGIN_ANEW = {
+_CONSEQUENCES = {
     GROUP_METADATA_TOPIC: "its groups then lose their committed offsets",
     TRANSACTION_STATE_TOPIC: "its transactional ids then start anew; open transactions stay open",
 }
@@ -179,7 +179,7 @@ class CoordinatorLog:
                     raise CorruptRecordError(
                         f"{segment.records.place}, byte {position}: {error}. Restore the file from "
                         f"a backup, or move the directory of {self.topic}-{index} away "
-                        f"({_BEGIN_ANEW[self.topic]}). Otherwise the next start truncates the "
+                        f"({_CONSEQUENCES[self.topic]}). Otherwise the next start truncates the "
                         "file at this position, and all records after it are lost"
                     ) from error
 

@@ -177,12 +177,12 @@ def _filter(cleaning: _Round, original: memoryview, cleaned: LogSegment) -> memo
         kept = [
             record
             for record in batch.records
-            if header.is_control or _is_latest(cleaning, record, tombstones_go=is_over)
+            if header.is_control or _is_latest(cleaning, record, drop_tombstones=is_over)
         ]
         if not header.is_control and horizon is None:
             begins_horizon = any(record.value is None for record in kept)
     if not kept:
-        return _empty(header) if _must_stay(cleaning, header) else None
+        return _empty(header) if _must_be_retained(cleaning, header) else None
     if begins_horizon:
         horizon = cleaning.now_ms + cleaning.log.config.delete_retention_ms
     elif len(kept) == len(batch.records):
@@ -190,15 +190,15 @@ def _filter(cleaning: _Round, original: memoryview, cleaned: LogSegment) -> memo
     return _rebuild(header, kept, horizon)
 
 
-def _is_latest(cleaning: _Round, record: Record, *, tombstones_go: bool) -> bool:
+def _is_latest(cleaning: _Round, record: Record, *, drop_tombstones: bool) -> bool:
     if record.key is None:
         return False
     if record.offset < cleaning.offsets.get(record.key, -1):
         return False
-    return record.value is not None or not tombstones_go
+    return record.value is not None or not drop_tombstones
 
 
-def _must_stay(cleaning: _Round, header: RecordBatchHeader) -> bool:
+def _must_be_retained(cleaning: _Round, header: RecordBatchHeader) -> bool:
     """Return whether a batch must be kept even without records, for its header."""
     if header.last_offset + 1 == cleaning.end_offset:
         return True

@@ -170,7 +170,7 @@ def load_log(
                 # Flush the new indexes: the next start does not recover older flushed segments.
                 segment.flush()
     if loaded.log_end_offset < loaded.log_start_offset:
-        _begin_anew(directory, loaded, now_ms)
+        _restart_empty(directory, loaded, now_ms)
     loaded.recovery_point = (
         loaded.log_end_offset if clean else min(recovery_point, loaded.log_end_offset)
     )
@@ -183,7 +183,7 @@ def load_log(
     return loaded
 
 
-def _begin_anew(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> None:
+def _restart_empty(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> None:
     """Restart a log at its log start offset, because it has lost everything from there on."""
     for segment in loaded.segments:
         directory.delete_segment(segment)

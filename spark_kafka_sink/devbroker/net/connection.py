@@ -221,9 +221,9 @@ class Connection:
             if self._watchdog.when() <= ends_at:
                 return
             self._watchdog.cancel()
-        self._watchdog = self._server.loop.call_at(ends_at, self._look)
+        self._watchdog = self._server.loop.call_at(ends_at, self._check_limits)
 
-    def _look(self) -> None:
+    def _check_limits(self) -> None:
         self._watchdog = None
         now = self._server.loop.time()
         if self._waiting is not None:
@@ -311,12 +311,12 @@ class Connection:
 
         loop = self._server.dispatcher.loop
 
-        def tell() -> None:
+        def answer_and_linger() -> None:
             self._outgoing.extend(answer)
             self._flush()
             self._unmute = loop.call_later(_LINGER_SECONDS, self._close)
 
-        self._unmute = loop.call_later(delay, tell if answer else self._close)
+        self._unmute = loop.call_later(delay, answer_and_linger if answer else self._close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run a step of the connection's work; close the connection if it fails."""
@@ -424,12 +424,12 @@ class Connection:
                     raise CloseConnectionError("a fault was injected")
 
     def _mute_for(self, seconds: float) -> None:
-        def listen_again() -> None:
+        def resume() -> None:
             self._muted = False
             self._advance()
 
         self._muted = True
-        self._unmute = self._server.dispatcher.loop.call_later(seconds, listen_again)
+        self._unmute = self._server.dispatcher.loop.call_later(seconds, resume)
 
     def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
         waiting.watched = watched

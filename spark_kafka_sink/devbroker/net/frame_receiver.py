@@ -48,7 +48,7 @@ class FrameReceiver:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_received = 0
-        self._believed = _FIRST_BUFFER_BYTES
+        self._first_buffer_bytes = _FIRST_BUFFER_BYTES
 
     def buffer(self) -> memoryview:
         """Return the buffer for the next bytes; it is never empty.
@@ -111,7 +111,7 @@ class FrameReceiver:
         return None
 
     def _begin_large(self, start: int, size: int) -> None:
-        self._large = bytearray(min(size, self._believed))
+        self._large = bytearray(min(size, self._first_buffer_bytes))
         self._large_size = size
         self._large_received = self._end - start
         self._large[: self._large_received] = self._small[start : self._end]
@@ -121,7 +121,9 @@ class FrameReceiver:
         if self._large is None or self._large_received < self._large_size:
             return None
         frame, self._large = memoryview(self._large), None
-        self._believed = min(max(self._believed, len(frame)), _MAX_FIRST_BUFFER_BYTES)
+        self._first_buffer_bytes = min(
+            max(self._first_buffer_bytes, len(frame)), _MAX_FIRST_BUFFER_BYTES
+        )
         return frame
 
     def _compact(self) -> None:

@@ -123,7 +123,7 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
     ]
 
 
-def open_to_everybody(listeners: Iterable[Listener]) -> list[str]:
+def exposure_warnings(listeners: Iterable[Listener]) -> list[str]:
     """Return a warning for each listener that other machines can reach without authenticating."""
     return [
         f"{listener.host}:{listener.port} ({listener.security_protocol}) accepts clients from "

@@ -102,10 +102,10 @@ class Server:
             host = listener.advertised_host
             if host is None:
                 host = socket.gethostname() if listener.host in _WILDCARDS else listener.host
-            port_told = listener.advertised_port or port
-            self.broker.advertise(host, port_told, listener=listener.name)
+            advertised_port = listener.advertised_port or port
+            self.broker.advertise(host, advertised_port, listener=listener.name)
             if listener is listeners[0]:
-                self.broker.advertise(host, port_told)
+                self.broker.advertise(host, advertised_port)
         for opened in self._open:
             self._listen(opened)
         return ports

@@ -217,7 +217,7 @@ class SaslAuthenticator:
         except SaslRefusedError as refused:
             failure = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-                error_message=self._told(refused),
+                error_message=self._error_message(refused),
             )
             raise AuthenticationFailedError(
                 str(refused), self._broker.encode_response(header, failure)
@@ -231,7 +231,7 @@ class SaslAuthenticator:
             ),
         )
 
-    def _told(self, refused: SaslRefusedError) -> str:
+    def _error_message(self, refused: SaslRefusedError) -> str:
         if isinstance(refused, SaslAuthenticationError):
             return str(refused)
         kind = "authentication" if self.user is None else "re-authentication"

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Error codes after which writing a marker is retried, and the delay before the retry
 #: (TransactionMarkerRequestCompletionHandler).
-_LATER = frozenset(
+_RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -112,7 +112,7 @@ class TransactionMarkerManager:
             try:
                 self._write_marker(partition, marker)
             except RefusedError as refused:
-                if refused.error_code not in _LATER:
+                if refused.error_code not in _RETRIABLE:
                     # As in TransactionMarkerRequestCompletionHandler: the partition has seen a
                     # newer epoch, and this transaction is left as it is.
                     logger.warning(

@@ -237,7 +237,7 @@ class Ledger:
         #: The number of pieces of appended decisions not read back yet, by write id.
         self._own_pieces: dict[str, int] = {}
         #: The offset up to which their markers were searched for.
-        self._seen_to = 0
+        self._read_up_to = 0
         #: Whether the producer's epoch has been used for an append.
         self._is_used = False
 
@@ -293,7 +293,7 @@ class Ledger:
             self._forget()
             self._read_to(end, budget)
         self._own_pieces.clear()
-        self._seen_to = 0
+        self._read_up_to = 0
         _report_ignored(self._fold, self.topic)
         return LedgerState(self._fold.entries(self.prefix))
 
@@ -355,13 +355,13 @@ class Ledger:
 
     def _wait_for_marker(self, producer_id: int, budget: Budget) -> None:
         """Read on until the marker of the append has been read."""
-        fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._seen_to)
+        fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._read_up_to)
         patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
         try:
             while (committed := fold.end_of(producer_id)) is None:
                 # At the end of the log the broker delays its answer (max_wait_ms), so this does not
                 # spin.
-                self._seen_to = offset = self._admin.read_log(
+                self._read_up_to = offset = self._admin.read_log(
                     self._partition, offset, fold, timeout=patience.left("waiting for its marker")
                 )
         except KafkaError as error:

@@ -52,7 +52,7 @@ _NO_PIECES: Final[Mapping[int, bytes]] = {}
 #: The key, the value, and the offset of the record's batch.
 _Entry: TypeAlias = tuple[bytes, bytes | None, int]
 #: Committed entries are applied together, up to about this many at once.
-_MOST_TOGETHER: Final = 10_000
+_MAX_TOGETHER: Final = 10_000
 
 _NOT_TRANSACTIONAL: Final = "not written in a transaction"
 _NOT_AN_ENTRY: Final = "without a valid ledger key"
@@ -429,8 +429,8 @@ class LedgerFold:
             (key, value, offset) for key, value in records if key and key.startswith(starts)
         ]
         if len(own) != len(records):
-            strangers = sum(not (key or b"").startswith(KEY_STARTS) for key, _ in records)
-            self._ignore(_NOT_AN_ENTRY, offset, strangers)
+            foreign = sum(not (key or b"").startswith(KEY_STARTS) for key, _ in records)
+            self._ignore(_NOT_AN_ENTRY, offset, foreign)
         if not own:
             return
         pending = self._pending.get(producer_id)
@@ -463,7 +463,7 @@ class LedgerFold:
         self._ends[producer_id] = committed
         if committed:
             self._committed += entries
-            if len(self._committed) > _MOST_TOGETHER:
+            if len(self._committed) > _MAX_TOGETHER:
                 self._put_committed()
 
     def take_undecodable(self, offset: int, reason: str) -> None:

@@ -31,7 +31,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.exactly_once.ledger.errors import ExactlyOnceError, LedgerFormatError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import is_worker_id_of
-from spark_kafka_sink.exactly_once.ledger.transitions import NOTHING_IN, Fate, Write, WriteState
+from spark_kafka_sink.exactly_once.ledger.transitions import (
+    NOTHING_COMMITTED,
+    Fate,
+    Write,
+    WriteState,
+)
 from spark_kafka_sink.model import (
     UNKNOWN_OFFSET,
     ProducerIdAndEpoch,
@@ -291,7 +296,7 @@ def decode_write(
             _check_integer(parsed["batch_id"], 0, _MAX_INT64, "batch_id"),
             _check_integer(parsed["generation"], 0, MAX_GENERATION, "generation"),
             WriteState(parsed["state"]),
-            _check_integer(parsed["in_before"], NOTHING_IN, _MAX_INT64, "in_before"),
+            _check_integer(parsed["in_before"], NOTHING_COMMITTED, _MAX_INT64, "in_before"),
         )
         expires_at_ms = parsed["expires_at_ms"]
         if expires_at_ms is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: The batch id before the first batch: nothing is committed.
-NOTHING_IN: Final = -1
+NOTHING_COMMITTED: Final = -1
 
 
 class WriteState(Enum):
@@ -104,10 +104,10 @@ def next_generation(latest: int, now_ms: int) -> int:
     return max(latest + 1, now_ms)
 
 
-def last_in(write: Write | None) -> int:
-    """Return the last batch that is committed or decided; `NOTHING_IN` if there is none."""
+def last_committed(write: Write | None) -> int:
+    """Return the last batch that is committed or decided; `NOTHING_COMMITTED` if there is none."""
     if write is None:
-        return NOTHING_IN
+        return NOTHING_COMMITTED
     return write.batch_id if write.state in {_S.DECIDED, _S.DONE} else write.in_before
 
 
@@ -115,7 +115,7 @@ def standing(write: Write | None, batch_id: int) -> Standing:
     """Return what to do with a batch, once every decided batch is rolled forward."""
     if write is not None and write.state is _S.MIXED:
         return Standing.MIXED
-    last = last_in(write)
+    last = last_committed(write)
     if batch_id > last:
         return Standing.WRITE
     return Standing.IN if batch_id == last else Standing.ROLLED_BACK
@@ -125,7 +125,7 @@ def verdict(latest_generation: int, generation: int, write: Write | None, batch_
     """Return whether the holder of `generation` may decide a batch, or abort its transactions."""
     if write is not None and write.state is _S.MIXED:
         return Verdict.MIXED
-    last = last_in(write)
+    last = last_committed(write)
     if batch_id == last:
         return Verdict.DECIDED
     if generation != latest_generation:
@@ -141,9 +141,11 @@ def decided(write: Write | None, batch_id: int, generation: int) -> Write:
     """
     state = _S.CLAIMED if write is None else write.state
     _check(state, _S.DECIDED)
-    if batch_id <= last_in(write):
-        raise IllegalStateError(f"batch {batch_id} cannot be decided after batch {last_in(write)}")
-    return Write(batch_id, generation, _S.DECIDED, last_in(write))
+    if batch_id <= last_committed(write):
+        raise IllegalStateError(
+            f"batch {batch_id} cannot be decided after batch {last_committed(write)}"
+        )
+    return Write(batch_id, generation, _S.DECIDED, last_committed(write))
 
 
 def ended(write: Write, state: WriteState) -> Write:

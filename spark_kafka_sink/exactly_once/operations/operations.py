@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
 
-_AGAIN = (LedgerFencedError, LedgerOutcomeUnknownError)
+_RETRIABLE = (LedgerFencedError, LedgerOutcomeUnknownError)
 
 
 def undecided_open(
@@ -60,7 +60,7 @@ def roll_forward(
         ends = recovery.roll_forward(admin, pending, now_ms=now_ms, budget=budget)
         try:
             ledger.append(LedgerChanges(writes=ends), budget)
-        except _AGAIN as error:
+        except _RETRIABLE as error:
             last = error
         else:
             return ends
@@ -93,7 +93,7 @@ def abort(
         claim = Claim(next_generation(state.generation, now_ms), now_ms, name)
         try:
             ledger.append(LedgerChanges(claim=claim), budget)
-        except _AGAIN as error:
+        except _RETRIABLE as error:
             last = error
             continue
         errors = recovery.abort_exactly(admin, listed, budget)

@@ -91,12 +91,12 @@ def _write(write_id: str, record: WriteRecord) -> str:
 def _winner(winner: Winner) -> str:
     fate = "decided" if winner.fate is None else winner.fate.value
     places = ", ".join(map(str, winner.ranges))
-    return f"{winner.transactional_id} ({who(winner.producer)}): {fate}; {places}"
+    return f"{winner.transactional_id} ({describe_producer(winner.producer)}): {fate}; {places}"
 
 
 def _open(transaction: TransactionDescription, now_ms: int) -> str:
     return (
-        f"{transaction.transactional_id} ({who(transaction.producer)}), open for "
+        f"{transaction.transactional_id} ({describe_producer(transaction.producer)}), open for "
         f"{_seconds(open_seconds(transaction, now_ms))} of at most "
         f"{transaction.timeout_ms / 1000:.0f} s, in {_places(transaction.partitions)}"
     )
@@ -115,10 +115,12 @@ def _held(one: HeldBack) -> str:
 
 def _holder(holder: Holder) -> str:
     name = holder.transactional_id or "a transactional id that no coordinator lists for this user"
-    return f"{name} ({who(holder.producer)}), open for {_seconds(holder.open_seconds)}"
+    return (
+        f"{name} ({describe_producer(holder.producer)}), open for {_seconds(holder.open_seconds)}"
+    )
 
 
-def who(producer: ProducerIdAndEpoch) -> str:
+def describe_producer(producer: ProducerIdAndEpoch) -> str:
     """Return a producer's id and epoch in words, as in broker logs."""
     return f"producer id {producer.producer_id}, epoch {producer.epoch}"
 

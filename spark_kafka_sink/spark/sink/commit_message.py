@@ -25,7 +25,7 @@ class TransactionalPart(NamedTuple):
     #: Whether the task wrote nothing because the batch is already committed.
     is_replay: bool = False
     #: The other writes under the prefix, if the plan did not contain this one.
-    strangers: tuple[str, ...] = ()
+    other_write_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

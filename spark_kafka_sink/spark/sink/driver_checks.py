@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: The error of a topic that the client may describe but not write to.
-_NO_RIGHT: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_UNAUTHORIZED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 #: How long a check waits for brokers: short, since a user is waiting for the job to start.
 _CHECK_SECONDS: Final = 15.0
 #: The same for a running stream. Spark does not interrupt the check, so `stop` waits for it, too.
-_GLANCE_SECONDS: Final = 3.0
+_BRIEF_CHECK_SECONDS: Final = 3.0
 #: How long a stream trusts a successful check of its topic.
-_BELIEVED_SECONDS: Final = 300.0
+_TRUST_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def check_batch_log(options: SinkOptions) -> None:
             ) from error
 
 
-def warn_of_ignored(options: SinkOptions) -> None:
+def warn_about_ignored_options(options: SinkOptions) -> None:
     """Log which options have no effect."""
     if options.ignored:
         logger.warning(
@@ -153,30 +153,30 @@ def check_cluster(
         raise BrokerError(
             f"topic {topic!r}: this client is not authorized to write to it; grant it WRITE on "
             "the topic",
-            code=_NO_RIGHT,
-            name=_NO_RIGHT.name,
+            code=_UNAUTHORIZED,
+            name=_UNAUTHORIZED.name,
         )
     return described[topic].partitions
 
 
-class Believed:
+class TrustedChecks:
     """The checks that have recently succeeded; times are seconds of any clock."""
 
     def __init__(self) -> None:
         """Create an empty record."""
         self._until: dict[object, float] = {}
 
-    def is_fresh(self, question: object, now: float) -> bool:
+    def is_fresh(self, check: object, now: float) -> bool:
         """Return whether the check's last success still counts."""
-        return now < self._until.get(question, now)
+        return now < self._until.get(check, now)
 
-    def note(self, question: object, now: float) -> None:
+    def record(self, check: object, now: float) -> None:
         """Record a success and remove the expired ones."""
-        self._until = {asked: until for asked, until in self._until.items() if now < until}
-        self._until[question] = now + _BELIEVED_SECONDS
+        self._until = {check: until for check, until in self._until.items() if now < until}
+        self._until[check] = now + _TRUST_SECONDS
 
 
-_believed = Believed()
+_trusted_checks = TrustedChecks()
 
 
 def check_stream(options: SinkOptions, topic: str | None) -> None:
@@ -187,25 +187,25 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     check_batch_log(options)
     if options.source_consumer_group is not None:
         check_offsets_directory(options.checkpoint_location)
-    question = (fingerprint(options.producer), topic)
-    if not _believed.is_fresh(question, time.monotonic()):
-        warn_of_ignored(options)
+    check = (fingerprint(options.producer), topic)
+    if not _trusted_checks.is_fresh(check, time.monotonic()):
+        warn_about_ignored_options(options)
         if may_have_run(options.checkpoint_location):
-            if not _glance_at_cluster(options, topic):
+            if not _check_cluster_briefly(options, topic):
                 return
         else:
             check_cluster(options, topic, is_dry_run=False)
-        _believed.note(question, time.monotonic())
+        _trusted_checks.record(check, time.monotonic())
 
 
-def _glance_at_cluster(options: SinkOptions, topic: str | None) -> bool:
+def _check_cluster_briefly(options: SinkOptions, topic: str | None) -> bool:
     """Check the cluster of a running stream; return False if no broker answers.
 
     Brokers that are briefly unavailable must not end the stream here: its tasks wait for them as
     long as the settings say, and Spark can interrupt a task.
     """
     try:
-        check_cluster(options, topic, is_dry_run=False, timeout=_GLANCE_SECONDS)
+        check_cluster(options, topic, is_dry_run=False, timeout=_BRIEF_CHECK_SECONDS)
     except (NetworkError, KafkaTimeoutError) as error:
         logger.warning(
             "could not check the cluster; the tasks of this micro-batch will wait for it: %s", error

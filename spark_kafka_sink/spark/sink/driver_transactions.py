@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.points import Point
 
 #: The number of prefixes whose connections are kept.
-_MOST_KEPT: Final = 8
+_MAX_KEPT: Final = 8
 _NEEDS_3_0: Final = (
     "deliveryGuarantee=exactly_once requires Apache Kafka 3.0 or later: upgrade the brokers, or "
     "use deliveryGuarantee=at_least_once"
@@ -73,7 +73,7 @@ def two_phase_commit(
     key = (fingerprint(config), options.ledger_topic, options.prefix)
     kept = _kept.pop(key, None) or _Kept(config, options)
     try:
-        with _saying_which_rights(options):
+        with _naming_missing_permissions(options):
             if not kept.is_checked:
                 _check(kept.admin, config, options)
                 kept.is_checked = True
@@ -88,7 +88,7 @@ def two_phase_commit(
         kept.admin.close()
         raise
     _kept[key] = kept
-    while len(_kept) > _MOST_KEPT:
+    while len(_kept) > _MAX_KEPT:
         _kept.pop(next(iter(_kept))).admin.close()
 
 
@@ -125,7 +125,7 @@ def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptio
 
 
 @contextmanager
-def _saying_which_rights(options: ExactlyOnceOptions) -> Iterator[None]:
+def _naming_missing_permissions(options: ExactlyOnceOptions) -> Iterator[None]:
     try:
         yield
     except BrokerError as error:

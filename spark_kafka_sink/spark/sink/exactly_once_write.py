@@ -85,8 +85,10 @@ class ExactlyOnceWrite:
         Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
         prefix and thereby ended the transaction, and the errors of `write_rows`.
         """
-        strangers = () if write_id in plan.writes else tuple(sorted(plan.writes))
-        part = TransactionalPart(plan.generation, plan.planned_at_ms, strangers=strangers)
+        other_write_ids = () if write_id in plan.writes else tuple(sorted(plan.writes))
+        part = TransactionalPart(
+            plan.generation, plan.planned_at_ms, other_write_ids=other_write_ids
+        )
         if not plan.must_write(write_id, batch_id):
             # Upstream operators may be stateful, and store their state after their last row.
             for _ in batches:

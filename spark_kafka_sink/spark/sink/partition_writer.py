@@ -81,12 +81,12 @@ def start_producer(config: ProducerConfig) -> Producer:
     """Start a `KafkaProducer`."""
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
-    _spare_the_garbage_collector()
+    _freeze_imported_objects()
     return KafkaProducer(config, lingers=False)
 
 
 @cache
-def _spare_the_garbage_collector() -> None:
+def _freeze_imported_objects() -> None:
     """Hide the imported objects from the garbage collector, once per worker.
 
     PySpark's daemon runs a full collection after every task. numba and its compiler consist of

@@ -169,12 +169,12 @@ class ProducerCache:
 _cache = ProducerCache()
 
 
-def _begin_anew() -> None:
+def _start_empty_after_fork() -> None:
     global _cache  # noqa: PLW0603 -- one cache per process is the point
     _cache = ProducerCache()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_start_empty_after_fork)
 
 
 def producer_cache() -> ProducerCache:

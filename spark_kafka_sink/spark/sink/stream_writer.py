@@ -108,7 +108,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             plan = exactly_once.plan_of(ours)
             if plan is not None:
                 [message, *_] = ours
-                _warn_of_strangers(message, batchId, exactly_once.options.prefix)
+                _warn_about_other_streams(message, batchId, exactly_once.options.prefix)
                 exactly_once.commit(plan, message.query_id or "", batchId, ours, self._observe)
         self._report(ours, batchId)
         commit_source_offsets(self._options, batchId)
@@ -154,16 +154,16 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             )
 
 
-def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
+def _warn_about_other_streams(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
     """Log a warning if a new query's prefix was used before: its checkpoint may be lost."""
     part = message.transactional
-    if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
+    if batch_id == 0 and part is not None and part.other_write_ids and not part.is_replay:
         logger.warning(
             "query %s is new under transactionalIdPrefix %r, which was used by %s before: if this "
             "is the same query without its checkpoint, rows that it reads again are written again",
             message.query_id,
             prefix,
-            ", ".join(part.strangers),
+            ", ".join(part.other_write_ids),
         )
 
 

@@ -98,13 +98,13 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
 
     Raises a SchemaError that lists all problems.
     """
-    looked_at = [name for name in _COLUMNS if not (name == "topic" and topic is not None)]
+    considered = [name for name in _COLUMNS if not (name == "topic" and topic is not None)]
     problems = [
-        problem for name in looked_at if (problem := _problem(schema, name, topic)) is not None
+        problem for name in considered if (problem := _problem(schema, name, topic)) is not None
     ]
     if problems:
         raise SchemaError("; ".join(problems))
-    used = tuple(name for name in schema.names if name in looked_at)
+    used = tuple(name for name in schema.names if name in considered)
     return WriteSchema(topic, used, tuple(name for name in schema.names if name not in used))
 
 

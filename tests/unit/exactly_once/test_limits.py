@@ -14,14 +14,14 @@ from spark_kafka_sink.exactly_once.ledger import transactional_ids
     [
         # Attempts of a step, and checks for a marker.
         (recovery, "MAX_STARTS", 8),
-        (markers, "LOOKS", 20),
+        (markers, "MAX_CHECKS", 20),
         # Seconds.
         (recovery, "MARKER_TIMEOUT", 15.0),
         (markers, "PATIENCE", 0.1),
         (plan, "MAX_SPARE_SECONDS", 60.0),
         (plan, "SPARE_SHARE", 0.1),
         # Jobs that one plan drops, and characters of a prefix.
-        (protocol, "MOST_FORGOTTEN", 500),
+        (protocol, "MAX_FORGOTTEN", 500),
         (transactional_ids, "MAX_PREFIX_LENGTH", 200),
     ],
 )

@@ -26,7 +26,7 @@ from tests.support.exactly_once.exactly_once_world import CrashError, Worker, ea
 def _impatient(monkeypatch):
     """Make missing markers count as lost almost at once."""
     monkeypatch.setattr(ledger, "MARKER_SECONDS", 0.2)
-    monkeypatch.setattr(markers, "LOOKS", 1)
+    monkeypatch.setattr(markers, "MAX_CHECKS", 1)
 
 
 def _ledger(here):

@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once.ledger.budget import Budget
 from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.ledger.transitions import Fate
-from spark_kafka_sink.exactly_once.markers import Ended, next_epoch, see_to_markers
+from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
 from spark_kafka_sink.exactly_once.recovery import fate_by_marker
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
@@ -75,15 +75,15 @@ def test_markers_are_awaited_up_to_the_highest_end_offset_per_partition():
     """The wait is for the highest end offset per partition of all the transactions."""
     other = ONE._replace(written={PLACE: 12})
     admin = _Admin(held=[()])
-    assert [] == see_to_markers(admin, [ONE, other, ONE], BUDGET)
+    assert [] == ensure_markers(admin, [ONE, other, ONE], BUDGET)
     assert [({PLACE: 12, ELSEWHERE: 5}, 0.1, 60.0)] == admin.asked_behind
-    assert [] == see_to_markers(_Admin(held=[[PLACE]]), [ONE._replace(written={})], BUDGET)
+    assert [] == ensure_markers(_Admin(held=[[PLACE]]), [ONE._replace(written={})], BUDGET)
 
 
 def test_a_missing_marker_is_checked_twenty_times_and_written_three_times():
     """A missing marker is checked twenty times, written three times, and then given up."""
     admin = _Admin(held=[[PLACE]], open_producers=still_open(PRODUCER))
-    assert [ONE] == see_to_markers(admin, [ONE], BUDGET)
+    assert [ONE] == ensure_markers(admin, [ONE], BUDGET)
     assert 24 == len(admin.asked_behind)
     assert [(END._replace(producer=AFTER), [PLACE])] * 3 == admin.written
 
@@ -91,7 +91,7 @@ def test_a_missing_marker_is_checked_twenty_times_and_written_three_times():
 def test_a_delayed_marker_is_not_written_again():
     """A marker that appears after twenty checks is not written again."""
     admin = _Admin(held=[*[[PLACE]] * 20, ()], open_producers=still_open(PRODUCER))
-    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [] == ensure_markers(admin, [ONE], BUDGET)
     assert [] == admin.written
 
 
@@ -99,7 +99,7 @@ def test_a_delayed_marker_is_not_written_again():
 def test_an_open_later_transaction_is_not_a_missing_marker(producer):
     """An open transaction of a later epoch or another producer is not a missing marker."""
     admin = _Admin(held=[[PLACE], ()], open_producers=still_open(producer))
-    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [] == ensure_markers(admin, [ONE], BUDGET)
     assert [] == admin.written
     assert 1 == len(admin.asked_behind)
 
@@ -108,7 +108,7 @@ def test_a_marker_is_written_if_open_producers_cannot_be_listed():
     """If open producers may not be listed, the marker is written in that partition alone."""
     refusal = BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")
     admin = _Admin(held=[[ELSEWHERE]], open_producers=refusal)
-    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [] == ensure_markers(admin, [ONE], BUDGET)
     assert [(END._replace(producer=AFTER), [ELSEWHERE])] == admin.written
 
 

@@ -29,8 +29,8 @@ from spark_kafka_sink.exactly_once.plan import (
     is_ended_by_others,
     is_ours,
     refusal,
-    told_of,
     winners_of,
+    writes_for_plan,
 )
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
@@ -156,11 +156,11 @@ def test_a_plan_has_the_state_of_its_write_or_of_all_streams():
     """A plan has its own write or all streams, and rolled-forward records take precedence."""
     old, new = record(WriteState.DECIDED), record(WriteState.DONE)
     state = state_of({"w": old, "s": STREAM})
-    assert {"w": old} == told_of(state, {}, "w")
-    assert {"w": new} == told_of(state, {"w": new, "s": new}, "w")
-    assert {} == told_of(state, {"w": new}, "unknown")
-    assert {"s": STREAM} == told_of(state, {"w": new}, None)
-    assert {"s": new} == told_of(state, {"s": new}, None)
+    assert {"w": old} == writes_for_plan(state, {}, "w")
+    assert {"w": new} == writes_for_plan(state, {"w": new, "s": new}, "w")
+    assert {} == writes_for_plan(state, {"w": new}, "unknown")
+    assert {"s": STREAM} == writes_for_plan(state, {"w": new}, None)
+    assert {"s": new} == writes_for_plan(state, {"s": new}, None)
 
 
 def test_a_batch_is_written_once_and_in_order():

@@ -73,11 +73,11 @@ def looked_for(monkeypatch):
     """Find all markers but those of the ids in `lost`; record what was searched for."""
     made = {"ended": [], "lost": ()}
 
-    def see_to_markers(_admin, ended, _budget):
+    def ensure_markers(_admin, ended, _budget):
         made["ended"] += ended
         return [one for one in ended if one.end.transactional_id in made["lost"]]
 
-    monkeypatch.setattr(recovery, "see_to_markers", see_to_markers)
+    monkeypatch.setattr(recovery, "ensure_markers", ensure_markers)
     return made
 
 

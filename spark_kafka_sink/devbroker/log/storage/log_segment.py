@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.log.storage.segment_records import BatchSpan, SegmentRecords
     from spark_kafka_sink.devbroker.log.storage.transaction_index import TransactionIndex
 
-_NOT_LOOKED_FOR = -2
+_NOT_SCANNED = -2
 
 
 class SegmentParts(NamedTuple):
@@ -79,12 +79,12 @@ class LogSegment:
         self._last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
         self._bytes_since_last_index_entry = 0
         self._index_is_full = False
-        # The rest is read from existing records when it is first needed: see `_look_through`.
+        # The rest is read from existing records when it is first needed: see `_scan_records`.
         is_empty = self.records.size_in_bytes == 0
         #: Timestamp of the first batch.
-        self._rolling_based_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
+        self._rolling_based_timestamp = NO_TIMESTAMP if is_empty else _NOT_SCANNED
         #: The largest timestamp, and the last offset of the first batch with it.
-        self._max_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
+        self._max_timestamp = NO_TIMESTAMP if is_empty else _NOT_SCANNED
         self._offset_of_max_timestamp = base_offset
 
     @property
@@ -95,8 +95,8 @@ class LogSegment:
     @property
     def max_timestamp_so_far(self) -> TimestampOffset:
         """The largest timestamp, with the last offset of the first batch with it."""
-        if self._max_timestamp == _NOT_LOOKED_FOR:
-            self._look_through()
+        if self._max_timestamp == _NOT_SCANNED:
+            self._scan_records()
         return TimestampOffset(self._max_timestamp, self._offset_of_max_timestamp)
 
     @property
@@ -105,7 +105,7 @@ class LogSegment:
         latest = self.max_timestamp_so_far.timestamp
         return latest if latest >= 0 else self._created_ms
 
-    def _look_through(self) -> None:
+    def _scan_records(self) -> None:
         """Find the first and the largest timestamp of the records that existed at opening."""
         first = next(self.records.spans(0), None)
         self._rolling_based_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
@@ -161,21 +161,21 @@ class LogSegment:
                 with suppress(OSError):  # It is then truncated before the next write.
                     records.truncate(position)
                 raise
-        self._take_in(position, len(batch), last_offset, max_timestamp, config)
+        self._track_batch(position, len(batch), last_offset, max_timestamp, config)
 
     def recover_batch(self, span: BatchSpan, config: TopicConfig) -> None:
         """Index an existing batch, as when it was appended (LogSegment.recover)."""
-        self._take_in(
+        self._track_batch(
             span.position, span.size_in_bytes, span.last_offset, span.max_timestamp, config
         )
 
-    def _take_in(
+    def _track_batch(
         self, position: int, size: int, last_offset: int, max_timestamp: int, config: TopicConfig
     ) -> None:
         if position == 0:
             self._rolling_based_timestamp = max_timestamp
-        elif self._max_timestamp == _NOT_LOOKED_FOR:
-            self._look_through()
+        elif self._max_timestamp == _NOT_SCANNED:
+            self._scan_records()
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
@@ -204,8 +204,8 @@ class LogSegment:
             or last_offset > self._last_possible_offset
         ):
             return True
-        if self._rolling_based_timestamp == _NOT_LOOKED_FOR:
-            self._look_through()
+        if self._rolling_based_timestamp == _NOT_SCANNED:
+            self._scan_records()
         first = self._rolling_based_timestamp
         # The segment's age is that of its records or, without timestamps, by the clock.
         waited = max_timestamp - first if first >= 0 else now_ms - self._created_ms

@@ -15,8 +15,8 @@ from spark_kafka_sink.devbroker.net.listener_arguments import (
     KEY_PASSWORD_VARIABLE,
     USERS_VARIABLE,
     add_listener_arguments,
+    exposure_warnings,
     listeners_of,
-    open_to_everybody,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
@@ -73,7 +73,7 @@ def test_a_listener_without_authentication_causes_a_warning(host, protocol, clie
     expected = [True] if is_open else []
     assert expected == [
         warning.startswith(f"{host}:9092 ({protocol}) accepts clients from other machines")
-        for warning in open_to_everybody(made)
+        for warning in exposure_warnings(made)
     ]
 
 

@@ -326,7 +326,7 @@ def test_a_step_decodes_no_more_entries_of_a_large_ledger(here, monkeypatch):
 
 def test_each_plan_drops_a_limited_number_of_expired_jobs(here, monkeypatch):
     """Each plan drops a limited number of expired jobs, and the following plans drop the rest."""
-    monkeypatch.setattr(two_phase_commit, "MOST_FORGOTTEN", 2)
+    monkeypatch.setattr(two_phase_commit, "MAX_FORGOTTEN", 2)
     driver = here.driver()
     driver.plan()
     record = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=7)

@@ -152,8 +152,8 @@ def test_a_record_with_an_invalid_key_is_ignored(prefix, count):
     """Records with invalid keys are counted and reported once, with the first offset."""
     # Only the reader of all prefixes counts a malformed key that may be another prefix's.
     fold = LedgerFold(prefix)
-    strangers = [None, b"", b"user-7", b"\x01[", b'\x01["write","p", "q"]', b'\x01["write","p",7]']
-    fold.take_records(3, THEIRS, [(key, b"\x01{}") for key in strangers])
+    foreign = [None, b"", b"user-7", b"\x01[", b'\x01["write","p", "q"]', b'\x01["write","p",7]']
+    fold.take_records(3, THEIRS, [(key, b"\x01{}") for key in foreign])
     cut_off = write_key("p", "q")[:-1]
     fold.take_records(4, THEIRS, [encode_claim("p", Claim(3, 0, "")), (cut_off, b""), (b"x", None)])
     fold.take_end(THEIRS, committed=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.exactly_once.ledger.transitions import (
-    NOTHING_IN,
+    NOTHING_COMMITTED,
     TRANSITIONS,
     Fate,
     Standing,
@@ -18,7 +18,7 @@ from spark_kafka_sink.exactly_once.ledger.transitions import (
     decided,
     end_of,
     ended,
-    last_in,
+    last_committed,
     next_generation,
     resolved,
     standing,
@@ -37,12 +37,12 @@ def _write(state, batch_id=5, generation=3, in_before=4):
 )
 def test_the_last_committed_batch_follows_from_the_state(state, expected):
     """A decided or done batch counts as committed, and a void or mixed one leaves the previous."""
-    assert expected == last_in(_write(state))
+    assert expected == last_committed(_write(state))
 
 
 def test_nothing_is_committed_before_the_first_decision():
     """A write without a record has no committed batch, so its first batch is written."""
-    assert NOTHING_IN == last_in(None)
+    assert NOTHING_COMMITTED == last_committed(None)
     assert Standing.WRITE is standing(None, 0)
 
 
@@ -85,7 +85,7 @@ def test_only_the_latest_generation_may_decide(latest, state, batch_id, expected
 def test_a_decision_stores_the_last_committed_batch_before_it():
     """A decision stores the last committed batch before it, skipping void ones."""
     first = decided(None, 0, 1)
-    assert Write(0, 1, S.DECIDED, NOTHING_IN) == first
+    assert Write(0, 1, S.DECIDED, NOTHING_COMMITTED) == first
     void = ended(decided(ended(first, S.DONE), 1, 2), S.VOID)
     assert Write(1, 3, S.DECIDED, 0) == decided(void, 1, 3)
 
@@ -133,7 +133,7 @@ def test_the_fates_of_the_winners_determine_the_final_state(fates, expected):
 @pytest.mark.parametrize(("skip", "after"), [(True, 5), (False, 4)])
 def test_an_operator_resolves_a_mixed_batch(skip, after):
     """A skipped batch counts as committed, and a replayed one does not."""
-    assert after == last_in(resolved(_write(S.MIXED), skip=skip))
+    assert after == last_committed(resolved(_write(S.MIXED), skip=skip))
 
 
 @pytest.mark.parametrize("state", [S.DECIDED, S.DONE, S.VOID])

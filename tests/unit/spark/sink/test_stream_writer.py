@@ -22,7 +22,7 @@ from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.sink import driver_checks
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage, TransactionalPart
-from spark_kafka_sink.spark.sink.driver_checks import Believed
+from spark_kafka_sink.spark.sink.driver_checks import TrustedChecks
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
@@ -54,7 +54,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(
         "spark_kafka_sink.admin.cluster_check.describe_topics", fake.describe_topics
     )
-    monkeypatch.setattr(driver_checks, "_believed", Believed())
+    monkeypatch.setattr(driver_checks, "_trusted_checks", TrustedChecks())
     return fake
 
 
@@ -107,23 +107,23 @@ def test_the_cluster_is_not_checked_before_each_batch(cluster):
 
 def test_a_check_is_trusted_for_five_minutes():
     """A successful check is trusted for 300 seconds."""
-    believed = Believed()
-    believed.note("a", now=0)
+    trusted = TrustedChecks()
+    trusted.record("a", now=0)
     assert (True, False, False) == (
-        believed.is_fresh("a", 299),
-        believed.is_fresh("a", 300),
-        believed.is_fresh("b", 1),
+        trusted.is_fresh("a", 299),
+        trusted.is_fresh("a", 300),
+        trusted.is_fresh("b", 1),
     )
 
 
 def test_checks_are_trusted_independently_of_each_other():
     """A later check of something else does not end the trust in an earlier one."""
-    believed = Believed()
-    believed.note("a", now=0)
-    believed.note("b", now=299)
-    assert believed.is_fresh("a", 299)
-    believed.note("c", now=300)
-    assert (False, True) == (believed.is_fresh("a", 299), believed.is_fresh("b", 300))
+    trusted = TrustedChecks()
+    trusted.record("a", now=0)
+    trusted.record("b", now=299)
+    assert trusted.is_fresh("a", 299)
+    trusted.record("c", now=300)
+    assert (False, True) == (trusted.is_fresh("a", 299), trusted.is_fresh("b", 300))
 
 
 def checkpoint_at(directory, *, commits):
