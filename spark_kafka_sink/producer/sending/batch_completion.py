@@ -109,7 +109,7 @@ class BatchCompletion:
         return self._acks
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Return `acks`, and count anew."""
+        """Return `acks` and reset them."""
         taken, self._acks = self._acks, {}
         return taken
 

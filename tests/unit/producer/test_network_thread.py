@@ -159,7 +159,7 @@ def test_a_thread_blocked_by_a_callback_times_out_the_caller(serving):
 
 
 def test_a_thread_that_dies_during_its_start_leaves_no_thread_waiting(monkeypatch):
-    """If the thread dies during its start, `start` returns all the same."""
+    """If the thread dies during its start, `start` still returns."""
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
 

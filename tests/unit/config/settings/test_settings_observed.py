@@ -32,7 +32,7 @@ REFRESH = (
 FAILED_WRITES = "unit/producer/test_failed_writes.py"
 
 OBSERVED = {
-    "bootstrap.servers": f"{FAILED_WRITES}::test_unreachable_brokers_are_told_with_their_addresses",
+    "bootstrap.servers": f"{FAILED_WRITES}::test_the_error_for_unreachable_brokers_names_their_addresses",
     "acks": f"{WIRE}::test_a_produce_request_has_the_acks",
     "enable.idempotence": f"{WIRE}::test_idempotent_batches_are_numbered",
     "compression.type": f"{WIRE}::test_batches_are_compressed_by_the_configured_codec",
@@ -40,16 +40,14 @@ OBSERVED = {
     "compression.lz4.level": f"{WIRE}::test_a_higher_compression_level_shortens_batches",
     "compression.zstd.level": f"{WIRE}::test_a_higher_compression_level_shortens_batches",
     "batch.size": f"{WIRE}::test_no_batch_is_larger_than_batch_size",
-    "buffer.memory": f"{FAILED_WRITES}::test_memory_that_does_not_come_free_fails_the_write",
+    "buffer.memory": f"{FAILED_WRITES}::test_the_write_fails_if_no_memory_is_freed",
     "max.block.ms": f"{WIRE}::test_max_block_ms_limits_the_wait_for_a_topic",
     "max.request.size": f"{WIRE}::test_a_record_must_fit_into_a_request",
     "max.in.flight.requests.per.connection": (
         f"{WIRE}::test_no_more_requests_are_in_flight_than_allowed"
     ),
-    "retries": f"{FAILED_WRITES}::test_no_more_retries_than_allowed",
-    "delivery.timeout.ms": (
-        f"{FAILED_WRITES}::test_a_batch_that_is_not_acknowledged_in_time_fails_the_write"
-    ),
+    "retries": f"{FAILED_WRITES}::test_the_write_fails_after_the_last_retry",
+    "delivery.timeout.ms": (f"{FAILED_WRITES}::test_the_delivery_timeout_fails_the_write"),
     "request.timeout.ms": f"{WIRE}::test_a_produce_request_has_the_request_timeout",
     "retry.backoff.ms": f"{WIRE}::test_a_retry_waits_for_its_backoff",
     "retry.backoff.max.ms": f"{WIRE}::test_the_backoff_grows_up_to_its_maximum",
@@ -85,7 +83,7 @@ OBSERVED = {
     "interceptor.classes": f"{RECORDS}::test_records_pass_through_interceptors",
     "transactional.id": f"{RECORDS}::test_init_producer_id_has_id_and_timeout",
     "transaction.timeout.ms": f"{RECORDS}::test_init_producer_id_has_id_and_timeout",
-    "metric.reporters": f"{METRICS}::test_a_reporter_may_be_a_class_or_an_object",
+    "metric.reporters": f"{METRICS}::test_a_reporter_can_be_a_class_or_an_object",
     "metrics.num.samples": f"{TIME}::test_the_number_of_samples_is_configurable",
     "metrics.recording.level": f"{TIME}::test_sensors_above_the_recording_level_are_not_recorded",
     "metrics.sample.window.ms": f"{TIME}::test_the_window_of_samples_is_configurable",

@@ -146,7 +146,7 @@ def test_a_row_does_not_wait_after_its_deadline():
 
 @pytest.mark.parametrize(("renews", "second"), [(False, 1.0), (True, 10.0)])
 def test_a_renewing_deadline_restarts_after_a_wait(renews, second):
-    """With `renews` the deadline starts anew after a wait, as freed memory shows progress."""
+    """With `renews` the deadline restarts after a wait, as freed memory shows progress."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT, renews=renews)

@@ -81,7 +81,7 @@ def test_interceptors_run_in_order_and_may_raise(broker):
 
 
 def test_interceptors_are_notified_of_records_that_reached_no_batch(broker):
-    """Interceptors are told of records that failed before they reached a batch."""
+    """Interceptors are notified of records that failed before they reached a batch."""
     seen = []
     settings = {"interceptor.classes": (_Interceptor(b"1", seen),), "max.request.size": 1_000}
     with sending_producer(broker, **settings) as producer:

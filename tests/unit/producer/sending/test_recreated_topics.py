@@ -227,7 +227,7 @@ def test_a_lost_batch_behind_a_rejected_one_keeps_its_number(idempotent):
 
 
 def test_a_batch_keeps_its_number_if_the_new_id_arrives_before_renumbering(idempotent):
-    """A batch may have been appended, although the one before it was refused for good."""
+    """A batch may have been appended, although the one before it was rejected permanently."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.INVALID_RECORD)

@@ -242,7 +242,7 @@ def test_a_batch_too_large_for_its_broker_is_resent_in_halves(idempotent, monkey
 
 
 def test_a_single_record_too_large_for_its_broker_fails(idempotent):
-    """A batch that cannot be split fails for good."""
+    """A batch that cannot be split fails permanently."""
     refused = idempotent.add(records=1)
     idempotent.step()
     idempotent.produce(ErrorCode.MESSAGE_TOO_LARGE)

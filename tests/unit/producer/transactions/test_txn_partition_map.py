@@ -127,7 +127,7 @@ def test_a_new_producer_id_can_have_a_lower_epoch():
 
 
 def test_a_restart_renumbers_batches_in_flight_from_0():
-    """A restart renumbers the batches in flight from 0, in order, and resets all else."""
+    """A restart renumbers the batches in flight from 0, in order, and resets everything else."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(first)
