@@ -420,16 +420,16 @@ def test_a_missing_leader_is_looked_up_again(broker, admin):
     leadership = broker.call(lambda it: it.cluster.partition(PLACE).leadership)
     node = leadership.leader_id
     leadership.leader_id = -1
-    asked = []
+    leader_ids = []
 
     def elect(*_):
-        asked.append(leadership.leader_id)
-        if len(asked) > 1:
+        leader_ids.append(leadership.leader_id)
+        if len(leader_ids) > 1:
             leadership.leader_id = node
 
     broker.on(ApiKey.METADATA, elect)
     assert 0 == admin.end_offset(PLACE, timeout=TIMEOUT)
-    assert [-1, -1] == asked[:2]
+    assert [-1, -1] == leader_ids[:2]
 
 
 def test_a_coordinator_lookup_timeout_names_the_call(broker, admin):

@@ -17,10 +17,10 @@ class _Client:
     def __init__(self, *outcomes, finds_nobody=False):
         self._outcomes = list(outcomes)
         self.finds_nobody = finds_nobody
-        self.asked = []
+        self.requests = []
 
     async def wait_for_topics(self, topics, deadline, *, limit, since):
-        self.asked.append((topics, round(deadline - since), limit))
+        self.requests.append((topics, round(deadline - since), limit))
         outcome = self._outcomes.pop(0)
         if outcome is not None:
             raise outcome
@@ -37,9 +37,9 @@ def wait(*outcomes, seconds=60.0, finds_nobody=False, is_final=lambda: False):
                 client, ["t"], Patience(seconds, "x"), is_final=is_final, on_wait=reasons.append
             )
         except Exception as error:
-            error.asked = client.asked
+            error.requests = client.requests
             raise
-        return client.asked, reasons
+        return client.requests, reasons
 
     return asyncio.run(run())
 
@@ -64,25 +64,25 @@ def test_refused_connections_end_the_wait_early():
     """If every connection is refused the wait ends after a few seconds."""
     with pytest.raises(NetworkError, match="refused") as caught:
         wait(NetworkError("refused"), finds_nobody=True)
-    assert [FIRST] == caught.value.asked
+    assert [FIRST] == caught.value.requests
 
 
 def test_a_final_failure_ends_the_wait_early():
     """A failure that the caller knows to be final ends the wait after a few seconds."""
     with pytest.raises(KafkaTimeoutError, match="unknown") as caught:
         wait(KafkaTimeoutError("unknown"), is_final=lambda: True)
-    assert [FIRST] == caught.value.asked
+    assert [FIRST] == caught.value.requests
 
 
 def test_a_permanent_error_ends_the_wait_at_once():
     """A permanent error is not retried."""
     with pytest.raises(AuthenticationError) as caught:
         wait(AuthenticationError("no"))
-    assert [FIRST] == caught.value.asked
+    assert [FIRST] == caught.value.requests
 
 
 def test_a_smaller_limit_takes_precedence():
     """A limit below those few seconds is the only one, and is named."""
     with pytest.raises(KafkaTimeoutError) as caught:
         wait(KafkaTimeoutError("slow"), seconds=1.0)
-    assert [(["t"], 1, "x")] == caught.value.asked
+    assert [(["t"], 1, "x")] == caught.value.requests

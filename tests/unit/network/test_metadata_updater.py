@@ -35,14 +35,14 @@ def updater_of(network, *, include_topic_authorized_operations=False, **settings
     )
 
 
-async def asked(network, count):
+async def nth_request(network, count):
     """Run the loop until `count` requests were sent."""
     while len(network.sent) < count:  # noqa: ASYNC110  no time passes
         await asyncio.sleep(0)
     return network.sent[-1]
 
 
-def waited(rounds_after_deadline):
+def wait_for_topic(rounds_after_deadline):
     """Wait for a topic that another caller's request finds just as the time is over."""
 
     async def run() -> float:
@@ -50,16 +50,16 @@ def waited(rounds_after_deadline):
         updater = updater_of(network)
         began = loop.time()
         waiting = loop.create_task(updater.wait_for_topics(["t"], began + 5))
-        (await asked(network, 1)).answer(UNKNOWN)
+        (await nth_request(network, 1)).answer(UNKNOWN)
         await asyncio.sleep(1)
         another = loop.create_task(updater.update(began + 100))
-        question = await asked(network, 2)
+        sent = await nth_request(network, 2)
 
         def arrive(rounds: int) -> None:
             if rounds:
                 loop.call_soon(arrive, rounds - 1)
             else:
-                question.answer(described(NODE, {"t": 1}))
+                sent.answer(described(NODE, {"t": 1}))
 
         loop.call_at(began + 5, arrive, rounds_after_deadline)
         try:
@@ -74,13 +74,13 @@ def waited(rounds_after_deadline):
 @pytest.mark.parametrize("rounds", range(5))
 def test_the_response_to_another_callers_request_counts(rounds):
     """The response has arrived when the time is over, and only has to be read."""
-    assert 5 == waited(rounds)
+    assert 5 == wait_for_topic(rounds)
 
 
 def test_a_response_after_the_deadline_is_too_late():
     """The error has the last response and the time spent waiting."""
     with pytest.raises(KafkaTimeoutError, match=r"not known to the cluster after 5\.0 s"):
-        waited(50)
+        wait_for_topic(50)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_authorized_operations_are_requested_if_supported(version, wanted, expec
         network.api_versions = NodeApiVersions({ApiKey.METADATA: (0, version)}, {})
         updater = updater_of(network, include_topic_authorized_operations=wanted)
         asking = asyncio.create_task(updater.update(60))
-        question = await asked(network, 1)
-        question.answer(described(NODE, {}))
+        sent = await nth_request(network, 1)
+        sent.answer(described(NODE, {}))
         await asking
-        return question.request.include_topic_authorized_operations
+        return sent.request.include_topic_authorized_operations
 
     assert expected is run_without_waiting(run)
 
@@ -116,7 +116,7 @@ def test_only_rebootstrap_required_triggers_a_rebootstrap(code, strategy, expect
         network.note_error = lambda _: None
         updater = updater_of(network, **{"metadata.recovery.strategy": strategy})
         asking = asyncio.create_task(updater.update(60))
-        (await asked(network, 1)).answer(replace(described(NODE, {}), error_code=code))
+        (await nth_request(network, 1)).answer(replace(described(NODE, {}), error_code=code))
         with pytest.raises(NetworkError, match="refused Metadata"):
             await asking
         return len(begun)
@@ -131,7 +131,7 @@ def test_a_refresh_sends_one_request():
         network = MockNetwork({})
         updater = updater_of(network)
         refreshing = asyncio.create_task(updater.refresh(asyncio.get_running_loop().time() + 5))
-        (await asked(network, 1)).answer(described(NODE, {"t": 1}))
+        (await nth_request(network, 1)).answer(described(NODE, {"t": 1}))
         await refreshing
         return len(network.sent)
 
@@ -147,9 +147,9 @@ def test_a_long_time_without_responses_triggers_a_rebootstrap():
         updater = updater_of(network, **trigger)
         began = asyncio.get_running_loop().time()
         asking = asyncio.create_task(updater.update(began + 60))
-        question = await asked(network, 1)
+        sent = await nth_request(network, 1)
         due = updater.rebootstrap_due_at() - began
-        question.answer(described(NODE, {}))
+        sent.answer(described(NODE, {}))
         await asking
         return due
 

@@ -144,10 +144,10 @@ def test_a_long_time_without_metadata_triggers_a_rebootstrap():
 
 def test_bootstrap_servers_can_be_resolved_to_canonical_names():
     """resolve_canonical_bootstrap_servers_only connects to the machines behind an alias."""
-    asked = []
+    looked_up = []
 
     def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:
-        asked.append(host)
+        looked_up.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
 
     resolver = HostResolver(
@@ -160,4 +160,4 @@ def test_bootstrap_servers_can_be_resolved_to_canonical_names():
             resolver=resolver,
             **{"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"},
         )
-    assert ["alias.example", "canonical.example"] == asked
+    assert ["alias.example", "canonical.example"] == looked_up

@@ -359,7 +359,7 @@ def test_a_payload_above_the_limit_is_rejected(codec):
 @pytest.mark.parametrize("size", [5 * MIB // 2, 5 * MIB // 2 - 1])
 def test_output_is_requested_in_chunks_of_1_mib(monkeypatch, size):
     """Output is requested in chunks of 1 MiB, and finally one byte more than the limit allows."""
-    make, asked = lz4.frame.LZ4FrameDecompressor, []
+    make, requested = lz4.frame.LZ4FrameDecompressor, []
 
     class Recording:
         def __init__(self):
@@ -369,12 +369,12 @@ def test_output_is_requested_in_chunks_of_1_mib(monkeypatch, size):
             return getattr(self._frame, name)
 
         def decompress(self, data, max_length):
-            asked.append(max_length)
+            requested.append(max_length)
             return self._frame.decompress(data, max_length=max_length)
 
     monkeypatch.setattr("lz4.frame.LZ4FrameDecompressor", Recording)
     assert bytes(size) == decompress(LZ4, Compressor(LZ4).compress(bytes(size)), size)
-    assert [MIB, MIB, size - 2 * MIB + 1] == asked[:3]
+    assert [MIB, MIB, size - 2 * MIB + 1] == requested[:3]
 
 
 def zstd_bomb(size: int) -> bytes:

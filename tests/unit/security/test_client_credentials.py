@@ -105,11 +105,11 @@ def test_unsafe_token_endpoints_are_rejected(url, problem):
 )
 def test_only_scheme_and_host_of_a_url_are_shown(url, endpoint):
     """A path, a query or a user may be secret, so neither errors nor a repr show it."""
-    asked = ClientCredentials(url=url, client_id="an id", client_secret=SECRET)
-    assert endpoint == asked.endpoint
-    assert "planted" not in f"{asked!r}{token_request(asked)!r}"
+    client = ClientCredentials(url=url, client_id="an id", client_secret=SECRET)
+    assert endpoint == client.endpoint
+    assert "planted" not in f"{client!r}{token_request(client)!r}"
     with pytest.raises(AuthenticationError) as caught:
-        access_token(asked, 200, b"")
+        access_token(client, 200, b"")
     assert "planted" not in str(caught.value)
 
 
@@ -117,11 +117,11 @@ def test_only_scheme_and_host_of_a_url_are_shown(url, endpoint):
 @pytest.mark.parametrize("urlencode", [False, True])
 def test_an_error_that_quotes_the_request_shows_no_secret(status, urlencode):
     """Basic authentication is base64, which protects a secret no better than plain text."""
-    asked = credentials(client_secret=f"{SECRET}/+", urlencode=urlencode)
-    header = token_request(asked).headers["Authorization"]
+    client = credentials(client_secret=f"{SECRET}/+", urlencode=urlencode)
+    header = token_request(client).headers["Authorization"]
     body = json.dumps({"error": "invalid_client", "error_description": f"got {header}"}).encode()
     with pytest.raises((AuthenticationError, NetworkError)) as caught:
-        access_token(asked, status, body)
+        access_token(client, status, body)
     assert header.removeprefix("Basic ") not in str(caught.value)
     assert str(caught.value).endswith(": invalid_client got Basic [hidden]")
 
@@ -137,20 +137,20 @@ def test_an_error_that_quotes_the_request_shows_no_secret(status, urlencode):
 )
 def test_an_error_that_quotes_the_url_shows_no_key_of_its_query(query, quoted):
     """Not even if the key begins within the part that is shown and ends beyond it."""
-    asked = credentials(url=f"{URL}?{query}")
+    client = credentials(url=f"{URL}?{query}")
     for padding in (0, 280, 290, 295):
         reason = f"{'x' * padding} {quoted} is refused"
-        shown = asked.quoted(reason)
+        shown = client.quoted(reason)
         assert "plan" not in shown
         assert shown.startswith(reason[:padding])
-    assert "the key is unknown in version 2" == asked.quoted("the key is unknown in version 2")
+    assert "the key is unknown in version 2" == client.quoted("the key is unknown in version 2")
 
 
 def test_secrets_are_hidden_before_a_text_is_truncated():
     """Otherwise half of it could remain, unrecognizable, at the end of a long reason."""
-    asked = credentials(hidden=["planted-reference"])
+    client = credentials(hidden=["planted-reference"])
     for padding in range(270, 305):
-        assert "plan" not in asked.quoted(f"{'x' * padding}planted-reference and more")
+        assert "plan" not in client.quoted(f"{'x' * padding}planted-reference and more")
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_an_error_shows_up_to_300_characters_of_the_reason(body, shown):
 
 def test_short_values_of_the_query_are_not_hidden():
     """Any text may contain three letters by chance, so only four or more are hidden."""
-    asked = credentials(url=f"{URL}?a=abc&b=wxyz&efgh&i")
-    assert "abc [hidden] [hidden] i" == asked.quoted("abc wxyz efgh i")
+    client = credentials(url=f"{URL}?a=abc&b=wxyz&efgh&i")
+    assert "abc [hidden] [hidden] i" == client.quoted("abc wxyz efgh i")
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=80))

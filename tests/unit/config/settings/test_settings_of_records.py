@@ -126,10 +126,10 @@ def test_a_batch_lingers_for_more_records(broker):
 @pytest.mark.parametrize(("name", "milliseconds"), [("first", 5_000), ("second", 7_000)])
 def test_init_producer_id_has_id_and_timeout(broker, name, milliseconds):
     """InitProducerId carries the transactional id and the transaction timeout."""
-    told = []
-    broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: told.append(request))
+    sent = []
+    broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: sent.append(request))
     with _producer(broker, transactional_id=name, transaction_timeout_ms=milliseconds) as producer:
         producer.init_transactions()
     assert [(name, milliseconds)] == [
-        (request.transactional_id, request.transaction_timeout_ms) for request in told
+        (request.transactional_id, request.transaction_timeout_ms) for request in sent
     ]

@@ -119,8 +119,8 @@ def test_an_exchange_uses_a_context_of_the_library(monkeypatch):
 
 def test_a_ticket_for_the_brokers_service_is_requested(monkeypatch):
     """The service consists of sasl.kerberos.service.name and the connection's host."""
-    asked = []
-    library = Library(context=lambda **options: asked.append(options) or Context())
+    calls = []
+    library = Library(context=lambda **options: calls.append(options) or Context())
     monkeypatch.setitem(sys.modules, "gssapi", library)
     monkeypatch.setattr(kerberos_tickets, "find_spec", lambda _: True)
 
@@ -130,8 +130,8 @@ def test_a_ticket_for_the_brokers_service_is_requested(monkeypatch):
         return await security.sasl_client(Node(7, "one.example", 9092))
 
     client = asyncio.run(run())
-    assert ("broker@one.example", "service") == asked[0]["name"]
-    assert 2 | 32 == asked[0]["flags"]
+    assert ("broker@one.example", "service") == calls[0]["name"]
+    assert 2 | 32 == calls[0]["flags"]
     assert "current key of broker/one.example" in client.advice
 
 
@@ -147,14 +147,14 @@ def test_the_context_must_offer_mutual_authentication(monkeypatch):
 @pytest.mark.parametrize(("principal", "name"), [(None, None), ("bob@R", ("bob@R", "name"))])
 def test_credentials_belong_to_the_principal(monkeypatch, principal, name):
     """Without a principal they belong to the owner of the ticket cache."""
-    asked = []
+    calls = []
     library = Library()
     library.Credentials = lambda **given: (
-        asked.append(given) or SimpleNamespace(lifetime=60, name="alice@R")
+        calls.append(given) or SimpleNamespace(lifetime=60, name="alice@R")
     )
     login = KerberosLogin(service_name="kafka", use_ticket_cache=True, principal=principal)
     begin(monkeypatch, library, login)
-    assert [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": None}] == asked
+    assert [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": None}] == calls
 
 
 def test_a_message_that_the_library_rejects_is_refused(monkeypatch):
@@ -241,10 +241,10 @@ def test_a_missing_ticket_comes_with_advice_to_get_one(monkeypatch, error, said)
 
 def stores_tried(monkeypatch, login, errors):
     """Return the stores that a login tries; those of a kind in `errors` fail."""
-    asked = []
+    calls = []
 
     def credentials(*, store, **_):
-        asked.append(store)
+        calls.append(store)
         kind = "keytab" if store is not None and "client_keytab" in store else "cache"
         if kind in errors:
             raise errors[kind]
@@ -255,8 +255,8 @@ def stores_tried(monkeypatch, login, errors):
     try:
         begin(monkeypatch, library, login)
     except AuthenticationError as error:
-        return [*asked, str(error)]
-    return asked
+        return [*calls, str(error)]
+    return calls
 
 
 def test_a_keytab_is_used_if_the_cache_has_no_ticket(monkeypatch, tmp_path):

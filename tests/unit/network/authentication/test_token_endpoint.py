@@ -187,10 +187,10 @@ def drip(monkeypatch, answer, seconds):
     """Fetch a token from an endpoint that sends its response byte by byte."""
     dripping = Dripping(answer)
     monkeypatch.setattr("socket.create_connection", lambda *_: dripping)
-    asked = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
+    client = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
     try:
         return dripping, fetch_token(
-            asked, FetchTimeouts(read=seconds), ssl.create_default_context, lambda: dripping.now
+            client, FetchTimeouts(read=seconds), ssl.create_default_context, lambda: dripping.now
         )
     except NetworkError as error:
         return dripping, str(error)

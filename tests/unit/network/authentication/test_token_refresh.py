@@ -132,15 +132,15 @@ def test_a_failed_replacement_is_retried_every_ten_seconds(caplog):
     """Attempts begin at the configured time, and end when the token has expired."""
 
     async def run():
-        loop, asked = asyncio.get_running_loop(), []
+        loop, attempts = asyncio.get_running_loop(), []
         began = loop.time()
 
         def clock():
             return loop.time() - began + 7
 
         async def get():
-            asked.append(clock() - 7)
-            if len(asked) > 1:
+            attempts.append(clock() - 7)
+            if len(attempts) > 1:
                 raise NetworkError("nobody there")
             return OAuthBearerToken(value="t", started_at=clock(), expires_at=clock() + 100)
 
@@ -149,7 +149,7 @@ def test_a_failed_replacement_is_retried_every_ten_seconds(caplog):
         await provider.token()
         await asyncio.sleep(1_000)
         await provider.close()
-        return asked
+        return attempts
 
     with caplog.at_level(logging.WARNING):
         assert [0, 50, 60, 70, 80, 90, 100] == run_without_waiting(run)

@@ -48,10 +48,10 @@ def test_a_failed_lookup_is_an_os_error(failure, words):
 
 def test_a_hanging_lookup_does_not_prevent_the_loop_from_closing():
     """The loop and the waiter end, while the lookup continues without them."""
-    asked, answer, answered = threading.Event(), threading.Event(), threading.Event()
+    started, answer, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_: object, **__: object) -> list:
-        asked.set()
+        started.set()
         answer.wait(WAIT)
         answered.set()
         return _found("10.0.0.1")
@@ -62,7 +62,7 @@ def test_a_hanging_lookup_does_not_prevent_the_loop_from_closing():
 
     with pytest.raises(TimeoutError):
         asyncio.run(ask())
-    assert asked.wait(WAIT)
+    assert started.wait(WAIT)
     assert not answered.is_set()
     # The late answer finds a closed loop, which causes no error.
     answer.set()
