@@ -108,6 +108,7 @@ broker = DevBroker(listeners=[listener], settings=BrokerSettings(), num_partitio
 names: list[str] = broker.call(lambda it: it.cluster.topics)
 config: ProducerConfig = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 producer = KafkaProducer(config)
+wrong: int = producer
 """
     done = subprocess.run(  # noqa: S603 - our own interpreter and code
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", "-c", code],
@@ -117,4 +118,6 @@ producer = KafkaProducer(config)
         check=False,
     )
 
-    assert [] == [line for line in done.stdout.splitlines() if line.startswith("<string>")]
+    # The wrong line shows that the code was checked at all.
+    [error] = [line for line in done.stdout.splitlines() if line.startswith("<string>")]
+    assert 'expression has type "KafkaProducer", variable has type "int"' in error
