@@ -112,7 +112,7 @@ def delivery_error(
     It names the first of the records in `refused`.
     """
     advice = DEFAULT_ADVICE
-    if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
+    if isinstance(cause, BrokerError) and batch.may_be_appended and cause.code in FORGOTTEN:
         advice = (
             "An earlier attempt received no response, and the broker no longer knows whether it "
             "was appended: check the end of the partition before you write these records again"

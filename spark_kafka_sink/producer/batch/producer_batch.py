@@ -74,7 +74,7 @@ class ProducerBatch:
     #: Whether it is part of a transaction.
     is_transactional: bool = False
     #: Whether a failed attempt may nevertheless have been appended.
-    may_be_in: bool = False
+    may_be_appended: bool = False
     #: The number of failed attempts.
     attempts: int = 0
     #: It must not be drained again before this time.

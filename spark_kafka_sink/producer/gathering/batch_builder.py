@@ -219,7 +219,7 @@ class BatchBuilder:
                 if first_row is not None and row:
                     self._last_row = first_row + row - 1
                 try:
-                    self._go_on(result, call)
+                    self._continue_append(result, call)
                 except (RecordError, BufferExhaustedError) as error:
                     if watcher is None or not watcher.refused(row, error):
                         raise
@@ -246,7 +246,7 @@ class BatchBuilder:
             self._numbering += 1
             self._last_row = None
 
-    def _go_on(self, result: AppendResult, call: _AppendCall) -> None:
+    def _continue_append(self, result: AppendResult, call: _AppendCall) -> None:
         """Do what the kernel needs to continue."""
         match result.status:
             case AppendStatus.ALL_APPENDED:
@@ -456,7 +456,7 @@ class BatchBuilder:
             if filled.record_count == 0:
                 self._pool.deallocate(filled.block)
                 return
-            self._hand_over(filled)
+            self._enqueue(filled)
         except BaseException as error:
             # No future may wait for ever, and lost rows without a future must be noted.
             broken = interruption_error(error)
@@ -464,7 +464,7 @@ class BatchBuilder:
             self._sending.note_loss(broken)
             raise
 
-    def _hand_over(self, filled: FilledBlock) -> None:
+    def _enqueue(self, filled: FilledBlock) -> None:
         origin = filled.origin
         records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
         batch = ProducerBatch(

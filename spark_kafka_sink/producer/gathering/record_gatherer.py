@@ -411,7 +411,7 @@ class RecordGatherer:
             self._open,
             on_refused=self._sending.note_failed_send,
             on_progress=self._lock.note_progress,
-            puts_back=lambda: is_short or unless(),
+            stays_staged=lambda: is_short or unless(),
         )
         try:
             self._builder.append(

@@ -29,14 +29,14 @@ class ChunkWatcher:
         *,
         on_refused: Callable[[Exception, int], None],
         on_progress: Callable[[], None],
-        puts_back: Callable[[], bool],
+        stays_staged: Callable[[], bool],
     ) -> None:
-        """Observe `chunk`; `puts_back()` returns whether a record without memory stays staged."""
+        """Observe `chunk`; `stays_staged()` returns whether a record without memory is kept."""
         self._chunk = chunk
         self._open = open_batches
         self._on_refused = on_refused
         self._on_progress = on_progress
-        self._puts_back = puts_back
+        self._stays_staged = stays_staged
         self.row_indexes: NDArray[np.int32] = np.zeros(len(chunk.futures), np.int32)
         self.next_row = 0
 
@@ -53,7 +53,7 @@ class ChunkWatcher:
 
     def refused(self, row: int, error: Exception) -> bool:
         """Implement `RowWatcher`."""
-        if isinstance(error, BufferExhaustedError) and self._puts_back():
+        if isinstance(error, BufferExhaustedError) and self._stays_staged():
             return False
         self._on_refused(error, 1)
         self._chunk.fail((row,), error)

@@ -264,7 +264,7 @@ class BatchCompletion:
             return
         batch.last_error = error
         if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
-            batch.may_be_in = True
+            batch.may_be_appended = True
         batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
         batch.attempts += 1
         self._accumulator.reenqueue([batch])

@@ -247,7 +247,7 @@ class PartitionSequences:
         return self._restart_for(entry, batch)
 
     def _restart_for(self, entry: TxnPartitionEntry, batch: ProducerBatch) -> bool:
-        if entry.restarted_for is batch or batch.may_be_in or entry.log_replaced:
+        if entry.restarted_for is batch or batch.may_be_appended or entry.log_replaced:
             return False
         if entry.may_have_unanswered:
             # If the log is new, it may have begun with a batch that follows this one.
@@ -271,7 +271,7 @@ class PartitionSequences:
         entry.remove(batch)
         if self._is_transactional:
             entry.has_gap = True
-        elif outcome_known and not batch.may_be_in:
+        elif outcome_known and not batch.may_be_appended:
             # Numbers for a new log must wait for a batch that may be in it with its old number.
             if not (entry.log_replaced and entry.may_have_unanswered):
                 self._request_restart(batch.topic_partition)

@@ -56,11 +56,11 @@ class TransactionRequestQueue:
         """Return whether a request of this kind is waiting."""
         return any(isinstance(handler, kind) for _, _, handler in self._heap)
 
-    def remove(self, is_meant: Callable[[TxnRequestHandler], bool]) -> list[TxnRequestHandler]:
+    def remove(self, matches: Callable[[TxnRequestHandler], bool]) -> list[TxnRequestHandler]:
         """Remove and return the matching requests, in no particular order."""
-        removed = [entry for entry in self._heap if is_meant(entry[-1])]
+        removed = [entry for entry in self._heap if matches(entry[-1])]
         if removed:
-            self._heap = [entry for entry in self._heap if not is_meant(entry[-1])]
+            self._heap = [entry for entry in self._heap if not matches(entry[-1])]
             heapq.heapify(self._heap)
         return [handler for _, _, handler in removed]
 

@@ -83,7 +83,7 @@ class TxnPartitionEntry:
     @property
     def may_have_unanswered(self) -> bool:
         """Whether a broker may have a batch that it has not acknowledged."""
-        return any(batch.may_be_in for batch in self.in_flight)
+        return any(batch.may_be_appended for batch in self.in_flight)
 
     def assign(
         self, batch: ProducerBatch, producer: ProducerIdAndEpoch, *, is_transactional: bool

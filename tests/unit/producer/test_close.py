@@ -54,19 +54,19 @@ class _Obstacle:
     """An obstacle that blocks the network thread until its producer has been closed."""
 
     def __init__(self) -> None:
-        self._is_there, self._is_gone = threading.Event(), threading.Event()
+        self._is_blocked, self._may_continue = threading.Event(), threading.Event()
 
     def wait(self) -> None:
         """Block the calling thread."""
-        self._is_there.set()
-        assert self._is_gone.wait(TIMEOUT)
+        self._is_blocked.set()
+        assert self._may_continue.wait(TIMEOUT)
 
     def closing(self, producer: KafkaProducer, caplog: pytest.LogCaptureFixture) -> str:
         """Close a producer whose network thread is blocked, and return what was logged."""
-        assert self._is_there.wait(TIMEOUT)
+        assert self._is_blocked.wait(TIMEOUT)
         with caplog.at_level(logging.WARNING):
             producer.close(0)
-        self._is_gone.set()
+        self._may_continue.set()
         assert producer._core._thread.join(TIMEOUT)
         [message] = caplog.messages
         return message

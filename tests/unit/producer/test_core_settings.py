@@ -330,12 +330,12 @@ def test_a_producer_that_has_ended_is_closed_at_once(ending, timeout):
     assert ([], [0], [10.0]) == (ending.deadlines, ending.closes, ending.joins)
 
 
-@pytest.mark.parametrize(("timeout", "is_told"), [(None, True), (5.0, True), (0, False)])
-def test_close_raises_lost_rows_unless_its_timeout_is_0(ending, timeout, is_told):
+@pytest.mark.parametrize(("timeout", "is_raised"), [(None, True), (5.0, True), (0, False)])
+def test_close_raises_lost_rows_unless_its_timeout_is_0(ending, timeout, is_raised):
     """Lost rows that have no future are raised, except by a close with a timeout of 0."""
     ending.core.accumulator.remember_losses()
     ending.core.accumulator.note_loss(KafkaError("lost"))
-    with pytest.raises(KafkaError, match="lost") if is_told else nullcontext():
+    with pytest.raises(KafkaError, match="lost") if is_raised else nullcontext():
         ending.core.close(timeout)
     assert [10.0] == ending.joins
 

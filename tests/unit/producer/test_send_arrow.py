@@ -101,7 +101,7 @@ def test_bytes_of_fixed_size_arrive(broker, producer):
 
 
 @pytest.mark.parametrize(
-    ("columns", "complaint"),
+    ("columns", "message"),
     [
         ({"value": pa.array([1])}, r"column 'value' has type int64"),
         ({"value": pa.array([b"v"]), "key": pa.array([1.5])}, r"column 'key' has type double"),
@@ -118,9 +118,9 @@ def test_bytes_of_fixed_size_arrive(broker, producer):
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_the_error_for_an_unsupported_column_names_it(broker, producer, columns, complaint):
+def test_the_error_for_an_unsupported_column_names_it(broker, producer, columns, message):
     """The error names the column and its type, and nothing is sent."""
-    with pytest.raises(SchemaError, match=complaint):
+    with pytest.raises(SchemaError, match=message):
         producer.send_arrow(pa.table(columns), topic=None if "topic" in columns else "t")
     producer.flush()
     assert [] == values_of(broker, "t")
@@ -202,7 +202,7 @@ def test_a_large_table_is_acknowledged_per_partition(broker, producer):
 
 
 @pytest.mark.parametrize(
-    ("columns", "error", "complaint"),
+    ("columns", "error", "message"),
     [
         ({"value": [b"a", bytes(2_000_000)]}, RecordTooLargeError, "row 1, topic 't'"),
         ({"value": [b"a", b"b"], "partition": [0, 5]}, InvalidPartitionError, "row 1.* 5"),
@@ -210,9 +210,9 @@ def test_a_large_table_is_acknowledged_per_partition(broker, producer):
     ],
     ids=["too large", "no such partition", "negative"],
 )
-def test_the_error_names_a_row_that_cannot_be_sent(producer, columns, error, complaint):
+def test_the_error_names_a_row_that_cannot_be_sent(producer, columns, error, message):
     """The error has the row's number in the table."""
-    with pytest.raises(error, match=complaint):
+    with pytest.raises(error, match=message):
         producer.send_arrow(pa.table(columns), topic="t")
 
 

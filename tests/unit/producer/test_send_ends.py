@@ -210,10 +210,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 def test_a_record_can_be_waited_for_during_a_close(broker):
     """A record can be waited for during a close, which only refuses new calls."""
-    is_asked, may_answer = threading.Event(), threading.Event()
+    is_called, may_answer = threading.Event(), threading.Event()
 
     def refuse_at_first(request, context) -> AnswerError | None:
-        is_asked.set()
+        is_called.set()
         return None if may_answer.is_set() else AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     broker.on(ApiKey.PRODUCE, refuse_at_first)
@@ -222,7 +222,7 @@ def test_a_record_can_be_waited_for_during_a_close(broker):
     closing = threading.Thread(target=producer.close)
     closing.start()
     # Only the close sends it.
-    assert is_asked.wait(TIMEOUT)
+    assert is_called.wait(TIMEOUT)
     with pytest.raises(TimeoutError):
         future.result(0)
     may_answer.set()

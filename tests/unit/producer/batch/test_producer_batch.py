@@ -18,7 +18,7 @@ def test_a_new_batch_has_no_identity_and_no_attempts():
     assert (True, None) == (new.is_compressed, new.block)
     assert [False] * 7 == [
         new.is_transactional,
-        new.may_be_in,
+        new.may_be_appended,
         new.is_in_flight,
         new.is_with_worker,
         new.is_held,

@@ -101,7 +101,7 @@ def test_the_delivery_timeout_of_a_batch_includes_lingering():
 
 
 def test_open_batches_can_be_aborted():
-    """The results of aborted batches fail, their memory is freed, and later rows open new batches."""
+    """Aborted batches fail their results and free their memory; later rows open new batches."""
     harness = GathererHarness(partitions=2, **LINGER)
     watcher = _Watcher(2, skips=True)
     _append(harness, [b"a", b"b"], partitions=[0, 1], watcher=watcher)

@@ -122,16 +122,18 @@ def test_a_record_in_a_batch_is_not_staged_again():
 # --- wake-ups
 
 
-@pytest.mark.parametrize(("lingers", "wakeups", "looks_at"), [(False, 0, NEVER), (True, 2, 5.0)])
+@pytest.mark.parametrize(
+    ("lingers", "wakeups", "next_check_at"), [(False, 0, NEVER), (True, 2, 5.0)]
+)
 def test_only_a_lingering_producer_schedules_checks_on_the_network_thread(
-    lingers, wakeups, looks_at
+    lingers, wakeups, next_check_at
 ):
     """In the bulk form the network thread neither checks batches nor is woken for them."""
     harness = GathererHarness(lingers=lingers, **SETTINGS)
     harness.gatherer.write_columns(columns([b"v"]), [1], 0)
     harness.stage(b"v")
     assert wakeups == harness.wakeups
-    assert looks_at == harness.gather()
+    assert next_check_at == harness.gather()
     assert wakeups == harness.wakeups
 
 

@@ -471,12 +471,12 @@ def test_an_object_that_is_not_a_partitioner_is_rejected():
 def test_a_class_that_cannot_be_instantiated_is_rejected():
     """The error names the setting and the class, and has the exception as its cause."""
 
-    class Needy:
+    class WithArguments:
         def __init__(self, needed) -> None:
             self.needed = needed
 
     with pytest.raises(
-        ConfigError, match=r"partitioner\.class: .*Needy could not be created"
+        ConfigError, match=r"partitioner\.class: .*WithArguments could not be created"
     ) as raised:
-        resolve_partitioner(reference(Needy))
+        resolve_partitioner(reference(WithArguments))
     assert isinstance(raised.value.__cause__, TypeError)

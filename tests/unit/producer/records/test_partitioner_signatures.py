@@ -20,7 +20,7 @@ class _Rows:
         raise NotImplementedError
 
 
-class _Javas:
+class _JavaStyle:
     def partition(self, topic, key, cluster):
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ def _by_key(key):
     [
         (_Rows, "partition_rows of", "(topic, rows)", "(topic, columns, rows)"),
         (
-            _Javas,
+            _JavaStyle,
             "partition of",
             "(topic, key, cluster)",
             "(topic, key, key_bytes, value, value_bytes, cluster)",

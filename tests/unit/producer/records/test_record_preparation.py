@@ -92,7 +92,7 @@ def test_header_values_become_bytes():
 
 
 @pytest.mark.parametrize(
-    ("headers", "complaint"),
+    ("headers", "message"),
     [
         ([b"h"], "a header must be a pair"),
         ([("h", b"v", 1)], "a header must be a pair"),
@@ -105,9 +105,9 @@ def test_header_values_become_bytes():
     ],
     ids=str,
 )
-def test_invalid_headers_are_rejected(headers, complaint):
+def test_invalid_headers_are_rejected(headers, message):
     """A header is a name and bytes, and the error says which of them is invalid."""
-    with pytest.raises(TypeError, match=complaint):
+    with pytest.raises(TypeError, match=message):
         _prepare(headers=headers)
 
 
@@ -118,7 +118,7 @@ def test_a_header_name_that_is_not_valid_text_is_rejected():
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "error", "complaint"),
+    ("timestamp", "error", "message"),
     [
         (1.5, TypeError, "the timestamp must be an int .* not float"),
         ("5", TypeError, "the timestamp must be an int .* not str"),
@@ -127,9 +127,9 @@ def test_a_header_name_that_is_not_valid_text_is_rejected():
         (MAX_TIMESTAMP + 1, ValueError, "must be milliseconds since 1970"),
     ],
 )
-def test_invalid_timestamps_are_rejected(timestamp, error, complaint):
+def test_invalid_timestamps_are_rejected(timestamp, error, message):
     """A timestamp must be a 64-bit number of milliseconds since 1970."""
-    with pytest.raises(error, match=complaint):
+    with pytest.raises(error, match=message):
         _prepare(timestamp=timestamp)
 
 
@@ -140,7 +140,7 @@ def test_timestamps_at_the_limits_are_accepted(timestamp):
 
 
 @pytest.mark.parametrize(
-    ("topic", "partition", "error", "complaint"),
+    ("topic", "partition", "error", "message"),
     [
         (None, None, TypeError, "the topic must be a str, not NoneType"),
         (b"t", None, TypeError, "the topic must be a str, not bytes"),
@@ -153,9 +153,9 @@ def test_timestamps_at_the_limits_are_accepted(timestamp):
         ("t", MAX_PARTITION + 1, ValueError, "must be a number from 0"),
     ],
 )
-def test_invalid_topics_and_partitions_are_rejected(topic, partition, error, complaint):
+def test_invalid_topics_and_partitions_are_rejected(topic, partition, error, message):
     """An invalid topic or partition is rejected before the record is staged."""
-    with pytest.raises(error, match=complaint):
+    with pytest.raises(error, match=message):
         check_place(topic, partition)
 
 

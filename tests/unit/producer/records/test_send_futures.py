@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 REFUSAL = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _carries(request: ProduceRequest, value: bytes) -> bool:
+def _has_value(request: ProduceRequest, value: bytes) -> bool:
     return any(
         value in bytes(partition.records)
         for topic in request.topic_data
@@ -348,7 +348,7 @@ def test_a_rejected_batch_does_not_affect_the_others(broker):
     broker.create_topic("refused", partitions=1)
     broker.on(
         ApiKey.PRODUCE,
-        lambda request, context: REFUSAL if _carries(request, b"refuse me") else None,
+        lambda request, context: REFUSAL if _has_value(request, b"refuse me") else None,
     )
     outcomes = []
     with sending_producer(broker, **{"linger.ms": 0, "compression.type": "none"}) as producer:

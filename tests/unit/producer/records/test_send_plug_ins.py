@@ -152,23 +152,23 @@ def test_the_error_for_an_invalid_partition_names_the_function(broker, answer):
 def test_a_plug_in_that_raises_fails_its_records_and_is_named(broker):
     """A partitioner's error fails all records staged together, and later ones are sent."""
 
-    class Moody:
-        is_angry = True
+    class Unreliable:
+        is_failing = True
 
         def partition_rows(self, topic, columns, rows) -> np.ndarray:
-            if self.is_angry:
+            if self.is_failing:
                 raise LookupError("not today")
             return np.zeros(rows.size, np.int32)
 
-    moody = Moody()
-    with sending_producer(broker, **LONG_LINGER, **{"partitioner.class": moody}) as producer:
+    unreliable = Unreliable()
+    with sending_producer(broker, **LONG_LINGER, **{"partitioner.class": unreliable}) as producer:
         refused = [producer.send("t", b"%d" % number) for number in range(5)]
         errors = [future.exception(TIMEOUT) for future in refused]
         outcomes = (
-            "topic 't': the partitioner .*Moody failed: LookupError: not today. Make it return"
+            "topic 't': the partitioner .*Unreliable failed: LookupError: not today. Make it return"
         )
         assert all(re.match(outcomes, str(error)) for error in errors)
-        moody.is_angry = False
+        unreliable.is_failing = False
         later = producer.send("t", b"later")
         producer.flush()
         assert 0 == later.result(0).offset

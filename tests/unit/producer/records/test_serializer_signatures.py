@@ -33,7 +33,7 @@ def _of_value_only(value):
     raise NotImplementedError
 
 
-class _Javas:
+class _JavaStyle:
     def serialize(self, topic, data):
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class _Called:
         (_with_a_schema, "", "(value, *, schema)", "(value)"),
         (_of_value_only, "", "(value)", "(value, topic=topic)"),
         (_Called, "", "()", "(value)"),
-        (_Javas, "serialize of ", "(topic, data)", "(topic, headers, data)"),
+        (_JavaStyle, "serialize of ", "(topic, data)", "(topic, headers, data)"),
     ],
 )
 @pytest.mark.parametrize("part", ["key", "value"])

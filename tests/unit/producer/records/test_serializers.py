@@ -205,7 +205,7 @@ def test_a_function_can_create_a_tombstone():
     assert serializer(lambda _: None)("gone", TOPIC) is None
 
 
-class _AsJavas:
+class _JavaStyle:
     def __init__(self, returned):
         self.returned = returned
 
@@ -216,7 +216,7 @@ class _AsJavas:
 @pytest.mark.parametrize(("returned", "kind"), [("text", "str"), (3, "int"), ([1], "list")])
 @pytest.mark.parametrize(
     ("make", "name"),
-    [(lambda it: lambda _: it, "lambda>"), (_AsJavas, "_AsJavas")],
+    [(lambda it: lambda _: it, "lambda>"), (_JavaStyle, "_JavaStyle")],
     ids=["function", "method"],
 )
 def test_a_serializer_must_return_bytes(make, name, returned, kind):

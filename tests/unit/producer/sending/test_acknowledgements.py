@@ -93,7 +93,7 @@ def test_a_batch_is_retried_as_often_as_allowed(retries):
 
 
 @pytest.mark.parametrize(
-    ("code", "may_be_in"),
+    ("code", "may_be_appended"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, False),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
@@ -101,12 +101,12 @@ def test_a_batch_is_retried_as_often_as_allowed(retries):
         (ErrorCode.REQUEST_TIMED_OUT, True),
     ],
 )
-def test_a_batch_may_have_been_appended_after_some_errors(plain, code, may_be_in):
+def test_a_batch_may_have_been_appended_after_some_errors(plain, code, may_be_appended):
     """A batch may have been appended if the error is one that a leader returns after the write."""
     added = plain.add()
     plain.step()
     plain.produce(code)
-    assert may_be_in == added.may_be_in
+    assert may_be_appended == added.may_be_appended
 
 
 def test_a_batch_without_a_response_may_have_been_appended(plain):
@@ -115,7 +115,7 @@ def test_a_batch_without_a_response_may_have_been_appended(plain):
     plain.step()
     plain.take(ApiKey.PRODUCE).disconnect()
     plain.step()
-    assert (True, 1) == (added.may_be_in, added.attempts)
+    assert (True, 1) == (added.may_be_appended, added.attempts)
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ def test_a_retried_batch_of_another_partition_keeps_its_epoch(idempotent):
 
 def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
     """An acknowledgement counts although another partition has raised the epoch meanwhile."""
-    on_its_way = idempotent.add(1)
+    pending = idempotent.add(1)
     idempotent.step()
     sent = idempotent.take()
     idempotent.add(0)
@@ -373,7 +373,7 @@ def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
     idempotent.step(LATER)
     idempotent.produce()
     idempotent.answer_produce(sent)
-    assert on_its_way.result.error is None
+    assert pending.result.error is None
     assert not idempotent.accumulator.has_incomplete
 
 

@@ -35,7 +35,7 @@ def assigned(sequences: PartitionSequences, count: int):
 def test_a_batch_that_may_have_been_appended_is_not_renumbered(sequences, code):
     """An unexplained gap does not renumber a batch that the broker may have appended."""
     (unanswered,) = assigned(sequences, 1)
-    unanswered.may_be_in = True
+    unanswered.may_be_appended = True
     assert not sequences.can_retry(unanswered, code, log_start_offset=0)
 
 
@@ -51,7 +51,7 @@ def test_a_batch_of_a_moved_partition_is_retried(is_transactional):
     sequences = PartitionSequences(is_transactional=is_transactional)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (unanswered,) = assigned(sequences, 1)
-    unanswered.may_be_in = True
+    unanswered.may_be_appended = True
     unknown = ErrorCode.UNKNOWN_PRODUCER_ID
     assert sequences.can_retry(unanswered, unknown, log_start_offset=-1)
     assert not sequences.can_retry(unanswered, unknown, log_start_offset=0)
@@ -61,7 +61,7 @@ def test_no_batch_behind_one_that_may_have_been_appended_is_renumbered(sequences
     """Batches behind one that may have been appended fail too, and none is renumbered."""
     unanswered = assigned(sequences, 3)
     for each in unanswered:
-        each.may_be_in = True
+        each.may_be_appended = True
         each.attempts = 1
     numbers = [each.base_sequence for each in unanswered]
     for each in unanswered:
@@ -75,7 +75,7 @@ def test_no_batch_behind_one_that_may_have_been_appended_is_renumbered(sequences
 def test_a_new_epoch_starts_after_batches_that_may_have_been_appended_have_failed(sequences):
     """After such a failure later records continue at sequence 0 of the next epoch."""
     (unanswered,) = assigned(sequences, 1)
-    unanswered.may_be_in = True
+    unanswered.may_be_appended = True
     sequences.fail(unanswered, outcome_known=True)
     sequences.resolve()
     assert sequences.restart_quiet_partitions()
@@ -268,7 +268,7 @@ def replaced():
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     sequences.follow_topics(snapshot({}, topic_id=1).topics)
     batches = assigned(sequences, 2)
-    batches[0].may_be_in = True
+    batches[0].may_be_appended = True
     sequences.follow_topics(snapshot({}, topic_id=2).topics)
     return sequences, batches
 
@@ -292,7 +292,7 @@ def test_a_response_to_the_old_numbers_does_not_reject_the_new_ones(replaced, co
     """A batch that cannot have been appended is retried; one that may have been is not."""
     sequences, (first, second) = replaced
     assert not sequences.can_retry(first, code, log_start_offset=0)
-    first.may_be_in = False
+    first.may_be_appended = False
     assert sequences.can_retry(first, code, log_start_offset=0)
     assert sequences.can_retry(second, code, log_start_offset=0)
     assert sequences.restart_quiet_partitions()
@@ -302,12 +302,12 @@ def test_a_response_to_the_old_numbers_does_not_reject_the_new_ones(replaced, co
 def test_a_batch_about_to_be_renumbered_is_retried_after_any_error(sequences):
     """A batch that is about to be renumbered is retried, whatever the broker's error is."""
     waiting, refused = assigned(sequences, 2)
-    waiting.may_be_in = True
+    waiting.may_be_appended = True
     sequences.fail(refused, outcome_known=True)
     assert sequences.can_retry(waiting, OUT_OF_ORDER, log_start_offset=0)
 
 
-@pytest.mark.parametrize("flag", ["is_in_flight", "may_be_in"])
+@pytest.mark.parametrize("flag", ["is_in_flight", "may_be_appended"])
 def test_a_waiting_partition_does_not_delay_the_restart_of_others(flag):
     """A waiting partition does not delay the restart of others."""
     sequences, batches = _with_batches(40)

@@ -356,13 +356,13 @@ def test_a_fenced_producer_raises_the_fencing_error_in_every_call(tv1, api, code
 def test_a_coordinator_that_rejects_the_transaction_ends_the_producer(tv1, code):
     """Unsent batches fail, and every later call names the error."""
     tv1.begin(0)
-    on_its_way = tv1.take(ApiKey.PRODUCE)
+    pending = tv1.take(ApiKey.PRODUCE)
     waiting = tv1.add(1)
     tv1.add_partitions(code)
     assert isinstance(waiting.result.error, BrokerError)
     with pytest.raises(FatalProducerError, match=code.name):
         tv1.manager.begin_abort()
-    on_its_way.answer(produce_response(on_its_way))
+    pending.answer(produce_response(pending))
     tv1.step()
 
 

@@ -138,10 +138,10 @@ def test_nothing_is_sent_to_a_partition_before_it_belongs_to_the_transaction(tv1
     """No batch is sent before its partition is added, while other partitions continue."""
     tv1.begin(0)
     tv1.produce()
-    waiting, going = tv1.add(1), tv1.add(0)
+    waiting, sent = tv1.add(1), tv1.add(0)
     tv1.step()
     assert not waiting.has_sequence
-    assert going.has_sequence
+    assert sent.has_sequence
 
 
 def test_a_commit_waits_for_written_batches(either):

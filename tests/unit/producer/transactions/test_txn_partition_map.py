@@ -217,5 +217,5 @@ def test_a_partition_is_quiet_while_no_broker_has_a_batch_of_it():
     entry.in_flight[1].is_in_flight = True
     assert (False, False) == (entry.is_quiet, entry.may_have_unanswered)
     entry.in_flight[1].is_in_flight = False
-    entry.in_flight[1].may_be_in = True
+    entry.in_flight[1].may_be_appended = True
     assert (True, True) == (entry.is_quiet, entry.may_have_unanswered)
