@@ -24,6 +24,6 @@ def endpoint():
 
 
 @pytest.fixture
-def nowhere(unused_port):
+def unreachable_node(unused_port):
     """Return a node with an address where nothing listens."""
     return Node(5, "127.0.0.1", unused_port)

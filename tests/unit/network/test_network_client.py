@@ -103,14 +103,14 @@ def test_a_request_waits_for_the_end_of_a_throttle():
     assert 10.0 == run_in_memory(answering(script), act)
 
 
-def test_connections_are_reported_to_the_listener(nowhere):
+def test_connections_are_reported_to_the_listener(unreachable_node):
     """Attempts, connections and their ends are reported, and ready connections are counted."""
     listener = RecordingListener()
 
     async def act(client: NetworkClient) -> None:
         await wait_for(client, "t", within=PATIENCE)
         assert 1 == client.connection_count
-        assert client.ready_connection(nowhere) is None
+        assert client.ready_connection(unreachable_node) is None
         await until(lambda: ("connection failed", 5) in listener.events)
 
     with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:

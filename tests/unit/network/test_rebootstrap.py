@@ -49,7 +49,7 @@ def _describe_unreachable_once(
     return answer
 
 
-def test_bootstrap_servers_are_used_again_if_no_known_broker_is_available(nowhere):
+def test_bootstrap_servers_are_used_again_if_no_known_broker_is_available(unreachable_node):
     """A cluster that has moved is found through bootstrap.servers again (KIP-899)."""
 
     async def act(client: NetworkClient) -> dict[int, Node]:
@@ -57,7 +57,7 @@ def test_bootstrap_servers_are_used_again_if_no_known_broker_is_available(nowher
         await wait_for(client, "u", within=PATIENCE)
         return dict(client.metadata.snapshot.nodes)
 
-    script = MetadataScript(_describe_unreachable_once(lambda: broker.node, nowhere))
+    script = MetadataScript(_describe_unreachable_once(lambda: broker.node, unreachable_node))
     with ScriptedBroker(script) as broker:
         assert {7: broker.node} == run_client(address(broker.node), act)
 
@@ -101,7 +101,7 @@ def test_a_broker_can_request_a_rebootstrap():
     assert expected == changes
 
 
-def test_rebootstrap_required_is_retried_if_rebootstrapping_is_disabled(nowhere):
+def test_rebootstrap_required_is_retried_if_rebootstrapping_is_disabled(unreachable_node):
     """With the strategy none, REBOOTSTRAP_REQUIRED is retried like any other error."""
     answers = itertools.count()
 

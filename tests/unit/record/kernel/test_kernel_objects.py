@@ -78,7 +78,7 @@ def test_keys_and_values_are_read_with_their_sizes(records):
 
 @pytest.mark.parametrize("item", [bytearray(b"v"), "v", 7, memoryview(b"v"), _Bytes(b"v")])
 @pytest.mark.parametrize("is_key", [True, False])
-def test_what_is_not_exactly_bytes_is_not_read(item, is_key):
+def test_objects_of_other_types_are_not_read(item, is_key):
     """Objects of any other type are not read, since their layout is unknown."""
     assert (
         scan_items(_items((b"k", b"v"), (item, b"v") if is_key else (b"k", item)), _Future) is None
