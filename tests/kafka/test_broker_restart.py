@@ -88,4 +88,4 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
 @pytest.mark.spark
 def test_a_stream_waits_for_its_broker(own_kafka, spark, tmp_path):
     """If the broker is down when a micro-batch starts, the tasks wait for it."""
-    AbsentBroker(spark, own_kafka, tmp_path).goes_on_when_the_broker_is_back()
+    AbsentBroker(spark, own_kafka, tmp_path).continues_once_the_broker_is_back()

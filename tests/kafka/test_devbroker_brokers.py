@@ -279,18 +279,18 @@ def coordinators(brokers):
     init = InitProducerIdRequest(transactional_id="an id", transaction_timeout_ms=1000)
     read = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="a group", topics=()),))
 
-    def asked_of_group(node_id):
+    def error_for_group(node_id):
         return brokers.ask(node_id, read, 8).groups[0].error_code
 
-    def asked_of_id(node_id):
+    def error_for_id(node_id):
         return brokers.ask(node_id, init, 4).error_code
 
     # A coordinator may not be loaded yet, even if brokers already return it.
-    brokers.wait(lambda: not asked_of_group(found[0]))
-    brokers.wait(lambda: not asked_of_id(found[1]))
+    brokers.wait(lambda: not error_for_group(found[0]))
+    brokers.wait(lambda: not error_for_id(found[1]))
     return {
-        "of groups": sorted((node == found[0], asked_of_group(node)) for node in NODES),
-        "of transactions": sorted((node == found[1], asked_of_id(node)) for node in NODES),
+        "of groups": sorted((node == found[0], error_for_group(node)) for node in NODES),
+        "of transactions": sorted((node == found[1], error_for_id(node)) for node in NODES),
     }
 
 

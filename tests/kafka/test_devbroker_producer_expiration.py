@@ -28,7 +28,7 @@ YOUNG, OLD = 4_000_001, 4_000_002
 
 
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
-def kafka_that_looks_often(request):
+def kafka_that_checks_often(request):
     overrides = {"producer.id.expiration.check.interval.ms": str(CHECK_INTERVAL_MS)}
     try:
         cluster = start_kafka(request.param, overrides=overrides)
@@ -97,9 +97,9 @@ def observe(port):
         asker.close()
 
 
-def test_producers_expire_as_in_kafka(kafka_that_looks_often):
+def test_producers_expire_as_in_kafka(kafka_that_checks_often):
     """Producers without an open transaction expire by record time; then any sequence is valid."""
-    kafka = kafka_that_looks_often
+    kafka = kafka_that_checks_often
     expected = observe(int(kafka.bootstrap_servers.rpartition(":")[2]))
 
     with DevBroker(

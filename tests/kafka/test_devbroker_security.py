@@ -148,7 +148,7 @@ AGAIN = {
 }
 
 
-def told(answer):
+def described(answer):
     """Return the parts of an answer that must be the same for both brokers."""
     kind = type(answer).__name__
     match kind:
@@ -170,7 +170,7 @@ def told(answer):
 
 def talk(port, steps, tls=None):
     """Send each step after the answer to the previous one; return the answers, up to the end."""
-    heard = []
+    received = []
     answer = None
     with RawClient(port, tls) as client:
         try:
@@ -178,13 +178,13 @@ def talk(port, steps, tls=None):
                 said = step(answer) if callable(step) else step
                 if isinstance(said, bytes):
                     client.send_bytes(struct.pack(">i", len(said)) + said)
-                    heard.append(client.receive_frame())
+                    received.append(client.receive_frame())
                 else:
                     answer = client.ask(*said)
-                    heard.append(told(answer))
+                    received.append(described(answer))
         except (ConnectionError, ssl.SSLError):
-            heard.append(CLOSED)
-    return heard
+            received.append(CLOSED)
+    return received
 
 
 def port_of(address_):

@@ -94,7 +94,7 @@ def test_a_driver_is_killed_during_its_plan(scene, point):
     scene.check(0)
 
 
-def _to_be_committed(scene):
+def _prepare_commit(scene):
     """Return a plan and its two winners, with a loser left open."""
     plan = scene.world.driver().plan()
     scene.worker.call("write", plan, 1, ["a loser's row"])
@@ -104,7 +104,7 @@ def _to_be_committed(scene):
 @pytest.mark.parametrize("point", COMMIT_TRACES, ids=_by_name)
 def test_a_driver_is_killed_during_its_commit(scene, point):
     """Before the decision is durable nothing of the batch counts, afterwards all of it."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     expected = COMMIT_TRACES[point]
     if point is Point.DONE and scene.kafka.cluster.version == KAFKA_3:
         # With TV1, the second entry gets its own epoch only from InitProducerId.
@@ -120,7 +120,7 @@ def test_a_driver_is_killed_during_its_commit(scene, point):
 
 def test_a_driver_is_killed_between_the_commits_of_its_winners(scene):
     """If only one winner was committed, the next driver commits the other one."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     held = Fault(side=Side.REQUEST, action=Action.HANG, api_key=ApiKey.END_TXN, nth=2)
     with scene.driver() as victim:
         victim.begin("commit", plan, QUERY, 0, prepared)
@@ -138,7 +138,7 @@ def test_a_driver_is_killed_between_the_commits_of_its_winners(scene):
 @pytest.mark.parametrize("side", Side, ids=lambda side: side.value)
 def test_a_driver_is_killed_while_its_decision_is_in_flight(scene, side):
     """Whether the request or its answer is lost, the ledger shows if the batch is decided."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     held = Fault(side=side, action=Action.HANG, api_key=ApiKey.END_TXN)
     scene.kafka.proxy.arm(held)
     with scene.driver() as victim:
@@ -155,7 +155,7 @@ def test_a_driver_is_killed_while_its_decision_is_in_flight(scene, side):
 @pytest.mark.parametrize("point", ABORT_TRACES, ids=_by_name)
 def test_a_driver_is_killed_during_its_abort(scene, point):
     """The next driver aborts the transactions that the killed one left open."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     with scene.driver() as victim:
         victim.begin("abort", plan, QUERY, 0, prepared)
         victim.run_to(point)
@@ -227,7 +227,7 @@ def test_a_stalled_worker_resumes_after_the_next_batch_has_begun(scene):
 
 def test_the_broker_is_killed_while_transactions_are_open(scene):
     """Open transactions survive in the broker's log, and the batch is committed."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     scene.restart_broker()
     with scene.driver() as driver:
         driver.call("commit", plan, QUERY, 0, prepared)
@@ -237,7 +237,7 @@ def test_the_broker_is_killed_while_transactions_are_open(scene):
 
 def test_the_broker_is_killed_after_a_decision(scene):
     """The driver waits for the broker and commits what it has decided."""
-    plan, prepared = _to_be_committed(scene)
+    plan, prepared = _prepare_commit(scene)
     with scene.driver() as driver:
         driver.begin("commit", plan, QUERY, 0, prepared)
         driver.run_to(Point.DECIDED)

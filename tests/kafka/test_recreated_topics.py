@@ -8,7 +8,7 @@ from tests.support.faults.recreated_topic import (
     BEFORE,
     KEYS,
     send_before_a_shrinking,
-    write_around_a_shrinking,
+    write_before_and_after_shrinking,
 )
 
 
@@ -16,7 +16,7 @@ def test_records_follow_a_topic_recreated_with_fewer_partitions(own_kafka):
     """After a topic is recreated with fewer partitions, records go only to existing ones."""
     topic = own_kafka.create_topic(BEFORE, replication_factor=1)
     before, after = set(range(BEFORE)), set(range(AFTER))
-    assert [before, before, after, after] == write_around_a_shrinking(own_kafka, topic)
+    assert [before, before, after, after] == write_before_and_after_shrinking(own_kafka, topic)
 
 
 def test_a_lingering_record_whose_partition_is_gone_fails_alone(own_kafka):

@@ -123,7 +123,7 @@ def changed(key):
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "expected"),
     [
         (lambda key: key.token("alice", audience="others"), "audience 'others', key 'known', end"),
         (lambda key: key.token("alice", issuer="https://x"), "says: issuer 'https://x', audience"),
@@ -134,13 +134,13 @@ def changed(key):
     ],
     ids=["audience", "issuer", "unknown key", "forged", "changed", "unsigned"],
 )
-def test_an_invalid_token_is_rejected(strict_kafka, key, made, told):
+def test_an_invalid_token_is_rejected(strict_kafka, key, made, expected):
     """An invalid token is rejected without a retry; the error shows its claims, not the token."""
     token = made(key)
     message = refusal(strict_kafka, token, **showing(token))
     assert "OAUTHBEARER authentication of user 'alice' failed: " in message
     assert "invalid_token" in message
-    assert told in message
+    assert expected in message
 
 
 def test_an_expired_token_is_rejected(strict_kafka, key):

@@ -52,16 +52,16 @@ def test_offsets_are_committed_for_each_batch(kafka, create_topic, tmp_path, cap
 
 def test_a_group_with_members_rejects_the_commit(kafka, create_topic, tmp_path, caplog, group):
     """While the group has a consumer, commits fail with a warning; the next batch catches up."""
-    refuse_and_make_up(kafka, create_topic(2), tmp_path, caplog, group)
+    reject_and_catch_up(kafka, create_topic(2), tmp_path, caplog, group)
 
 
 def test_a_group_of_the_new_protocol_rejects_the_commit_as_well(kafka_4, tmp_path, caplog, group):
     """While the group has a member with the new protocol (KIP-848), commits fail as well."""
     topic = kafka_4.create_topic(2)
-    refuse_and_make_up(kafka_4, topic, tmp_path, caplog, group, group_protocol="consumer")
+    reject_and_catch_up(kafka_4, topic, tmp_path, caplog, group, group_protocol="consumer")
 
 
-def refuse_and_make_up(kafka, topic, tmp_path, caplog, group, **settings):
+def reject_and_catch_up(kafka, topic, tmp_path, caplog, group, **settings):
     stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
     stream.note(0, f'{{"{topic}":{{"0":0,"1":0}}}}')
     with (

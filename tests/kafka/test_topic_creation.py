@@ -48,10 +48,10 @@ def test_newly_created_topics_keep_their_order(own_kafka):
 @pytest.mark.parametrize(
     "scenario",
     [
-        MissingTopics.a_mistyped_name_is_refused,
-        MissingTopics.a_check_creates_nothing,
-        MissingTopics.a_mistyped_name_in_a_row_is_named_with_its_row,
-        MissingTopics.a_topic_of_a_row_is_created_only_where_it_may_be,
+        MissingTopics.check_misspelled_name_is_rejected,
+        MissingTopics.check_dry_run_creates_nothing,
+        MissingTopics.check_misspelled_name_is_reported_with_its_row,
+        MissingTopics.check_topic_of_row_is_created_only_with_option,
     ],
     ids=lambda scenario: scenario.__name__,
 )

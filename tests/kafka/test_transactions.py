@@ -290,7 +290,7 @@ def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -
     producer.commit_transaction()
 
 
-def _producer_that_goes_on(
+def _producer_after_timeout(
     kafka, transactional_id: str, producer: KafkaProducer, end: Callable[[], object]
 ) -> KafkaProducer:
     """End the transaction; return a new producer on 3.9, which reports a timeout as fencing."""
@@ -305,7 +305,7 @@ def _producer_that_goes_on(
     return producer
 
 
-def _write_the_only_record_that_is_kept(kafka, producer: KafkaProducer, topic: str) -> None:
+def _write_the_only_visible_record(kafka, producer: KafkaProducer, topic: str) -> None:
     _write_in_a_transaction(producer, topic, b"kept")
     producer.close()
     assert [b"kept"] == _values(kafka, topic)
@@ -323,10 +323,10 @@ def test_a_transaction_that_timed_out_is_aborted_and_the_producer_continues(
         late.result(30)
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
-    producer = _producer_that_goes_on(
+    producer = _producer_after_timeout(
         impatient_kafka, transactional_id, producer, producer.abort_transaction
     )
-    _write_the_only_record_that_is_kept(impatient_kafka, producer, topic)
+    _write_the_only_visible_record(impatient_kafka, producer, topic)
 
 
 @pytest.mark.slow
@@ -341,8 +341,8 @@ def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
         with pytest.raises(KafkaError, match=r"INVALID_TXN_STATE.* Abort it, and write it again"):
             producer.commit_transaction()
         end = producer.abort_transaction
-    producer = _producer_that_goes_on(impatient_kafka, transactional_id, producer, end)
-    _write_the_only_record_that_is_kept(impatient_kafka, producer, topic)
+    producer = _producer_after_timeout(impatient_kafka, transactional_id, producer, end)
+    _write_the_only_visible_record(impatient_kafka, producer, topic)
 
 
 @pytest.mark.slow
@@ -352,7 +352,7 @@ def test_an_abort_after_the_timeout_succeeds_if_kafka_distinguishes_it_from_fenc
     """As in Java, an abort after the timeout succeeds on 4.x, while 3.9 answers as for fencing."""
     topic = impatient_kafka.create_topic(1)
     producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
-    producer = _producer_that_goes_on(
+    producer = _producer_after_timeout(
         impatient_kafka, transactional_id, producer, producer.abort_transaction
     )
-    _write_the_only_record_that_is_kept(impatient_kafka, producer, topic)
+    _write_the_only_visible_record(impatient_kafka, producer, topic)

@@ -325,7 +325,7 @@ def path(order, parents, head, last):
     return states[::-1]
 
 
-def told(states, wrong):
+def describe_path(states, wrong):
     """Describe a path with real epochs and names, ending with the steps of the recovery."""
     current, labels = start_state(), []
     for wanted in states[1:]:

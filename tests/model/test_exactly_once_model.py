@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.exactly_once.ledger import transitions
 from tests.model import exactly_once_state
-from tests.model.exactly_once_search import explore, told
+from tests.model.exactly_once_search import describe_path, explore
 from tests.model.exactly_once_state import Conf, Proto
 
 ONE = Conf("one batch")
@@ -36,7 +36,7 @@ TV2 = Proto("TV2")
 def test_no_order_of_events_loses_or_duplicates_a_row(proto, conf):
     """No reachable state violates the guarantee, and from each of them a new driver can finish."""
     result = explore(proto, conf)
-    assert {} == {wrong: told(way, wrong) for wrong, way in result.violations.items()}
+    assert {} == {wrong: describe_path(way, wrong) for wrong, way in result.violations.items()}
     assert result.finished > 0
     assert bool(conf.tmo) == bool(result.mixed)
 
@@ -75,7 +75,7 @@ def test_every_mistake_in_the_steps_is_found(conf, mistake):
     result = explore(Proto("mistaken", **mistake), conf, stop_at_first=True)
     [(wrong, way)] = list(result.violations.items())[:1]
     assert wrong in {"DUP", "LOST", "HALF", "TORN", "FALSE", "STUCK", "UNEVEN", "ILLEGAL"}
-    assert told(way, wrong)
+    assert describe_path(way, wrong)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def absent(spark, tmp_path):
 
 def test_a_stream_waits_for_its_broker(absent):
     """The tasks, not the driver's check, wait for the broker, and then the stream continues."""
-    absent.goes_on_when_the_broker_is_back()
+    absent.continues_once_the_broker_is_back()
 
 
 def test_a_stream_that_waits_for_its_broker_can_be_stopped(absent):

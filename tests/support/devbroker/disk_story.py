@@ -1,7 +1,7 @@
 """A workload against a broker whose disk may fail, and the checks that must hold after any failure.
 
 A story is a list of steps. Each step sends a request to the broker and retries it upon retriable
-errors. `Told` stores what the broker acknowledged, which is then compared with the broker's state.
+errors. `Acknowledged` stores what the broker acknowledged, to compare it with the broker's state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tests.support.devbroker.faulty_disk import FaultyDisk
 
 #: The errors upon which a client retries.
-ASKED_AGAIN = frozenset(
+RETRIED = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_COORDINATOR,
@@ -74,7 +74,7 @@ _TRANSACTION_TIMEOUT_MS = 900_000
 
 
 @dataclass
-class Told:
+class Acknowledged:
     """What the broker has acknowledged, and must therefore retain."""
 
     #: Visible records by partition.
@@ -94,7 +94,7 @@ class Story:
         self.kills = kills
         self.cluster = DurableCluster(path, topic_defaults=SMALL)
         self.client = TransactionalClient(self.cluster.broker)
-        self.told = Told()
+        self.acknowledged = Acknowledged()
         self._sequences: dict[TopicPartition, int] = {}
         self._producer = (-1, -1)
         self._identity = (-1, -1)
@@ -164,8 +164,8 @@ class Story:
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         self.ask(delete_topics(topic), lambda answer: answer.responses)
-        for told in (self.told.records, self.told.offsets, self._sequences):
-            told.pop(TopicPartition(topic, 0), None)
+        for acknowledged in (self.acknowledged.records, self.acknowledged.offsets, self._sequences):
+            acknowledged.pop(TopicPartition(topic, 0), None)
 
     def produce(self, topic: str, value: bytes, key: bytes | None = None) -> None:
         """Append a record with the next sequence number."""
@@ -189,7 +189,7 @@ class Story:
         )
         self.ask(request, lambda answer: answer.responses[0].partition_responses, PRODUCE_TV2)
         self._sequences[partition] = sequence + 1
-        self.told.records.setdefault(partition, []).append((key, value))
+        self.acknowledged.records.setdefault(partition, []).append((key, value))
 
     def transaction(self, value: bytes, *, committed: bool, offset: int) -> None:
         """Append records and offsets in a transaction, and end it."""
@@ -210,15 +210,15 @@ class Story:
 
         self._until_done(end)
         if committed:
-            self.told.records[partition] += [(None, value), (None, value)]
-            self.told.offsets[partition] = offset
+            self.acknowledged.records[partition] += [(None, value), (None, value)]
+            self.acknowledged.offsets[partition] = offset
 
     def commit(self, group: str, topic: str, offset: int) -> None:
         """Commit a group's offset."""
         request = commit_request(group, {(topic, 0): offset})
         self.ask(request, lambda answer: answer.topics[0].partitions, COMMIT)
         if group == "g":
-            self.told.offsets[TopicPartition(topic, 0)] = offset
+            self.acknowledged.offsets[TopicPartition(topic, 0)] = offset
 
     def join_and_leave(self) -> None:
         """Join a group as its only member, and leave it."""
@@ -243,7 +243,7 @@ class Story:
     def delete_records(self, topic: str, offset: int) -> None:
         """Delete the records of a partition before an offset."""
         self.ask(delete_records((topic, 0, offset)), lambda answer: answer.topics[0].partitions)
-        self.told.starts[TopicPartition(topic, 0)] = offset
+        self.acknowledged.starts[TopicPartition(topic, 0)] = offset
 
     def _init_producer(self) -> ErrorCode:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -289,7 +289,7 @@ class Story:
             code = attempt()
             if code is ErrorCode.NONE:
                 return
-            if code not in ASKED_AGAIN:
+            if code not in RETRIED:
                 raise AssertionError(f"{code.name} is the end")
             if self.disk.is_failing and number == 1:
                 # This is long enough for checkpoints, retention and compaction to fail as well.
@@ -306,31 +306,33 @@ class Story:
     def check(self) -> None:
         """Compare the broker's state with what it acknowledged."""
         self.pass_time(1)
-        for topic_partition in self.told.records:
+        for topic_partition in self.acknowledged.records:
             self._check_partition(topic_partition)
         groups = self.client.broker.cluster.groups
         committed = groups.offsets.committed("g")
-        _expect(self.told.offsets, {place: each.offset for place, each in committed.items()})
+        _expect(
+            self.acknowledged.offsets, {place: each.offset for place, each in committed.items()}
+        )
         _expect(None, groups.find("other"))
         _expect(True, self.client.state() in {None, "Empty", "CompleteCommit", "CompleteAbort"})
 
     def _check_partition(self, topic_partition: TopicPartition) -> None:
-        told = self.told.records[topic_partition]
+        acknowledged = self.acknowledged.records[topic_partition]
         log = self.client.broker.cluster.partition(topic_partition).log
         found = [(record.key, record.value) for record in committed_records(log)]
         _expect(log.log_end_offset, log.last_stable_offset)
         match topic_partition.topic:
             case "compacted":
-                _expect(dict(told), dict(found))
-                _expect(sorted(found, key=told.index), found)
+                _expect(dict(acknowledged), dict(found))
+                _expect(sorted(found, key=acknowledged.index), found)
             case "retained":
-                _expect(told[-2:], found[-2:])
-                _expect(told[len(told) - len(found) :], found)
-                _expect(len(told), log.log_end_offset)
+                _expect(acknowledged[-2:], found[-2:])
+                _expect(acknowledged[len(acknowledged) - len(found) :], found)
+                _expect(len(acknowledged), log.log_end_offset)
             case _:
-                start = self.told.starts.get(topic_partition, 0)
+                start = self.acknowledged.starts.get(topic_partition, 0)
                 _expect(start, log.log_start_offset)
-                _expect(told[start:], found)
+                _expect(acknowledged[start:], found)
 
 
 def _expect(expected: object, found: object) -> None:

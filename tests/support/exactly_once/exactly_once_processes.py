@@ -94,8 +94,8 @@ class Child:
 
     def run_to(self, point: Point | str) -> None:
         """Run the command until the child stops at a point."""
-        while (told := self.next()) != At(point):
-            assert isinstance(told, At), told
+        while (message := self.next()) != At(point):
+            assert isinstance(message, At), message
             self.go()
 
     def go(self) -> None:
@@ -104,10 +104,10 @@ class Child:
 
     def finish(self) -> Any:
         """Run the command to its end; return its result."""
-        while isinstance(told := self.next(), At):
+        while isinstance(message := self.next(), At):
             self.go()
-        assert isinstance(told, Done), told
-        return told.result
+        assert isinstance(message, Done), message
+        return message.result
 
     def call(self, command: str, *arguments: Any) -> Any:
         """Run a command from its beginning to its end; return its result."""
@@ -117,9 +117,9 @@ class Child:
     def next(self) -> At | Done | Failed:
         """Wait for the child's next report."""
         assert self._connection.poll(_ANSWER_SECONDS), "the child says nothing"
-        told = self._connection.recv()
-        assert isinstance(told, At | Done | Failed)
-        return told
+        message = self._connection.recv()
+        assert isinstance(message, At | Done | Failed)
+        return message
 
 
 @cache

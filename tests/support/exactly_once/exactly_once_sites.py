@@ -64,7 +64,7 @@ class EmbeddedSite:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic, see Site."""
-        self.embedded.create_topic(name, partitions=partitions, configs=_by_kafkas_names(configs))
+        self.embedded.create_topic(name, partitions=partitions, configs=_with_kafka_names(configs))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, see Site."""
@@ -154,7 +154,7 @@ class KafkaSite:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic, see Site."""
-        self._cluster.create_topic(partitions, name=name, config=_by_kafkas_names(configs))
+        self._cluster.create_topic(partitions, name=name, config=_with_kafka_names(configs))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, see Site."""
@@ -198,7 +198,7 @@ class KafkaSite:
         return _read_committed(self.bootstrap_servers, topic)
 
 
-def _by_kafkas_names(configs: dict[str, str]) -> dict[str, str]:
+def _with_kafka_names(configs: dict[str, str]) -> dict[str, str]:
     return {key.replace("_", "."): value for key, value in configs.items()}
 
 

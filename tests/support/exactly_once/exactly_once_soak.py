@@ -115,19 +115,19 @@ class _KillSoak:
         with self._scene.driver() as driver:
             try:
                 driver.begin("plan", QUERY)
-                points, plan = self._go_on(driver, points)
+                points, plan = self._run_past_points(driver, points)
                 assert isinstance(plan, Plan)
                 if plan.must_write(QUERY, batch_id):
                     driver.begin("commit", plan, QUERY, batch_id, world.worker.run(plan, batch_id))
-                    self._go_on(driver, points)
+                    self._run_past_points(driver, points)
             except _Killed:
                 self._report.kills["driver"] += 1
                 return False
         return True
 
-    def _go_on(self, driver: Child, points: int) -> tuple[int, object]:
+    def _run_past_points(self, driver: Child, points: int) -> tuple[int, object]:
         """Pass this many points; raise _Killed some milliseconds after the next one."""
-        while isinstance(told := driver.next(), At):
+        while isinstance(message := driver.next(), At):
             if self._chance.random() < _BROKER_KILLS:
                 self._scene.restart_broker()
                 self._report.kills["broker"] += 1
@@ -136,8 +136,8 @@ class _KillSoak:
                 time.sleep(self._chance.uniform(0, _LONGEST_PAUSE))
                 raise _Killed
             points -= 1
-        assert isinstance(told, Done), told
-        return points, told.result
+        assert isinstance(message, Done), message
+        return points, message.result
 
     def _kill_a_worker(self) -> None:
         """Leave a task's transaction behind, with or without records in it."""

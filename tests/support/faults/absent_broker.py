@@ -75,7 +75,7 @@ class AbsentBroker:
         wait_until(has_tasks, seconds=120, what="tasks of the micro-batch")
         return query
 
-    def goes_on_when_the_broker_is_back(self) -> None:
+    def continues_once_the_broker_is_back(self) -> None:
         """Check that the stream waits for its broker, and then writes all rows."""
         query = self.start_query()
         self.broker.start()

@@ -61,7 +61,7 @@ def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> No
     )
 
 
-def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
+def write_before_and_after_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
     """Write records, with and without keys, before and after a topic of 6 partitions shrinks to 2.
 
     Returns the partitions of the records: sent one by one, then appended as a table, before and

@@ -50,7 +50,7 @@ class MissingTopics:
         producers = ProducerOfTask(parsed.producer)
         return write_rows([batch], producers=producers, topic=None, config=parsed.producer).rows
 
-    def a_mistyped_name_is_refused(self) -> None:
+    def check_misspelled_name_is_rejected(self) -> None:
         """Check that validation and write create no topic, and that errors name the similar one."""
         topic = f"events-{uuid.uuid4().hex}"
         self._create_topic(topic)
@@ -69,7 +69,7 @@ class MissingTopics:
             assert "set autoCreateTopics=true" in message
         assert not self._exists(mistyped)
 
-    def a_check_creates_nothing(self) -> None:
+    def check_dry_run_creates_nothing(self) -> None:
         """Check that validation passes if a write would create the topic, but creates nothing."""
         topic = f"new-{uuid.uuid4().hex}"
         options = self._options(topic=topic, autoCreateTopics="true")
@@ -79,7 +79,7 @@ class MissingTopics:
         KafkaSink(CaseInsensitiveDict(options)).writer(VALUE, overwrite=False)
         assert self._exists(topic)
 
-    def a_mistyped_name_in_a_row_is_named_with_its_row(self) -> None:
+    def check_misspelled_name_is_reported_with_its_row(self) -> None:
         """Check that the error names the row and the similar topic."""
         topic = f"events-{uuid.uuid4().hex}"
         self._create_topic(topic)
@@ -89,7 +89,7 @@ class MissingTopics:
         assert message.startswith(f"row 2, topic {topic[1:]!r}: ")
         assert message.endswith(f"; similar names: {topic!r}")
 
-    def a_topic_of_a_row_is_created_only_where_it_may_be(self) -> None:
+    def check_topic_of_row_is_created_only_with_option(self) -> None:
         """Check that a task follows the option autoCreateTopics for the topic column too."""
         topic = f"column-{uuid.uuid4().hex}"
         with pytest.raises(KafkaTimeoutError, match="autoCreateTopics=true lets the brokers"):

@@ -159,8 +159,8 @@ class MortalJob:
     @property
     def stage_retries(self) -> list[int]:
         """How often each stage was retried, in total."""
-        told: list[int] = json.loads((self._directory / "stages.json").read_text())
-        return told
+        stages: list[int] = json.loads((self._directory / "stages.json").read_text())
+        return stages
 
     def run(self, **spark: Any) -> None:
         """Run the job to its end."""

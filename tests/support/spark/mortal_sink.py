@@ -96,7 +96,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     if options.exactly_once is not None:
         with AdminClient(options.producer) as admin:
-            seen |= _look_at_ledger(admin, options.exactly_once)
+            seen |= _inspect_ledger(admin, options.exactly_once)
     group = options.source_consumer_group
     if group is not None:
         servers = ",".join(f"{host}:{port}" for host, port in options.producer.bootstrap_servers)
@@ -107,7 +107,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
     return seen
 
 
-def _look_at_ledger(admin: AdminClient, options: ExactlyOnceOptions) -> dict[str, Any]:
+def _inspect_ledger(admin: AdminClient, options: ExactlyOnceOptions) -> dict[str, Any]:
     budget = Budget.of(time.time, _PATIENCE_SECONDS)
     topic, prefix = options.ledger_topic, options.prefix
     state = Ledger(admin, topic=topic, prefix=prefix, clock=time.time).read(budget)

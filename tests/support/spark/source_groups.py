@@ -33,10 +33,12 @@ def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, 
             for topic in topics
             for partition in topic.partitions
         ]
-        told = consumer.committed(asked, timeout=_SECONDS)
+        committed = consumer.committed(asked, timeout=_SECONDS)
     finally:
         consumer.close()
-    return {(place.topic, place.partition): place.offset for place in told if place.offset >= 0}
+    return {
+        (place.topic, place.partition): place.offset for place in committed if place.offset >= 0
+    }
 
 
 @contextmanager

@@ -27,7 +27,7 @@ _KAFKA = [
 
 
 @pytest.fixture(params=[*_EMBEDDED, *_KAFKA])
-def here(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Yield a world in the embedded broker (TV1 and TV2) and on each version of Kafka."""
     if isinstance(request.param, int):
         with embedded_world(transaction_version=request.param) as made:
@@ -55,7 +55,7 @@ def tv2() -> Iterator[World]:
 
 
 @pytest.fixture(params=["embedded", pytest.param(KAFKA_4, marks=pytest.mark.kafka)])
-def to_be_upgraded(request: pytest.FixtureRequest) -> Iterator[World]:
+def upgradable_world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Yield a world with TV1, whose cluster can be upgraded to TV2."""
     if request.param == "embedded":
         with embedded_world(transaction_version=1) as made:
@@ -73,11 +73,11 @@ def to_be_upgraded(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def run(here: World, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def run(world: World, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """Return a function that runs an operator's command and returns its exit code and output."""
 
-    def call(command: str, *arguments: str, prefix: str | None = here.prefix) -> tuple[int, str]:
-        given = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    def call(command: str, *arguments: str, prefix: str | None = world.prefix) -> tuple[int, str]:
+        given = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", world.ledger]
         given += [] if prefix is None else ["--prefix", prefix]
         code = transactions.main([command, *given, *arguments])
         said = capsys.readouterr()

@@ -29,19 +29,19 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(markers, "MAX_CHECKS", 1)
 
 
-def _ledger(here):
-    return Ledger(here.new_admin(), topic=here.ledger, prefix=here.prefix, clock=here.clock)
+def _ledger(world):
+    return Ledger(world.new_admin(), topic=world.ledger, prefix=world.prefix, clock=world.clock)
 
 
 def _claim(generation):
     return LedgerChanges(claim=Claim(generation, 1, "me"))
 
 
-def _checked(here, *batches):
+def _checked(world, *batches):
     """Check that each row is visible once at both isolation levels, and nothing is open."""
-    assert each_once(*batches) == here.visible(stable=True)
-    assert each_once(*batches) == here.visible()
-    assert [] == here.left_open()
+    assert each_once(*batches) == world.visible(stable=True)
+    assert each_once(*batches) == world.visible()
+    assert [] == world.left_open()
 
 
 # --- in the ledger

@@ -32,227 +32,229 @@ from tests.support.exactly_once.exactly_once_world import (
 # --- decisions that cannot be carried out
 
 
-def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(here):
+def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(world):
     """A winner that timed out fails the batch with nothing visible and names the setting."""
-    here.transaction_timeout_ms = 1_000
-    driver = here.driver()
+    world.transaction_timeout_ms = 1_000
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.time_out_everything()
+    prepared = world.worker.run(plan)
+    world.time_out_everything()
     with pytest.raises(WinnerLostError, match=re.escape("transaction.timeout.ms")):
         driver.commit(plan, prepared)
-    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    world.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_a_winner_that_could_time_out_fails_the_batch(here):
+def test_a_winner_that_could_time_out_fails_the_batch(world):
     """A winner that might time out between decision and commit fails the batch."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.clock.ahead = 570
+    prepared = world.worker.run(plan)
+    world.clock.ahead = 570
     with pytest.raises(WinnerLostError, match="times out in"):
         driver.commit(plan, prepared)
 
 
-def test_a_broker_clock_that_is_ahead_does_not_fail_the_batch(here):
+def test_a_broker_clock_that_is_ahead_does_not_fail_the_batch(world):
     """If the broker's clock is ahead, the plan's time replaces the transaction's start time."""
-    here.clock.ahead = -3600
-    driver = here.driver()
+    world.clock.ahead = -3600
+    driver = world.driver()
     plan = driver.plan()
-    driver.commit(plan, here.worker.run(plan))
-    assert each_once(0) == here.visible()
+    driver.commit(plan, world.worker.run(plan))
+    assert each_once(0) == world.visible()
 
 
-def test_a_winner_aborted_by_an_operator_fails_the_batch(here):
+def test_a_winner_aborted_by_an_operator_fails_the_batch(world):
     """A winner that an operator aborted before the decision fails the batch."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.abort_by_hand(prepared[1].transaction)
+    prepared = world.worker.run(plan)
+    world.abort_by_hand(prepared[1].transaction)
     with pytest.raises(WinnerLostError, match="is no longer open"):
         driver.commit(plan, prepared)
-    assert [] == here.visible()
+    assert [] == world.visible()
 
 
-def test_a_decision_whose_winners_were_all_aborted_is_void(here):
+def test_a_decision_whose_winners_were_all_aborted_is_void(world):
     """A decision whose winners were all aborted is void, and the batch is written again."""
-    for winner in here.decide_and_die():
-        here.abort_by_hand(winner)
-    plan = here.driver().plan()
-    assert (True, WriteState.VOID) == (plan.must_write(QUERY, 0), here.state())
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    for winner in world.decide_and_die():
+        world.abort_by_hand(winner)
+    plan = world.driver().plan()
+    assert (True, WriteState.VOID) == (plan.must_write(QUERY, 0), world.state())
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_a_decision_that_timed_out_is_void(here):
+def test_a_decision_that_timed_out_is_void(world):
     """A decision whose winners all timed out is void, and the batch is written again."""
-    here.finish(0)
+    world.finish(0)
     # Long enough to decide in, also on a busy machine.
-    here.transaction_timeout_ms = 8_000
-    here.decide_and_die(1)
-    here.time_out_everything()
-    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
-    here.finish(1)
-    assert each_once(0, 1) == here.visible()
+    world.transaction_timeout_ms = 8_000
+    world.decide_and_die(1)
+    world.time_out_everything()
+    world.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    world.finish(1)
+    assert each_once(0, 1) == world.visible()
 
 
-def test_a_half_committed_decision_that_times_out_is_mixed(here):
+def test_a_half_committed_decision_that_times_out_is_mixed(world):
     """A half-committed decision that times out is mixed until an operator resolves it."""
-    here.transaction_timeout_ms = 8_000
-    [first, _] = here.decide_and_die()
+    world.transaction_timeout_ms = 8_000
+    [first, _] = world.decide_and_die()
     end = TransactionEnd(first.transactional_id, first.producer, True, first.transaction_version)
-    here.admin.end_transaction(end, timeout=TIMEOUT)
-    here.time_out_everything()
-    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    world.admin.end_transaction(end, timeout=TIMEOUT)
+    world.time_out_everything()
+    world.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
     with pytest.raises(
-        MixedError, match=f"aborted: {here.data}-1 offsets 0 to 2.* --skip .* --replay"
+        MixedError, match=f"aborted: {world.data}-1 offsets 0 to 2.* --skip .* --replay"
     ):
-        here.finish(0)
-    assert rows(0)[0] == here.visible()
-    here.resolve(skip=True)
-    here.finish(0)
-    here.finish(1)
-    assert sorted(rows(0)[0] + each_once(1)) == here.visible()
+        world.finish(0)
+    assert rows(0)[0] == world.visible()
+    world.resolve(skip=True)
+    world.finish(0)
+    world.finish(1)
+    assert sorted(rows(0)[0] + each_once(1)) == world.visible()
 
 
-def test_a_commit_whose_winners_were_all_aborted_says_so(here):
+def test_a_commit_whose_winners_were_all_aborted_says_so(world):
     """A commit that finds all its winners aborted records the batch as void and says so."""
 
     def abort(point):
         if point is Point.DECIDED:
             for one in prepared:
-                here.abort_by_hand(one.transaction)
+                world.abort_by_hand(one.transaction)
 
-    driver = here.driver(observe=abort)
+    driver = world.driver(observe=abort)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     with pytest.raises(VoidError, match="must be written again"):
         driver.commit(plan, prepared)
-    assert WriteState.VOID is here.state()
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    assert WriteState.VOID is world.state()
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
 @pytest.mark.parametrize("end", [Point.DECIDED, Point.DONE])
-def test_a_driver_does_not_report_another_drivers_decision_as_its_own(here, end):
+def test_a_driver_does_not_report_another_drivers_decision_as_its_own(world, end):
     """A driver whose void batch another driver decided again does not report that as its own."""
 
-    def be_overtaken(point):
+    def run_rival(point):
         if point is not Point.DECIDED:
             return
         for one in prepared:
-            here.abort_by_hand(one.transaction)
-        rival = here.dying(end)
+            world.abort_by_hand(one.transaction)
+        rival = world.dying(end)
         plan = rival.plan()
         with pytest.raises(CrashError):
-            rival.commit(plan, here.worker.run(plan))
+            rival.commit(plan, world.worker.run(plan))
 
-    driver = here.driver(observe=be_overtaken)
+    driver = world.driver(observe=run_rival)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     with pytest.raises(OvertakenError, match="'query-1' has moved on since batch 0"):
         driver.commit(plan, prepared)
-    here.finish(0)
-    here.finish(1)
-    assert each_once(0, 1) == here.visible()
+    world.finish(0)
+    world.finish(1)
+    assert each_once(0, 1) == world.visible()
 
 
-def test_a_mixed_batch_stops_the_query(here):
+def test_a_mixed_batch_stops_the_query(world):
     """A mixed batch stops every start of its query with an error that lists the offsets."""
-    here.mix()
-    sentence = rf"committed: {here.data}-0 offsets 0 to 2; aborted: {here.data}-1 offsets 0 to 2"
+    world.mix()
+    sentence = rf"committed: {world.data}-0 offsets 0 to 2; aborted: {world.data}-1 offsets 0 to 2"
     for _ in range(2):
         with pytest.raises(MixedError, match=sentence):
-            here.driver().plan()
-    assert (rows(0)[0], WriteState.MIXED) == (here.visible(), here.state())
-    plan = here.driver().plan(None)
+            world.driver().plan()
+    assert (rows(0)[0], WriteState.MIXED) == (world.visible(), world.state())
+    plan = world.driver().plan(None)
     with pytest.raises(MixedError, match="until an operator resolves it"):
         plan.must_write(QUERY, 0)
 
 
-def test_a_commit_whose_winners_were_half_aborted_says_so(here):
+def test_a_commit_whose_winners_were_half_aborted_says_so(world):
     """A commit that finds half of its winners aborted records the batch as mixed and says so."""
-    driver = here.driver(
-        observe=lambda point: point is Point.DECIDED and here.abort_by_hand(prepared[0].transaction)
+    driver = world.driver(
+        observe=lambda point: (
+            point is Point.DECIDED and world.abort_by_hand(prepared[0].transaction)
+        )
     )
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    with pytest.raises(MixedError, match=f"aborted: {here.data}-0"):
+    prepared = world.worker.run(plan)
+    with pytest.raises(MixedError, match=f"aborted: {world.data}-0"):
         driver.commit(plan, prepared)
     with pytest.raises(MixedError):
         driver.commit(plan, prepared)
     assert not driver.abort(plan, prepared)
-    assert rows(0)[1] == here.visible()
+    assert rows(0)[1] == world.visible()
 
 
-def test_another_query_under_the_prefix_continues_despite_a_mixed_batch(here, caplog):
+def test_another_query_under_the_prefix_continues_despite_a_mixed_batch(world, caplog):
     """A mixed batch stops its own query, and another query under the prefix continues."""
-    here.mix()
-    other = here.driver()
+    world.mix()
+    other = world.driver()
     plan = other.plan("query-2")
     assert "only partly visible" in caplog.text
-    other.commit(plan, here.worker.run(plan, 0, "x"), 0, "query-2")
+    other.commit(plan, world.worker.run(plan, 0, "x"), 0, "query-2")
     with pytest.raises(MixedError):
-        here.driver().plan()
-    assert sorted(rows(0)[0] + each_once(0, name="x")) == here.visible()
+        world.driver().plan()
+    assert sorted(rows(0)[0] + each_once(0, name="x")) == world.visible()
 
 
-def test_an_operator_can_skip_a_mixed_batch(here):
+def test_an_operator_can_skip_a_mixed_batch(world):
     """A skipped mixed batch counts as committed, and the query continues after it."""
-    here.mix()
+    world.mix()
     with pytest.raises(MixedError):
-        here.driver().plan()
-    here.resolve(skip=True)
-    here.finish(0)
-    here.finish(1)
-    assert sorted(rows(0)[0] + each_once(1)) == here.visible()
+        world.driver().plan()
+    world.resolve(skip=True)
+    world.finish(0)
+    world.finish(1)
+    assert sorted(rows(0)[0] + each_once(1)) == world.visible()
 
 
-def test_an_operator_can_replay_a_mixed_batch(here):
+def test_an_operator_can_replay_a_mixed_batch(world):
     """A replayed mixed batch is written again, so its visible rows are duplicated."""
-    here.mix()
+    world.mix()
     with pytest.raises(MixedError):
-        here.driver().plan()
-    here.resolve(skip=False)
-    here.finish(0)
-    assert sorted(rows(0)[0] + each_once(0)) == here.visible()
+        world.driver().plan()
+    world.resolve(skip=False)
+    world.finish(0)
+    assert sorted(rows(0)[0] + each_once(0)) == world.visible()
 
 
-def test_only_a_mixed_write_can_be_resolved(here):
+def test_only_a_mixed_write_can_be_resolved(world):
     """Resolving a write that is done or unknown is refused with an error that says why."""
-    here.finish(0)
+    world.finish(0)
     with pytest.raises(IllegalStateError, match="nothing to resolve"):
-        here.resolve(skip=False)
+        world.resolve(skip=False)
     with pytest.raises(ExactlyOnceError, match="has no write 'nobody'"):
-        here.resolve(skip=False, write_id="nobody")
+        world.resolve(skip=False, write_id="nobody")
 
 
-def test_a_deleted_marker_leaves_the_batch_mixed(here):
+def test_a_deleted_marker_leaves_the_batch_mixed(world):
     """If retention has deleted the markers, the batch is mixed."""
-    for winner in here.decide_and_die():
-        here.abort_by_hand(winner)
-    for place in here.places:
-        here.site.delete_records(place, 4)
+    for winner in world.decide_and_die():
+        world.abort_by_hand(winner)
+    for place in world.places:
+        world.site.delete_records(place, 4)
     with pytest.raises(MixedError, match="unknown: "), _short_markers():
-        here.driver().plan()
+        world.driver().plan()
 
 
-def test_the_marker_of_a_later_transaction_does_not_decide_the_fate(here, monkeypatch):
+def test_the_marker_of_a_later_transaction_does_not_decide_the_fate(world, monkeypatch):
     """A later transaction's marker is recognized by its epoch and does not decide the fate."""
-    [winner, _] = here.decide_and_die()
-    here.abort_by_hand(winner)
+    [winner, _] = world.decide_and_die()
+    world.abort_by_hand(winner)
     stale = winner._replace(producer=winner.producer._replace(epoch=winner.producer.epoch - 2))
-    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(here.admin, stale, here.budget())
-    assert recovery.Fate.ABORTED is recovery.fate_by_marker(here.admin, winner, here.budget())
+    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(world.admin, stale, world.budget())
+    assert recovery.Fate.ABORTED is recovery.fate_by_marker(world.admin, winner, world.budget())
 
 
-def test_without_a_known_last_offset_the_fate_is_unknown(here):
+def test_without_a_known_last_offset_the_fate_is_unknown(world):
     """Without a known last offset, no marker is searched for and the fate is unknown."""
-    [winner, _] = here.decide_and_die()
+    [winner, _] = world.decide_and_die()
     nowhere = winner._replace(ranges=(winner.ranges[0]._replace(last_offset=-1),))
-    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(here.admin, nowhere, here.budget())
+    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(world.admin, nowhere, world.budget())
 
 
 class _short_markers:  # noqa: N801  a context manager
@@ -266,74 +268,74 @@ class _short_markers:  # noqa: N801  a context manager
 
 def test_a_delayed_marker_is_waited_for():
     """A plan waits for an abort marker that the coordinator writes after its answer."""
-    with embedded_world(transaction_marker_delay_ms=150) as here:
-        for winner in here.decide_and_die():
-            here.abort_by_hand(winner)
-        assert here.driver().plan().must_write(QUERY, 0)
-        ledger = here.driver().ledger.fence_and_read(here.budget())
+    with embedded_world(transaction_marker_delay_ms=150) as world:
+        for winner in world.decide_and_die():
+            world.abort_by_hand(winner)
+        assert world.driver().plan().must_write(QUERY, 0)
+        ledger = world.driver().ledger.fence_and_read(world.budget())
         assert WriteState.VOID is ledger.writes[QUERY].write.state
 
 
-def test_brokers_can_be_upgraded_between_decision_and_roll_forward(to_be_upgraded):
+def test_brokers_can_be_upgraded_between_decision_and_roll_forward(upgradable_world):
     """Decisions made under TV1 are rolled forward correctly after an upgrade to TV2."""
-    here = to_be_upgraded
+    world = upgradable_world
     with pytest.raises(CrashError):
-        here.finish(0, driver=here.dying(Point.COMMITTED))
-    begun_before, left_open = here.dying(Point.DECIDED), here.dying(Point.COMMITTED)
-    here.site.set_transaction_version(2)
-    assert not here.driver().plan().must_write(QUERY, 0)
+        world.finish(0, driver=world.dying(Point.COMMITTED))
+    begun_before, left_open = world.dying(Point.DECIDED), world.dying(Point.COMMITTED)
+    world.site.set_transaction_version(2)
+    assert not world.driver().plan().must_write(QUERY, 0)
     with pytest.raises(CrashError):
-        here.finish(1, driver=begun_before)
+        world.finish(1, driver=begun_before)
     with pytest.raises(CrashError):
-        here.finish(2, driver=left_open)
-    here.finish(3)
-    assert (each_once(0, 1, 2, 3), WriteState.DONE) == (here.visible(), here.state())
+        world.finish(2, driver=left_open)
+    world.finish(3)
+    assert (each_once(0, 1, 2, 3), WriteState.DONE) == (world.visible(), world.state())
 
 
-def test_a_client_uses_the_transaction_version_of_the_cluster(to_be_upgraded):
+def test_a_client_uses_the_transaction_version_of_the_cluster(upgradable_world):
     """A new client uses the transaction version that the cluster reports."""
-    assert 1 == to_be_upgraded.admin.transaction_version(timeout=TIMEOUT)
-    to_be_upgraded.site.set_transaction_version(2)
-    later = to_be_upgraded.new_admin()
+    assert 1 == upgradable_world.admin.transaction_version(timeout=TIMEOUT)
+    upgradable_world.site.set_transaction_version(2)
+    later = upgradable_world.new_admin()
     assert 2 == later.transaction_version(timeout=TIMEOUT)
 
 
 # --- jobs, and what the ledger keeps
 
 
-def test_a_job_with_a_write_id_runs_once(here):
+def test_a_job_with_a_write_id_runs_once(world):
     """A job with a write id, with or without rows, is skipped when it runs again."""
     for write_id, prepare in (("full", True), ("empty", False)):
         for run in range(2):
-            driver = here.driver()
+            driver = world.driver()
             plan = driver.plan(write_id)
             assert (run == 0) == plan.must_write(write_id, 0)
             if run == 0:
-                prepared = here.worker.run(plan) if prepare else []
+                prepared = world.worker.run(plan) if prepare else []
                 driver.commit(plan, prepared, 0, write_id, job=Job(expires_at_ms=2**62))
-    assert each_once(0) == here.visible()
+    assert each_once(0) == world.visible()
 
 
-def test_an_expired_job_is_deleted_by_the_next_plan(here):
+def test_an_expired_job_is_deleted_by_the_next_plan(world):
     """The next plan deletes an expired job's entry and leaves a stream's."""
-    here.finish(0)
-    driver = here.driver()
+    world.finish(0)
+    driver = world.driver()
     plan = driver.plan("job-1")
-    driver.commit(plan, here.worker.run(plan, 5), 0, "job-1", job=Job(expires_at_ms=1))
-    assert {"job-1", QUERY} == set(here.ledger_state().writes)
-    here.driver().plan("job-2")
-    assert {QUERY} == set(here.ledger_state().writes)
+    driver.commit(plan, world.worker.run(plan, 5), 0, "job-1", job=Job(expires_at_ms=1))
+    assert {"job-1", QUERY} == set(world.ledger_state().writes)
+    world.driver().plan("job-2")
+    assert {QUERY} == set(world.ledger_state().writes)
 
 
-def test_a_deleted_ledger_does_not_let_an_older_driver_decide(here):
+def test_a_deleted_ledger_does_not_let_an_older_driver_decide(world):
     """Deleting the ledger does not let an older driver decide, since generations never repeat."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.recreate_ledger()
+    prepared = world.worker.run(plan)
+    world.recreate_ledger()
     with pytest.raises(OvertakenError, match="were deleted"):
         driver.commit(plan, prepared)
-    here.finish(0, driver=here.driver("after"))
+    world.finish(0, driver=world.driver("after"))
     with pytest.raises(OvertakenError, match="after claimed"):
         driver.commit(plan, prepared, 1)
-    assert each_once(0) == here.visible()
+    assert each_once(0) == world.visible()

@@ -48,123 +48,123 @@ def _sent(value):
 # --- without faults
 
 
-def test_each_batch_becomes_visible_once(here):
+def test_each_batch_becomes_visible_once(world):
     """Each batch becomes visible at its commit, once, and nothing remains open."""
-    driver = here.driver()
+    driver = world.driver()
     for batch_id in range(3):
         plan = driver.plan()
         assert plan.must_write(QUERY, batch_id)
-        prepared = here.worker.run(plan, batch_id)
-        assert each_once(*range(batch_id)) == here.visible()
+        prepared = world.worker.run(plan, batch_id)
+        assert each_once(*range(batch_id)) == world.visible()
         driver.commit(plan, prepared, batch_id)
-    assert each_once(0, 1, 2) == here.visible()
-    assert ([], WriteState.DONE) == (here.left_open(), here.state())
+    assert each_once(0, 1, 2) == world.visible()
+    assert ([], WriteState.DONE) == (world.left_open(), world.state())
     assert {Point.CLAIMED, Point.SWEPT, Point.DECIDED, Point.DONE} <= set(driver.reached)
 
 
-def test_plan_commit_and_abort_can_run_in_different_processes(here):
+def test_plan_commit_and_abort_can_run_in_different_processes(world):
     """A plan and its messages can be pickled and committed by another process."""
-    plan = _sent(here.driver("planner").plan())
-    prepared = _sent(here.worker.run(plan))
-    here.driver("committer").commit(plan, prepared)
-    assert each_once(0) == here.visible()
+    plan = _sent(world.driver("planner").plan())
+    prepared = _sent(world.worker.run(plan))
+    world.driver("committer").commit(plan, prepared)
+    assert each_once(0) == world.visible()
 
 
-def test_a_replayed_batch_is_skipped(here):
+def test_a_replayed_batch_is_skipped(world):
     """A committed batch is not written again."""
-    here.finish(0)
-    assert not here.driver().plan().must_write(QUERY, 0)
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    world.finish(0)
+    assert not world.driver().plan().must_write(QUERY, 0)
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_a_rolled_back_checkpoint_is_rejected(here):
+def test_a_rolled_back_checkpoint_is_rejected(world):
     """A batch older than the last committed one is refused with an error that says why."""
-    here.finish(0)
-    here.finish(1)
-    driver = here.driver()
+    world.finish(0)
+    world.finish(1)
+    driver = world.driver()
     plan = driver.plan()
     with pytest.raises(
         RolledBackError, match=r"batch 0 of 'query-1' is not written, since batch 1"
     ):
         plan.must_write(QUERY, 0)
     with pytest.raises(RolledBackError, match="checkpoint was rolled back"):
-        driver.commit(plan, here.worker.run(plan), 0)
-    assert each_once(0, 1) == here.visible()
+        driver.commit(plan, world.worker.run(plan), 0)
+    assert each_once(0, 1) == world.visible()
 
 
-def test_a_plan_without_a_write_id_has_the_state_of_all_streams(here):
+def test_a_plan_without_a_write_id_has_the_state_of_all_streams(world):
     """A plan without a write id has the state of every stream, but not of jobs."""
-    here.finish(0)
-    job = here.driver()
+    world.finish(0)
+    job = world.driver()
     plan = job.plan("job-1")
-    job.commit(plan, here.worker.run(plan, 7), 0, "job-1", job=Job(expires_at_ms=2**62))
-    plan = here.driver().plan(None)
+    job.commit(plan, world.worker.run(plan, 7), 0, "job-1", job=Job(expires_at_ms=2**62))
+    plan = world.driver().plan(None)
     assert [QUERY] == list(plan.writes)
     assert not plan.must_write(QUERY, 0)
     assert plan.must_write("another", 0)
 
 
-def test_an_empty_batch_of_a_stream_sends_no_request(here):
+def test_an_empty_batch_of_a_stream_sends_no_request(world):
     """Committing or aborting an empty batch of a stream does nothing."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
     before = len(driver.reached)
     driver.commit(plan, [])
     assert (False, before) == (driver.abort(plan, []), len(driver.reached))
 
 
-def test_an_attempt_without_rows_is_not_a_winner(here):
+def test_an_attempt_without_rows_is_not_a_winner(world):
     """An attempt without acknowledged rows is not a winner."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    attempt = here.worker.begin(plan, 0)
-    full = here.worker.begin(plan, 1).write("a")
+    attempt = world.worker.begin(plan, 0)
+    full = world.worker.begin(plan, 1).write("a")
     empty = Prepared(
         plan.generation,
         full.transaction._replace(transactional_id=str(attempt.worker_id), ranges=()),
     )
     driver.commit(plan, [empty, full])
-    assert ["a"] == here.visible()
+    assert ["a"] == world.visible()
 
 
-def test_losers_are_aborted_by_the_commit(here):
+def test_losers_are_aborted_by_the_commit(world):
     """A commit aborts the transaction of a late speculative attempt."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.worker.begin(plan, 0).write("a loser's row")
+    prepared = world.worker.run(plan)
+    world.worker.begin(plan, 0).write("a loser's row")
     driver.commit(plan, prepared)
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_an_abort_ends_the_open_transactions_of_the_tasks(here):
+def test_an_abort_ends_the_open_transactions_of_the_tasks(world):
     """An abort ends the tasks' transactions, and the batch can be written again."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    assert driver.abort(plan, here.worker.run(plan))
-    assert ([], []) == (here.visible(), here.left_open())
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    assert driver.abort(plan, world.worker.run(plan))
+    assert ([], []) == (world.visible(), world.left_open())
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_two_tasks_with_one_transactional_id_are_rejected(here):
+def test_two_tasks_with_one_transactional_id_are_rejected(world):
     """A commit with two messages for one transactional id is refused."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     with pytest.raises(ExactlyOnceError, match="the same transactional id"):
         driver.commit(plan, [prepared[0], prepared[0]])
 
 
-def test_tasks_of_another_plan_are_rejected(here):
+def test_tasks_of_another_plan_are_rejected(world):
     """A commit with messages of another driver's plan is refused."""
-    prepared = here.worker.run(here.driver().plan())
-    driver = here.driver()
+    prepared = world.worker.run(world.driver().plan())
+    driver = world.driver()
     plan = driver.plan()
     with pytest.raises(OvertakenError, match="the plan of another driver"):
         driver.commit(plan, prepared)
-    assert [] == here.visible()
+    assert [] == world.visible()
 
 
 # --- crashes
@@ -207,97 +207,97 @@ def test_an_interrupted_abort_is_completed_by_the_next_plan(embedded, point):
     assert (each_once(0), []) == (embedded.visible(), embedded.left_open())
 
 
-def test_an_abort_does_not_touch_a_decided_batch(here):
+def test_an_abort_does_not_touch_a_decided_batch(world):
     """An abort leaves a decided batch alone, as Spark also aborts after a commit that failed."""
-    winners = here.decide_and_die()
-    generation = here.ledger_state().generation
-    plan = replace(here.driver().plan(), generation=generation)
-    assert not here.driver().abort(plan, [Prepared(generation, winner) for winner in winners])
-    assert each_once(0) == here.visible()
+    winners = world.decide_and_die()
+    generation = world.ledger_state().generation
+    plan = replace(world.driver().plan(), generation=generation)
+    assert not world.driver().abort(plan, [Prepared(generation, winner) for winner in winners])
+    assert each_once(0) == world.visible()
 
 
-def test_a_commit_succeeds_even_if_done_cannot_be_recorded(here):
+def test_a_commit_succeeds_even_if_done_cannot_be_recorded(world):
     """A commit succeeds even if it cannot record the batch as done, and the next plan does."""
-    rival = here.driver("rival")
+    rival = world.driver("rival")
 
     def fence(point):
         if point is Point.COMMITTED:
-            rival.ledger.fence_and_read(here.budget())
+            rival.ledger.fence_and_read(world.budget())
 
-    driver = here.driver(observe=fence)
+    driver = world.driver(observe=fence)
     plan = driver.plan()
-    driver.commit(plan, here.worker.run(plan))
-    assert (each_once(0), WriteState.DECIDED) == (here.visible(), here.state())
-    assert not here.driver().plan().must_write(QUERY, 0)
-    assert WriteState.DONE is here.state()
+    driver.commit(plan, world.worker.run(plan))
+    assert (each_once(0), WriteState.DECIDED) == (world.visible(), world.state())
+    assert not world.driver().plan().must_write(QUERY, 0)
+    assert WriteState.DONE is world.state()
 
 
 # --- rivals
 
 
-def test_the_later_of_two_drivers_wins(here):
+def test_the_later_of_two_drivers_wins(world):
     """The earlier of two drivers fails at its commit with an error that names the later one."""
-    first = here.driver("host-a:1")
+    first = world.driver("host-a:1")
     plan = first.plan()
-    prepared = here.worker.run(plan)
-    here.finish(0, driver=here.driver("host-b:2"))
+    prepared = world.worker.run(plan)
+    world.finish(0, driver=world.driver("host-b:2"))
     with pytest.raises(OvertakenError, match="host-b:2 claimed generation"):
         first.commit(plan, prepared)
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_two_jobs_under_one_prefix_do_not_mix(here):
+def test_two_jobs_under_one_prefix_do_not_mix(world):
     """Of two parallel jobs under one prefix, the earlier fails and writes nothing."""
     job = Job(expires_at_ms=2**62)
-    first, second = here.driver("first"), here.driver("second")
+    first, second = world.driver("first"), world.driver("second")
     plans = first.plan("job-1"), second.plan("job-2")
-    prepared = [here.worker.run(plan, 0, name) for plan, name in zip(plans, "xy", strict=True)]
+    prepared = [world.worker.run(plan, 0, name) for plan, name in zip(plans, "xy", strict=True)]
     with pytest.raises(OvertakenError, match="its own transactionalIdPrefix"):
         first.commit(plans[0], prepared[0], 0, "job-1", job=job)
     second.commit(plans[1], prepared[1], 0, "job-2", job=job)
-    assert each_once(0, name="y") == here.visible()
+    assert each_once(0, name="y") == world.visible()
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
-def test_a_rival_driver_can_run_during_a_commit(here, point):
+def test_a_rival_driver_can_run_during_a_commit(world, point):
     """A rival takes over before the decision, and finds the batch committed after it."""
-    rival = here.driver("rival")
+    rival = world.driver("rival")
 
-    def come_in(reached):
+    def run_rival(reached):
         if reached is point and not rival.reached:
-            here.finish(0, driver=rival)
+            world.finish(0, driver=rival)
 
-    driver = here.driver("first", observe=come_in)
+    driver = world.driver("first", observe=run_rival)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     if point in UNDECIDED:
         # The error depends on what it finds first: aborted transactions or a later claim.
         with pytest.raises((OvertakenError, WinnerLostError), match=r"rival|taken over"):
             driver.commit(plan, prepared)
     else:
         driver.commit(plan, prepared)
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
 @pytest.mark.parametrize("point", PLAN_POINTS, ids=_by_name)
-def test_a_rival_driver_can_run_during_a_plan(here, point):
+def test_a_rival_driver_can_run_during_a_plan(world, point):
     """If a rival runs during a plan, only the driver that claimed last may decide."""
-    rival = here.driver("rival")
+    rival = world.driver("rival")
 
-    def come_in(reached):
+    def run_rival(reached):
         if reached is point and not rival.reached:
-            here.finish(0, driver=rival)
+            world.finish(0, driver=rival)
 
-    driver = here.driver("first", observe=come_in)
+    driver = world.driver("first", observe=run_rival)
     plan = driver.plan()
     if point in {Point.CLAIMED, Point.SWEPT}:
         assert plan.must_write(QUERY, 0)
         with pytest.raises(OvertakenError, match="has committed this batch"):
-            driver.commit(plan, here.worker.run(plan))
+            driver.commit(plan, world.worker.run(plan))
     else:
         assert not plan.must_write(QUERY, 0)
-    here.finish(1)
-    assert (each_once(0, 1), []) == (here.visible(), here.left_open())
+    world.finish(1)
+    assert (each_once(0, 1), []) == (world.visible(), world.left_open())
 
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
@@ -319,119 +319,119 @@ def test_a_rival_that_dies_between_plan_and_commit_changes_nothing(tv2, point):
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
-def test_an_abort_can_run_during_a_commit(here, point):
+def test_an_abort_can_run_during_a_commit(world, point):
     """An abort during a commit wins before the decision and does nothing after it."""
-    other = here.driver("abort")
+    other = world.driver("abort")
     done = []
 
     def abort(reached):
         if reached is point and not done:
             done.append(other.abort(plan, prepared))
 
-    driver = here.driver(observe=abort)
+    driver = world.driver(observe=abort)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     if point in UNDECIDED:
         with pytest.raises((OvertakenError, WinnerLostError), match=r"\(abort\)|taken over"):
             driver.commit(plan, prepared)
     else:
         driver.commit(plan, prepared)
     assert [point in UNDECIDED] == done
-    here.finish(0)
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    world.finish(0)
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_a_fenced_abort_changes_nothing(here):
+def test_a_fenced_abort_changes_nothing(world):
     """An abort whose claim is refused aborts nothing."""
-    rival = here.driver("rival")
-    driver = here.driver(
-        observe=lambda point: point is Point.ABORT_FENCED and here.finish(0, driver=rival)
+    rival = world.driver("rival")
+    driver = world.driver(
+        observe=lambda point: point is Point.ABORT_FENCED and world.finish(0, driver=rival)
     )
     plan = driver.plan()
-    assert not driver.abort(plan, here.worker.run(plan))
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    assert not driver.abort(plan, world.worker.run(plan))
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
-def test_an_overtaken_abort_changes_nothing(here):
+def test_an_overtaken_abort_changes_nothing(world):
     """An abort after another driver's claim does nothing."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    here.driver().plan()
+    prepared = world.worker.run(plan)
+    world.driver().plan()
     assert not driver.abort(plan, prepared)
 
 
-def test_the_transaction_of_a_zombie_is_aborted_by_the_next_plan(here):
+def test_the_transaction_of_a_zombie_is_aborted_by_the_next_plan(world):
     """A late attempt's transaction is not committed, and the next plan aborts it."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    zombie = here.worker.begin(plan, 0)
-    driver.commit(plan, here.worker.run(plan, 0), 0)
+    zombie = world.worker.begin(plan, 0)
+    driver.commit(plan, world.worker.run(plan, 0), 0)
     after = driver.plan()
     late = zombie.write("a zombie's row")
-    driver.commit(after, here.worker.run(after, 1), 1)
+    driver.commit(after, world.worker.run(after, 1), 1)
     with pytest.raises(OvertakenError):
         driver.commit(plan, [late], 1)
-    here.driver().plan()
-    assert (each_once(0, 1), []) == (here.visible(), here.left_open())
+    world.driver().plan()
+    assert (each_once(0, 1), []) == (world.visible(), world.left_open())
 
 
-def test_a_zombie_whose_slot_was_reused_is_fenced(here):
+def test_a_zombie_whose_slot_was_reused_is_fenced(world):
     """A late attempt whose slot a later generation took is fenced."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    old = here.worker.begin(plan, 0)
-    here.worker.slots.release(old.worker_id)
+    old = world.worker.begin(plan, 0)
+    world.worker.slots.release(old.worker_id)
     after = driver.plan()
-    prepared = here.worker.run(after)
+    prepared = world.worker.run(after)
     assert str(old.worker_id) == prepared[0].transaction.transactional_id
     with pytest.raises(ProducerFencedError, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
         old.write("a zombie's row")
     driver.commit(after, prepared)
-    assert each_once(0) == here.visible()
+    assert each_once(0) == world.visible()
 
 
-def test_two_queries_can_alternate_under_one_prefix(here):
+def test_two_queries_can_alternate_under_one_prefix(world):
     """A query finishes the other's decision under the same prefix, and each has its own batches."""
-    winners = here.decide_and_die()
-    other = here.driver("other query")
+    winners = world.decide_and_die()
+    other = world.driver("other query")
     plan = other.plan("query-2")
-    assert (3 * len(winners), WriteState.DONE) == (len(here.visible()), here.state())
-    other.commit(plan, here.worker.run(plan, 0, "x"), 0, "query-2")
-    assert not here.driver().plan().must_write(QUERY, 0)
-    here.finish(1)
+    assert (3 * len(winners), WriteState.DONE) == (len(world.visible()), world.state())
+    other.commit(plan, world.worker.run(plan, 0, "x"), 0, "query-2")
+    assert not world.driver().plan().must_write(QUERY, 0)
+    world.finish(1)
     expected = sorted(each_once(0, 1) + each_once(0, name="x"))
-    assert expected == here.visible()
+    assert expected == world.visible()
 
 
-def test_prefixes_do_not_affect_each_other(here):
+def test_prefixes_do_not_affect_each_other(world):
     """The prefixes `orders` and `orders.eu` share the ledger topic and nothing else."""
-    longer = f"{here.prefix}.eu"
-    other = here.driver(prefix=longer)
+    longer = f"{world.prefix}.eu"
+    other = world.driver(prefix=longer)
     plan = other.plan()
-    theirs = Worker(here, longer).begin(plan, 0).write("theirs")
-    here.finish(0)
-    assert [theirs.transaction.transactional_id] == here.left_open(longer)
+    theirs = Worker(world, longer).begin(plan, 0).write("theirs")
+    world.finish(0)
+    assert [theirs.transaction.transactional_id] == world.left_open(longer)
     other.commit(plan, [theirs])
-    assert sorted([*each_once(0), "theirs"]) == here.visible()
+    assert sorted([*each_once(0), "theirs"]) == world.visible()
 
 
-def test_an_open_ledger_transaction_of_another_prefix_hides_no_entries(here):
+def test_an_open_ledger_transaction_of_another_prefix_hides_no_entries(world):
     """Another prefix's open ledger transaction does not hide entries from a driver."""
-    prefix = f"{here.prefix}-other"
-    other = here.driver(prefix=prefix)
-    other.ledger.fence_and_read(here.budget())
-    here.admin.write_to_transaction(
+    prefix = f"{world.prefix}-other"
+    other = world.driver(prefix=prefix)
+    other.ledger.fence_and_read(world.budget())
+    world.admin.write_to_transaction(
         ledger_id(prefix),
         other.ledger._producer,
-        TopicPartition(here.ledger, 0),
+        TopicPartition(world.ledger, 0),
         other.ledger._entries(_claim()),
-        now_ms=int(here.clock() * 1000),
+        now_ms=int(world.clock() * 1000),
         timeout=TIMEOUT,
     )
-    here.finish(0)
-    assert not here.driver().plan().must_write(QUERY, 0)
-    assert each_once(0) == here.visible()
+    world.finish(0)
+    assert not world.driver().plan().must_write(QUERY, 0)
+    assert each_once(0) == world.visible()
 
 
 def _claim():

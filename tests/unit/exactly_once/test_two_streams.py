@@ -25,10 +25,10 @@ THIS_PROCESS = re.escape(f"{platform.node()}, process {os.getpid()} claimed gene
 
 
 @pytest.fixture
-def stream_of(here):
+def stream_of(world):
     """Yield a function that creates streams in this world, which send each record at once."""
     with process_of_its_own():
-        yield partial(_stream, here)
+        yield partial(_stream, world)
 
 
 def _stream(world, query_id):
@@ -57,32 +57,32 @@ def _write_while(world, stream, batch_id, meanwhile):
 
 
 @pytest.mark.parametrize("is_newcomer_stopped", [True, False])
-def test_a_task_names_the_driver_that_ended_its_transaction(here, stream_of, is_newcomer_stopped):
+def test_a_task_names_the_driver_that_ended_its_transaction(world, stream_of, is_newcomer_stopped):
     """A task whose transaction another stream's plan aborted names that driver in its error."""
     first, newcomer = stream_of("first"), stream_of("newcomer")
     first.run_batch(0)
     stopped, other = (newcomer, first) if is_newcomer_stopped else (first, newcomer)
     with pytest.raises(OvertakenError, match=THIS_PROCESS) as caught:
-        _write_while(here, stopped, 1, other.plan)
+        _write_while(world, stopped, 1, other.plan)
     assert "Give each query and job its own transactionalIdPrefix" in str(caught.value)
     other.run_batch(1)
-    assert sorted([*_rows(0), *_rows(1)]) == here.visible()
+    assert sorted([*_rows(0), *_rows(1)]) == world.visible()
 
 
 def _rows(batch_id):
     return [f"b{batch_id}.t{task}.{row}" for task in range(2) for row in range(3)]
 
 
-def test_a_transaction_aborted_by_hand_is_not_blamed_on_a_driver(here, stream_of):
+def test_a_transaction_aborted_by_hand_is_not_blamed_on_a_driver(world, stream_of):
     """A transaction aborted by hand is not blamed on another driver."""
     stream = stream_of("first")
 
     def abort_by_hand():
-        [name] = here.left_open()
-        here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
+        [name] = world.left_open()
+        world.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
 
     with pytest.raises(KafkaError) as caught:
-        _write_while(here, stream, 0, abort_by_hand)
+        _write_while(world, stream, 0, abort_by_hand)
     assert not isinstance(caught.value, OvertakenError)
 
 
@@ -105,34 +105,34 @@ def test_an_unreadable_ledger_does_not_hide_the_error(tv2, caplog):
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
-def test_a_commit_whose_winners_were_aborted_names_the_other_driver(here):
+def test_a_commit_whose_winners_were_aborted_names_the_other_driver(world):
     """A commit whose winners a new driver has aborted names that driver in its error."""
 
     def take_over(point):
         if point is Point.COMMIT_FENCED:
-            here.driver("somewhere, process 7").plan()
+            world.driver("somewhere, process 7").plan()
 
-    driver = here.driver(observe=take_over)
+    driver = world.driver(observe=take_over)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     with pytest.raises(OvertakenError, match="somewhere, process 7 claimed generation"):
         driver.commit(plan, prepared)
-    assert [] == here.visible()
+    assert [] == world.visible()
 
 
-def test_a_batch_decided_again_names_the_other_driver(here):
+def test_a_batch_decided_again_names_the_other_driver(world):
     """A driver whose decided batch another driver has decided again names that driver."""
 
     def undo(point):
         if point is Point.DECIDED:
             for one in prepared:
-                here.abort_by_hand(one.transaction)
-            here.finish(driver=here.driver("somewhere, process 7"))
+                world.abort_by_hand(one.transaction)
+            world.finish(driver=world.driver("somewhere, process 7"))
 
-    driver = here.driver(observe=undo)
+    driver = world.driver(observe=undo)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     with pytest.raises(OvertakenError, match="somewhere, process 7 claimed generation") as caught:
         driver.commit(plan, prepared)
     assert f"{QUERY!r} has moved on since batch 0 was decided" in str(caught.value)
-    assert each_once(0) == here.visible()
+    assert each_once(0) == world.visible()

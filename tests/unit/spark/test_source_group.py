@@ -198,7 +198,7 @@ def test_a_batch_write_rejects_a_source_group(broker):
 
 def test_the_timeout_of_the_offset_commit_is_the_request_timeout(monkeypatch, tmp_path):
     """The timeout of the commit is request.timeout.ms, in seconds."""
-    told = []
+    committed = []
 
     class Admin:
         def __init__(self, config):
@@ -211,7 +211,7 @@ def test_the_timeout_of_the_offset_commit_is_the_request_timeout(monkeypatch, tm
             pass
 
         def commit_group_offsets(self, group_id, offsets, *, timeout):
-            told.append((group_id, offsets, timeout))
+            committed.append((group_id, offsets, timeout))
             return {}
 
     monkeypatch.setattr("spark_kafka_sink.admin.admin_client.AdminClient", Admin)
@@ -227,4 +227,4 @@ def test_the_timeout_of_the_offset_commit_is_the_request_timeout(monkeypatch, tm
         }
     )
     commit_source_offsets(options, 7)
-    assert [("lag", {TopicPartition("read", 0): 2}, 1.5)] == told
+    assert [("lag", {TopicPartition("read", 0): 2}, 1.5)] == committed

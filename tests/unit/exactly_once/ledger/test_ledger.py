@@ -30,29 +30,29 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, Worker, each_once
 
 
-def _ledger(here):
-    return Ledger(here.new_admin(), topic=here.ledger, prefix=here.prefix, clock=here.clock)
+def _ledger(world):
+    return Ledger(world.new_admin(), topic=world.ledger, prefix=world.prefix, clock=world.clock)
 
 
 def _claim(generation):
     return LedgerChanges(claim=Claim(generation, 1, "me"))
 
 
-def test_the_topic_is_created_compacted_and_with_one_partition(here):
+def test_the_topic_is_created_compacted_and_with_one_partition(world):
     """Creating the ledger topic again leaves it compacted and with one partition."""
-    here.create_ledger()
-    configs = here.admin.topic_configs(here.ledger, timeout=TIMEOUT)
+    world.create_ledger()
+    configs = world.admin.topic_configs(world.ledger, timeout=TIMEOUT)
     assert "compact" == configs["cleanup.policy"]
-    assert 1 == here.admin.partition_count(here.ledger, timeout=TIMEOUT)
+    assert 1 == world.admin.partition_count(world.ledger, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_topic_with_retention_is_rejected(here, policy):
+def test_a_topic_with_retention_is_rejected(world, policy):
     """A ledger topic with retention is refused, since decisions would be lost."""
-    here.site.delete_topic(here.ledger)
-    here.site.create_topic(here.ledger, cleanup_policy=policy)
+    world.site.delete_topic(world.ledger)
+    world.site.create_topic(world.ledger, cleanup_policy=policy)
     with pytest.raises(ConfigError, match=r"set cleanup\.policy=compact"):
-        here.create_ledger()
+        world.create_ledger()
 
 
 def test_the_topic_is_named_if_it_may_not_be_described(embedded):
@@ -62,54 +62,54 @@ def test_the_topic_is_named_if_it_may_not_be_described(embedded):
         embedded.create_ledger()
 
 
-def test_an_entry_is_read_by_the_next_writer(here):
+def test_an_entry_is_read_by_the_next_writer(world):
     """An appended claim is read by a writer that fences afterwards and by a read-only reader."""
-    first, second = _ledger(here), _ledger(here)
-    assert 0 == first.fence_and_read(here.budget()).generation
-    first.append(_claim(1), here.budget())
-    assert 1 == second.fence_and_read(here.budget()).generation
-    assert 1 == here.ledger_state().generation
+    first, second = _ledger(world), _ledger(world)
+    assert 0 == first.fence_and_read(world.budget()).generation
+    first.append(_claim(1), world.budget())
+    assert 1 == second.fence_and_read(world.budget()).generation
+    assert 1 == world.ledger_state().generation
 
 
-def test_a_fenced_writer_cannot_append(here):
+def test_a_fenced_writer_cannot_append(world):
     """A fenced writer's appends are refused, since the new writer may have read the ledger."""
-    first, second = _ledger(here), _ledger(here)
-    first.fence_and_read(here.budget())
-    second.fence_and_read(here.budget())
+    first, second = _ledger(world), _ledger(world)
+    first.fence_and_read(world.budget())
+    second.fence_and_read(world.budget())
     with pytest.raises(LedgerFencedError, match="another driver"):
-        first.append(_claim(1), here.budget())
-    second.append(_claim(2), here.budget())
+        first.append(_claim(1), world.budget())
+    second.append(_claim(2), world.budget())
     with pytest.raises(LedgerFencedError):
-        first.append(_claim(3), here.budget())
-    assert 2 == here.ledger_state().generation
+        first.append(_claim(3), world.budget())
+    assert 2 == world.ledger_state().generation
 
 
-def test_a_fenced_writer_names_the_last_claimant(here):
+def test_a_fenced_writer_names_the_last_claimant(world):
     """The fenced error names the last claimant, or says that it is unknown and where to look."""
-    first, second = _ledger(here), _ledger(here)
-    first.fence_and_read(here.budget())
-    second.fence_and_read(here.budget())
-    where = f"Look for .* transactionalIdPrefix '{here.prefix}'; .* '{here.prefix}.ledger'"
+    first, second = _ledger(world), _ledger(world)
+    first.fence_and_read(world.budget())
+    second.fence_and_read(world.budget())
+    where = f"Look for .* transactionalIdPrefix '{world.prefix}'; .* '{world.prefix}.ledger'"
     with pytest.raises(LedgerFencedError, match=f"the prefix has no claim yet. {where}"):
-        first.append(_claim(1), here.budget())
+        first.append(_claim(1), world.budget())
     claim = Claim(2, 1_700_000_000_000, "host-b, process 7")
-    second.append(LedgerChanges(claim=claim), here.budget())
-    first.fence_and_read(here.budget())
-    second.fence_and_read(here.budget())
+    second.append(LedgerChanges(claim=claim), world.budget())
+    first.fence_and_read(world.budget())
+    second.fence_and_read(world.budget())
     named = r"last claimed by host-b, process 7 at 2023-11-14T22:13:20Z \(generation 2\)"
     with pytest.raises(LedgerFencedError, match=f"{named}.*{where}"):
-        first.append(_claim(3), here.budget())
+        first.append(_claim(3), world.budget())
 
 
-def test_a_fenced_writer_reports_an_unreadable_claim(here):
+def test_a_fenced_writer_reports_an_unreadable_claim(world):
     """A fenced writer raises the fenced error even if the last claim is unreadable."""
-    first, second = _ledger(here), _ledger(here)
-    claim = encode_claim(here.prefix, Claim(1, 1, "me"))
-    here.forge((claim.key, b"\x01{}"))
-    first.fence_and_read(here.budget())
-    second.fence_and_read(here.budget())
+    first, second = _ledger(world), _ledger(world)
+    claim = encode_claim(world.prefix, Claim(1, 1, "me"))
+    world.forge((claim.key, b"\x01{}"))
+    first.fence_and_read(world.budget())
+    second.fence_and_read(world.budget())
     with pytest.raises(LedgerFencedError) as fenced:
-        first.append(_claim(1), here.budget())
+        first.append(_claim(1), world.budget())
     assert "another driver now writes the ledger" in str(fenced.value)
     assert "That driver is unknown: the last claim of the prefix cannot be read" in str(
         fenced.value
@@ -117,31 +117,31 @@ def test_a_fenced_writer_reports_an_unreadable_claim(here):
     assert "it must have the fields" in str(fenced.value)
 
 
-def test_a_writer_may_append_more_than_once(here):
+def test_a_writer_may_append_more_than_once(world):
     """A writer can append repeatedly, each time with a new epoch, until it is fenced."""
-    first, second = _ledger(here), _ledger(here)
-    first.fence_and_read(here.budget())
+    first, second = _ledger(world), _ledger(world)
+    first.fence_and_read(world.budget())
     for generation in (1, 2, 3):
-        first.append(_claim(generation), here.budget())
-    second.fence_and_read(here.budget())
+        first.append(_claim(generation), world.budget())
+    second.fence_and_read(world.budget())
     with pytest.raises(LedgerFencedError):
-        first.append(_claim(4), here.budget())
-    assert 3 == here.ledger_state().generation
+        first.append(_claim(4), world.budget())
+    assert 3 == world.ledger_state().generation
 
 
-def test_appending_without_fencing_first_is_rejected(here):
+def test_appending_without_fencing_first_is_rejected(world):
     """An append without a preceding fence is refused, since nothing reliable was read."""
     with pytest.raises(LedgerFencedError):
-        _ledger(here).append(_claim(1), here.budget())
+        _ledger(world).append(_claim(1), world.budget())
 
 
-def test_reading_does_not_fence_a_writer(here):
+def test_reading_does_not_fence_a_writer(world):
     """Reading without fencing, as an operator's listing does, does not stop a writer."""
-    first = _ledger(here)
-    first.fence_and_read(here.budget())
-    _ledger(here).read(here.budget())
-    first.append(_claim(1), here.budget())
-    assert 1 == here.ledger_state().generation
+    first = _ledger(world)
+    first.fence_and_read(world.budget())
+    _ledger(world).read(world.budget())
+    first.append(_claim(1), world.budget())
+    assert 1 == world.ledger_state().generation
 
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
@@ -200,22 +200,22 @@ def test_an_emptied_ledger_is_read_from_its_start(embedded):
     assert 0 == ledger.fence_and_read(embedded.budget()).generation
 
 
-def test_a_recreated_ledger_is_read_from_its_start(here):
+def test_a_recreated_ledger_is_read_from_its_start(world):
     """A recreated ledger, whose end is below what was read, is read from the start."""
-    ledger = _ledger(here)
-    ledger.fence_and_read(here.budget())
-    ledger.append(_claim(1), here.budget())
-    ledger.read(here.budget())
+    ledger = _ledger(world)
+    ledger.fence_and_read(world.budget())
+    ledger.append(_claim(1), world.budget())
+    ledger.read(world.budget())
 
-    here.recreate_ledger()
-    assert 0 == ledger.fence_and_read(here.budget()).generation
+    world.recreate_ledger()
+    assert 0 == ledger.fence_and_read(world.budget()).generation
 
 
-def _produce_plainly(here, key, value):
+def _produce_plainly(world, key, value):
     """Write to the ledger topic with an ordinary producer, outside a transaction."""
-    settings = {"bootstrap.servers": here.site.bootstrap_servers, "enable.idempotence": True}
+    settings = {"bootstrap.servers": world.site.bootstrap_servers, "enable.idempotence": True}
     producer = confluent_kafka.Producer(settings)
-    producer.produce(here.ledger, value, key, partition=0)
+    producer.produce(world.ledger, value, key, partition=0)
     assert 0 == producer.flush(TIMEOUT)
 
 
@@ -226,89 +226,89 @@ def _done(write_id, prefix, *winners, state=WriteState.DONE):
     )
 
 
-def test_records_that_no_driver_wrote_are_ignored(here, caplog):
+def test_records_that_no_driver_wrote_are_ignored(world, caplog):
     """Records not written by a driver are logged with their offset and ignored."""
-    here.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
-    here.finish(0)
-    assert each_once(0) == here.visible()
-    assert [here.prefix] == list(read_all_prefixes(here.admin, here.ledger, here.budget()))
+    world.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
+    world.finish(0)
+    assert each_once(0) == world.visible()
+    assert [world.prefix] == list(read_all_prefixes(world.admin, world.ledger, world.budget()))
     assert "3 records of ledger topic" in caplog.text
     assert "the first at offset 0: without a valid ledger key" in caplog.text
 
 
-def test_a_forged_entry_does_not_mark_a_job_as_done(here, caplog):
+def test_a_forged_entry_does_not_mark_a_job_as_done(world, caplog):
     """A forged entry outside a transaction is ignored, so the job is still written."""
-    [(key, value)] = _done("job", here.prefix)
-    _produce_plainly(here, key, value)
-    assert here.driver().plan("job").must_write("job", 0)
+    [(key, value)] = _done("job", world.prefix)
+    _produce_plainly(world, key, value)
+    assert world.driver().plan("job").must_write("job", 0)
     assert "1 records of ledger topic" in caplog.text
     assert "not written in a transaction" in caplog.text
 
 
-def test_a_transactional_batch_that_decompresses_too_far_is_not_decoded(here, caplog):
+def test_a_transactional_batch_that_decompresses_too_far_is_not_decoded(world, caplog):
     """A batch that decompresses beyond the size of a driver's entries is not decoded."""
     producer = confluent_kafka.Producer(
         {
-            "bootstrap.servers": here.site.bootstrap_servers,
-            "transactional.id": f"stranger of {here.prefix}",
+            "bootstrap.servers": world.site.bootstrap_servers,
+            "transactional.id": f"stranger of {world.prefix}",
             "compression.type": "gzip",
             "message.max.bytes": 10_000_000,
         }
     )
     producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
-    producer.produce(here.ledger, bytes(4_000_000), b"user-7", partition=0)
+    producer.produce(world.ledger, bytes(4_000_000), b"user-7", partition=0)
     producer.commit_transaction(TIMEOUT)
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    world.finish(0)
+    assert each_once(0) == world.visible()
     assert "the first at offset 0: in a batch that cannot be decoded" in caplog.text
 
 
-def test_another_applications_transaction_is_never_committed(here):
+def test_another_applications_transaction_is_never_committed(world):
     """A forged decision that names another prefix's transaction is refused and commits nothing."""
-    victim = Worker(here, f"{here.prefix}.eu")
-    [theirs, _] = victim.run(here.driver(prefix=victim.slots.prefix).plan("victim"))
-    here.forge(*_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
+    victim = Worker(world, f"{world.prefix}.eu")
+    [theirs, _] = victim.run(world.driver(prefix=victim.slots.prefix).plan("victim"))
+    world.forge(*_done("job", world.prefix, theirs.transaction, state=WriteState.DECIDED))
     with pytest.raises(LedgerFormatError, match="is not a transaction of a task under this prefix"):
-        here.driver().plan("another")
-    assert [] == here.visible()
-    assert 2 == len(here.left_open(victim.slots.prefix))
+        world.driver().plan("another")
+    assert [] == world.visible()
+    assert 2 == len(world.left_open(victim.slots.prefix))
 
 
-def test_an_unreadable_entry_stops_only_its_own_prefix(here):
+def test_an_unreadable_entry_stops_only_its_own_prefix(world):
     """An unreadable entry stops the drivers of its own prefix and no others."""
     deep = b"\x01" + b'{"a":' * 50_000
-    [(key, _)] = _done("job", f"{here.prefix}.eu")
-    claim_key, _ = encode_claim(f"{here.prefix}.us", Claim(1, 1, "me"))
-    here.forge((key, deep), (claim_key, deep))
-    here.finish(0)
-    states = read_all_prefixes(here.admin, here.ledger, here.budget())
-    assert WriteState.DONE is states[here.prefix].writes[QUERY].write.state
-    assert each_once(0) == here.visible()
+    [(key, _)] = _done("job", f"{world.prefix}.eu")
+    claim_key, _ = encode_claim(f"{world.prefix}.us", Claim(1, 1, "me"))
+    world.forge((key, deep), (claim_key, deep))
+    world.finish(0)
+    states = read_all_prefixes(world.admin, world.ledger, world.budget())
+    assert WriteState.DONE is states[world.prefix].writes[QUERY].write.state
+    assert each_once(0) == world.visible()
     for stopped in ("eu", "us"):
         with pytest.raises(LedgerFormatError):
-            here.driver(prefix=f"{here.prefix}.{stopped}").plan("job")
+            world.driver(prefix=f"{world.prefix}.{stopped}").plan("job")
 
 
-def test_deleting_the_unreadable_entry_makes_a_prefix_usable_again(here):
+def test_deleting_the_unreadable_entry_makes_a_prefix_usable_again(world):
     """Deleting the unreadable entry in a transaction makes the prefix usable again."""
-    here.finish(0)
-    [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
-    here.forge((key, value))
+    world.finish(0)
+    [key, value] = encode_claim(world.prefix, Claim(MAX_GENERATION, 1, "somebody"))
+    world.forge((key, value))
     with pytest.raises(LedgerFormatError, match="until the entry is deleted in a transaction"):
-        here.driver().plan()
-    here.forge((key, None))
-    here.finish(1)
-    assert each_once(0, 1) == here.visible()
+        world.driver().plan()
+    world.forge((key, None))
+    world.finish(1)
+    assert each_once(0, 1) == world.visible()
 
 
-def test_a_step_decodes_no_more_entries_of_a_large_ledger(here, monkeypatch):
+def test_a_step_decodes_no_more_entries_of_a_large_ledger(world, monkeypatch):
     """A new or running driver decodes no more entries with a thousand jobs than with none."""
     parse, parsed = ledger_records._parse, []
     monkeypatch.setattr(ledger_records, "_parse", lambda data: parsed.append(data) or parse(data))
     costs = []
     for _ in range(2):
-        driver = here.driver()
+        driver = world.driver()
         for _ in range(2):
             parsed.clear()
             driver.plan("job")
@@ -317,25 +317,25 @@ def test_a_step_decodes_no_more_entries_of_a_large_ledger(here, monkeypatch):
             write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=2**42
         )
         driver.ledger.append(
-            LedgerChanges(writes={f"{QUERY}-{n}": record for n in range(1000)}), here.budget()
+            LedgerChanges(writes={f"{QUERY}-{n}": record for n in range(1000)}), world.budget()
         )
-        assert 1000 == len(driver.ledger.read(here.budget()).writes)
+        assert 1000 == len(driver.ledger.read(world.budget()).writes)
     new, later = costs[:2], costs[2:]
     assert max(new) + 4 > max(later), costs
 
 
-def test_each_plan_drops_a_limited_number_of_expired_jobs(here, monkeypatch):
+def test_each_plan_drops_a_limited_number_of_expired_jobs(world, monkeypatch):
     """Each plan drops a limited number of expired jobs, and the following plans drop the rest."""
     monkeypatch.setattr(two_phase_commit, "MAX_FORGOTTEN", 2)
-    driver = here.driver()
+    driver = world.driver()
     driver.plan()
     record = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=7)
     jobs = {f"job-{number}": record for number in range(5)}
-    driver.ledger.append(LedgerChanges(writes=jobs), here.budget())
+    driver.ledger.append(LedgerChanges(writes=jobs), world.budget())
     left = []
     for _ in range(4):
         driver.plan("job-9")
-        left.append(len(driver.ledger.read(here.budget()).writes))
+        left.append(len(driver.ledger.read(world.budget()).writes))
     assert [3, 1, 0, 0] == left
 
 

@@ -44,28 +44,28 @@ def _json(answer):
     return json.loads(text)
 
 
-def _orphan(here, *values):
+def _orphan(world, *values):
     """Leave a task's transaction open and return it."""
-    return here.worker.begin(here.driver().plan(), 0).write(*(values or ("a", "b"))).transaction
+    return world.worker.begin(world.driver().plan(), 0).write(*(values or ("a", "b"))).transaction
 
 
 # --- looking
 
 
-def test_list_shows_which_producer_holds_back_consumers(here, run):
+def test_list_shows_which_producer_holds_back_consumers(world, run):
     """`list` shows the held-back partition with its offsets, and the producer with its ids."""
-    here.finish(0)
-    orphan = _orphan(here)
+    world.finish(0)
+    orphan = _orphan(world)
     code, text = run("list")
     assert 0 == code
     assert f"write {QUERY}: batch 0 is done" in text
     assert re.search(
-        rf"{here.data}-0 at offset 4 of 6 \(2 behind\) by {orphan.transactional_id} \(producer id "
+        rf"{world.data}-0 at offset 4 of 6 \(2 behind\) by {orphan.transactional_id} \(producer id "
         rf"{orphan.producer.producer_id}, epoch {orphan.producer.epoch}\), open for \d+ s",
         text,
     )
     [held] = _json(run("list", "--json"))["held_back"]
-    assert (here.data, 0, 4, 6) == (
+    assert (world.data, 0, 4, 6) == (
         held["topic"],
         held["partition"],
         held["last_stable_offset"],
@@ -76,9 +76,9 @@ def test_list_shows_which_producer_holds_back_consumers(here, run):
     assert 4 == holder["start_offset"]
 
 
-def test_a_prefix_without_ledger_entries_is_reported_as_unknown(here, run):
+def test_a_prefix_without_ledger_entries_is_reported_as_unknown(world, run):
     """A prefix without ledger entries, probably mistyped, is reported as unknown."""
-    here.finish(0)
+    world.finish(0)
     unknown = "the ledger has no entries of this prefix (`list` shows all prefixes)"
     assert (0, f"nothing to abort under mistyped: {unknown}\n") == run("abort", prefix="mistyped")
     code, text = run("abort", "--dry-run", prefix="mistyped")
@@ -87,55 +87,55 @@ def test_a_prefix_without_ledger_entries_is_reported_as_unknown(here, run):
     assert "no entries of this prefix" not in run("describe")[1] + run("abort")[1]
 
 
-def test_nothing_is_held_back_after_a_finished_batch(here, run):
+def test_nothing_is_held_back_after_a_finished_batch(world, run):
     """After a finished batch, no partition is held back and no transaction is open."""
-    here.finish(0)
-    here.visible()
-    code, text = run("list", "--topic", here.data)
-    assert (0, True) == (code, f"consumers, nor do other transactions in {here.data}\n" in text)
+    world.finish(0)
+    world.visible()
+    code, text = run("list", "--topic", world.data)
+    assert (0, True) == (code, f"consumers, nor do other transactions in {world.data}\n" in text)
     code, text = run("list")
     assert (0, True) == (code, "no read_committed consumers; --topic checks all" in text)
     [report] = _json(run("describe", "--json"))["prefixes"]
     assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
 
 
-def test_list_and_describe_do_not_disturb_a_driver(here, run):
+def test_list_and_describe_do_not_disturb_a_driver(world, run):
     """`list` and `describe` do not disturb a driver between its plan and its commit."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     assert 0 == run("list")[0]
     assert 0 == run("describe")[0]
     driver.commit(plan, prepared)
-    assert each_once(0) == here.visible()
+    assert each_once(0) == world.visible()
 
 
-def test_without_a_prefix_all_prefixes_are_listed(here, run):
+def test_without_a_prefix_all_prefixes_are_listed(world, run):
     """Without --prefix, `list` shows every prefix in the ledger."""
-    here.finish(0)
-    longer = f"{here.prefix}.eu"
-    here.driver(prefix=longer).plan()
+    world.finish(0)
+    longer = f"{world.prefix}.eu"
+    world.driver(prefix=longer).plan()
     reports = _json(run("list", "--json", prefix=None))["prefixes"]
-    assert [here.prefix, longer] == [report["prefix"] for report in reports]
+    assert [world.prefix, longer] == [report["prefix"] for report in reports]
 
 
 @pytest.mark.parametrize("what", ["claim", "write", "ended write"])
-def test_an_unreadable_entry_does_not_hide_the_others(here, capsys, what):
+def test_an_unreadable_entry_does_not_hide_the_others(world, capsys, what):
     """An unreadable entry is reported with its offset, and all other entries are shown."""
-    here.finish(0)
-    bad = f"{here.prefix}.bad"
+    world.finish(0)
+    bad = f"{world.prefix}.bad"
     [(key, value)] = encode_write(bad, "job", _ENDED)
     write_id = "job"
     if what == "claim":
         key, value = encode_claim(bad, Claim(1, 1, "me"))
         write_id = None
     forged = value.replace(b":1,", b":true,", 1) if what == "ended write" else b"\x01{}"
-    here.forge((key, value), *encode_write(bad, "another", _ENDED))
-    offset = here.forge((key, forged))
-    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    world.forge((key, value), *encode_write(bad, "another", _ENDED))
+    offset = world.forge((key, forged))
+    where = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", world.ledger]
     assert 1 == transactions.main(["list", *where])
     said = capsys.readouterr()
-    assert f"prefix {here.prefix}: generation" in said.out
+    assert f"prefix {world.prefix}: generation" in said.out
     claimed = "not claimed" if write_id else "its claim cannot be read"
     assert (
         f"prefix {bad}: {claimed}\n"
@@ -145,7 +145,7 @@ def test_an_unreadable_entry_does_not_hide_the_others(here, capsys, what):
     entry = "write job" if write_id else "the claim"
     assert (
         f"warning: an entry of prefix {bad} is not shown: "
-        f"{here.ledger}-0, offset {offset}, {entry}: "
+        f"{world.ledger}-0, offset {offset}, {entry}: "
     ) in said.err
     assert 1 == transactions.main(["list", *where, "--json"])
     answer = json.loads(capsys.readouterr().out)
@@ -153,103 +153,103 @@ def test_an_unreadable_entry_does_not_hide_the_others(here, capsys, what):
         [write["write_id"] for write in report["writes"]] for report in answer["prefixes"]
     ]
     [entry] = answer["unreadable"]
-    assert (bad, here.ledger, 0, offset, write_id) == tuple(
+    assert (bad, world.ledger, 0, offset, write_id) == tuple(
         entry[name] for name in ("prefix", "topic", "partition", "offset", "write_id")
     )
     assert "cannot be read" in entry["reason"]
 
 
-def test_a_mixed_write_takes_precedence_over_an_unreadable_entry(here, capsys):
+def test_a_mixed_write_takes_precedence_over_an_unreadable_entry(world, capsys):
     """The exit code of a mixed write takes precedence over that of an unreadable entry."""
-    here.mix()
-    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
-    assert 3 == transactions.main(["roll-forward", *where, "--prefix", here.prefix])
-    [(key, value)] = encode_write(here.prefix, "job", _ENDED)
-    here.forge((key, value.replace(b":1,", b":true,", 1)))
+    world.mix()
+    where = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", world.ledger]
+    assert 3 == transactions.main(["roll-forward", *where, "--prefix", world.prefix])
+    [(key, value)] = encode_write(world.prefix, "job", _ENDED)
+    world.forge((key, value.replace(b":1,", b":true,", 1)))
     capsys.readouterr()
     for command in ("list", "describe"):
-        assert 3 == transactions.main([command, *where, "--prefix", here.prefix])
+        assert 3 == transactions.main([command, *where, "--prefix", world.prefix])
         said = capsys.readouterr()
         assert "is only partly visible" in said.out
-        assert f"warning: an entry of prefix {here.prefix} is not shown" in said.err
+        assert f"warning: an entry of prefix {world.prefix} is not shown" in said.err
 
 
-def test_a_transaction_of_another_application_is_named(here, run):
+def test_a_transaction_of_another_application_is_named(world, run):
     """With --topic, `list` names other applications' transactions that hold back consumers."""
-    name = f"stranger-{here.prefix}"
-    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
-    here.admin.write_to_transaction(
+    name = f"stranger-{world.prefix}"
+    stranger = world.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
+    world.admin.write_to_transaction(
         name,
         stranger,
-        here.places[1],
+        world.places[1],
         [KeyValue(b"k", b"v")],
-        now_ms=int(here.clock() * 1000),
+        now_ms=int(world.clock() * 1000),
         timeout=30,
     )
     assert [] == _json(run("list", "--json"))["held_back"]
-    [held] = _json(run("list", "--json", "--topic", here.data))["held_back"]
+    [held] = _json(run("list", "--json", "--topic", world.data))["held_back"]
     assert (1, name) == (held["partition"], held["holders"][0]["transactional_id"])
 
 
-def test_an_orphan_is_aborted_after_its_timeout(here, run):
+def test_an_orphan_is_aborted_after_its_timeout(world, run):
     """After its timeout an orphan no longer holds back consumers."""
-    here.transaction_timeout_ms = 1_000
-    _orphan(here)
-    here.time_out_everything()
-    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
-    here.visible()
-    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    world.transaction_timeout_ms = 1_000
+    _orphan(world)
+    world.time_out_everything()
+    world.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    world.visible()
+    assert [] == _json(run("list", "--json", "--topic", world.data))["held_back"]
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_an_orphan_is_aborted_by_the_next_plan(here, run):
+def test_an_orphan_is_aborted_by_the_next_plan(world, run):
     """The next plan under the prefix aborts an orphan."""
-    _orphan(here)
-    here.driver("next").plan()
-    here.visible()
-    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
+    _orphan(world)
+    world.driver("next").plan()
+    world.visible()
+    assert [] == _json(run("list", "--json", "--topic", world.data))["held_back"]
 
 
 # --- aborting
 
 
-def test_abort_aborts_an_orphan(here, run):
+def test_abort_aborts_an_orphan(world, run):
     """`abort` aborts an orphan, and with --dry-run only lists it."""
-    orphan = _orphan(here)
-    generation = here.ledger_state().generation
+    orphan = _orphan(world)
+    generation = world.ledger_state().generation
     code, text = run("abort", "--dry-run")
     assert (0, True) == (code, f"would abort {orphan.transactional_id}" in text)
-    assert (1, generation) == (len(here.left_open()), here.ledger_state().generation)
+    assert (1, generation) == (len(world.left_open()), world.ledger_state().generation)
     assert (0, f"aborted {orphan.transactional_id}\n") == run("abort")
-    assert (0, f"nothing to abort under {here.prefix}\n") == run("abort")
-    assert ([], []) == (here.left_open(), here.visible())
+    assert (0, f"nothing to abort under {world.prefix}\n") == run("abort")
+    assert ([], []) == (world.left_open(), world.visible())
 
 
-def test_a_driver_whose_transactions_were_aborted_cannot_decide(here, run):
+def test_a_driver_whose_transactions_were_aborted_cannot_decide(world, run):
     """A driver whose transactions are aborted by hand fails, and its error names the operator."""
-    driver = here.driver()
+    driver = world.driver()
     plan = driver.plan()
-    prepared = here.worker.run(plan)
+    prepared = world.worker.run(plan)
     assert 2 == len(_json(run("abort", "--json"))["aborted"])
     with pytest.raises(OvertakenError, match=r"an operator on .* claimed generation"):
         driver.commit(plan, prepared)
-    here.finish(0)
-    assert each_once(0) == here.visible()
+    world.finish(0)
+    assert each_once(0) == world.visible()
 
 
-def test_a_decided_transaction_is_never_aborted(here, run):
+def test_a_decided_transaction_is_never_aborted(world, run):
     """`abort` leaves decided transactions open, and `roll-forward` commits them."""
-    driver = here.dying(Point.DECIDED)
+    driver = world.dying(Point.DECIDED)
     plan = driver.plan()
-    prepared = here.worker.run(plan)
-    loser = here.worker.begin(plan, 0).write("a loser's row")
+    prepared = world.worker.run(plan)
+    loser = world.worker.begin(plan, 0).write("a loser's row")
     with pytest.raises(CrashError):
         driver.commit(plan, prepared)
     assert [loser.transaction.transactional_id] == _json(run("abort", "--json"))["aborted"]
-    assert 2 == len(here.left_open())
+    assert 2 == len(world.left_open())
     assert {QUERY: "done"} == _json(run("roll-forward", "--json"))["rolled_forward"]
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+    assert (each_once(0), []) == (world.visible(), world.left_open())
 
 
 def test_a_failed_abort_is_reported(tv2, capsys):
@@ -265,42 +265,45 @@ def test_a_failed_abort_is_reported(tv2, capsys):
     hook.remove()
 
 
-def test_abort_does_not_touch_another_prefix(here, run):
+def test_abort_does_not_touch_another_prefix(world, run):
     """`abort` does not touch transactions of a prefix that merely begins with the same text."""
-    longer = f"{here.prefix}.eu"
-    plan = here.driver(prefix=longer).plan()
-    Worker(here, longer).begin(plan, 0).write("theirs")
+    longer = f"{world.prefix}.eu"
+    plan = world.driver(prefix=longer).plan()
+    Worker(world, longer).begin(plan, 0).write("theirs")
     code, text = run("abort")
-    assert (0, True) == (code, text.startswith(f"nothing to abort under {here.prefix}: the ledger"))
-    assert 1 == len(here.left_open(longer))
+    assert (0, True) == (
+        code,
+        text.startswith(f"nothing to abort under {world.prefix}: the ledger"),
+    )
+    assert 1 == len(world.left_open(longer))
     assert 0 == run("abort", prefix=longer)[0]
-    assert [] == here.left_open(longer)
+    assert [] == world.left_open(longer)
 
 
 # --- rolling forward, resolving
 
 
-def test_a_decision_is_rolled_forward(here, run):
+def test_a_decision_is_rolled_forward(world, run):
     """`roll-forward` commits a decided batch, and finds nothing to do the second time."""
-    here.decide_and_die()
+    world.decide_and_die()
     code, text = run("roll-forward", "--dry-run")
     assert (0, f"would commit 2 transactions of batch 0 of {QUERY}\n") == (code, text)
-    assert [] == here.visible()
+    assert [] == world.visible()
     assert (0, f"batch 0 of {QUERY} is done\n") == run("roll-forward")
-    assert (0, f"nothing to roll forward under {here.prefix}\n") == run("roll-forward")
-    assert (each_once(0), WriteState.DONE) == (here.visible(), here.state())
+    assert (0, f"nothing to roll forward under {world.prefix}\n") == run("roll-forward")
+    assert (each_once(0), WriteState.DONE) == (world.visible(), world.state())
 
 
-def test_a_mixed_write_is_reported_with_exit_code_3(here, run):
+def test_a_mixed_write_is_reported_with_exit_code_3(world, run):
     """A mixed write is shown with its visible and missing offsets, and exit code 3."""
-    here.mix()
+    world.mix()
     code, text = run("roll-forward")
     assert (3, True) == (code, "is only partly visible" in text)
     for command in ("list", "describe"):
         code, text = run(command)
         assert 3 == code
         assert (
-            f"committed: {here.data}-0 offsets 0 to 2; aborted: {here.data}-1 offsets 0 to 2"
+            f"committed: {world.data}-0 offsets 0 to 2; aborted: {world.data}-1 offsets 0 to 2"
             in text
         )
     fates = [w["fate"] for w in _json(run("list", "--json"))["prefixes"][0]["writes"][0]["winners"]]
@@ -314,24 +317,24 @@ def test_a_mixed_write_is_reported_with_exit_code_3(here, run):
         ("--replay", WriteState.VOID, [*rows(0)[0], *each_once(0)]),
     ],
 )
-def test_an_operator_resolves_a_mixed_write(here, run, how, state, seen):
+def test_an_operator_resolves_a_mixed_write(world, run, how, state, seen):
     """A skipped mixed write counts as committed, and a replayed one is written again."""
-    here.mix()
+    world.mix()
     with pytest.raises(MixedError):
-        here.driver().plan()
+        world.driver().plan()
     code, text = run("resolve", "--write-id", QUERY, how, "--dry-run")
     assert (0, True) == (code, f"would be {state.value}" in text)
-    assert WriteState.MIXED is here.state()
+    assert WriteState.MIXED is world.state()
     assert 0 == run("resolve", "--write-id", QUERY, how)[0]
-    assert state is here.state()
+    assert state is world.state()
     assert 0 == run("list")[0]
-    here.finish(0)
-    assert sorted(seen) == here.visible()
+    world.finish(0)
+    assert sorted(seen) == world.visible()
 
 
-def test_only_a_mixed_write_can_be_resolved(here, run):
+def test_only_a_mixed_write_can_be_resolved(world, run):
     """Resolving a write that is done or unknown is refused with exit code 1."""
-    here.finish(0)
+    world.finish(0)
     code, text = run("resolve", "--write-id", QUERY, "--skip")
     assert (1, True) == (code, "nothing to resolve: batch 0 of 'query-1' is done" in text)
     code, text = run("resolve", "--write-id", "nobody", "--replay")
@@ -341,9 +344,9 @@ def test_only_a_mixed_write_can_be_resolved(here, run):
 # --- usage
 
 
-def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
+def test_a_cluster_without_a_ledger_has_nothing_to_list(world, capsys):
     """Without a ledger topic, `list` shows nothing and standard error names the missing topic."""
-    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    cluster = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 0 == transactions.main(["list", "--json", *cluster])
     said = capsys.readouterr()
     assert {"prefixes": [], "held_back": [], "unreadable": []} == json.loads(said.out)
@@ -353,20 +356,20 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
 
 
 @pytest.mark.parametrize("command", ["abort", "roll-forward"])
-def test_abort_and_roll_forward_fail_without_a_ledger(here, capsys, command):
+def test_abort_and_roll_forward_fail_without_a_ledger(world, capsys, command):
     """Without a ledger topic, `abort` and `roll-forward` fail, as the name may be wrong."""
-    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    cluster = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
     assert "the ledger topic 'none' does not exist" in capsys.readouterr().err
 
 
-def test_a_missing_topic_is_reported_before_the_timeout(here, run):
+def test_a_missing_topic_is_reported_before_the_timeout(world, run):
     """A mistyped --topic fails before the timeout, with similar names."""
-    mistyped = here.data[:-1]
+    mistyped = world.data[:-1]
     code, text = run("list", "--topic", mistyped)
     assert 1 == code
     assert f"error: --topic {mistyped!r} does not exist in the cluster" in text
-    assert f"similar names: {here.data!r}" in text
+    assert f"similar names: {world.data!r}" in text
     assert f"for the ledger use --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
     assert "autoCreateTopics" not in text
 

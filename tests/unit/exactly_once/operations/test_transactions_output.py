@@ -25,28 +25,28 @@ HOSTILE_NAME, SHOWN_NAME = HOSTILE[:-1], SHOWN[: -len(r"\ud800")]
 CLAIMED_BY = "?]0;title??prefix forged???2J"
 
 
-def test_names_from_the_cluster_are_printed_with_escapes(here, run):
+def test_names_from_the_cluster_are_printed_with_escapes(world, run):
     """Write ids and transactional ids are printed with escapes, and claims are printable text."""
-    driver = here.driver(name=HOSTILE_NAME)
+    driver = world.driver(name=HOSTILE_NAME)
     plan = driver.plan(HOSTILE_NAME)
-    driver.commit(plan, here.worker.run(plan), 0, HOSTILE_NAME)
-    name = f"stranger {HOSTILE_NAME} {here.prefix}"
-    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
-    here.admin.write_to_transaction(
+    driver.commit(plan, world.worker.run(plan), 0, HOSTILE_NAME)
+    name = f"stranger {HOSTILE_NAME} {world.prefix}"
+    stranger = world.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
+    world.admin.write_to_transaction(
         name,
         stranger,
-        here.places[1],
+        world.places[1],
         [KeyValue(b"k", b"v")],
-        now_ms=int(here.clock() * 1000),
+        now_ms=int(world.clock() * 1000),
         timeout=30,
     )
-    code, text = run("list", "--topic", here.data)
+    code, text = run("list", "--topic", world.data)
     assert 0 == code
     assert f"claimed by {CLAIMED_BY} at " in text
     assert f"  write {SHOWN_NAME}: batch 0 is done" in text
-    assert f"by stranger {SHOWN_NAME} {here.prefix} (producer id" in text
+    assert f"by stranger {SHOWN_NAME} {world.prefix} (producer id" in text
     assert all(line.isprintable() for line in text.split("\n"))
-    code, text = run("list", "--topic", here.data, "--json")
+    code, text = run("list", "--topic", world.data, "--json")
     assert CLAIMED_BY == json.loads(text)["prefixes"][0]["claim"]["claimed_by"]
     assert 0 == code
     assert all(line.isprintable() for line in text.split("\n"))

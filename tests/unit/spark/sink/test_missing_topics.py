@@ -38,17 +38,17 @@ def options(broker, **more):
 
 def test_a_misspelled_topic_is_rejected(missing_topics):
     """A missing topic is an error that lists similar names, and is not created."""
-    missing_topics.a_mistyped_name_is_refused()
+    missing_topics.check_misspelled_name_is_rejected()
 
 
 def test_a_check_has_no_side_effects(missing_topics):
     """`KafkaSink.check` creates no topic, even where the write would."""
-    missing_topics.a_check_creates_nothing()
+    missing_topics.check_dry_run_creates_nothing()
 
 
 def test_a_misspelled_topic_of_a_row_is_reported_with_its_row(missing_topics):
     """The error names the row, its topic and similar names."""
-    missing_topics.a_mistyped_name_in_a_row_is_named_with_its_row()
+    missing_topics.check_misspelled_name_is_reported_with_its_row()
 
 
 def test_a_misspelled_topic_of_a_row_is_an_error_even_if_topics_cannot_be_listed(broker):
@@ -79,7 +79,7 @@ def test_a_topic_created_meanwhile_does_not_change_the_error(broker, monkeypatch
 
 def test_tasks_respect_auto_create_topics_too(missing_topics):
     """A topic named by a row is created only with autoCreateTopics=true."""
-    missing_topics.a_topic_of_a_row_is_created_only_where_it_may_be()
+    missing_topics.check_topic_of_row_is_created_only_with_option()
 
 
 def test_a_name_unlike_any_other_is_rejected_without_suggestions(broker):

@@ -299,7 +299,7 @@ def test_metrics_are_summed_over_the_tasks():
         dataclasses.replace(message(3, {("t", 0): acks(3 * task, 3)}), metrics=measured)
         for task in range(2)
     ]
-    told = report(*messages)
-    assert measured.merged(measured) == told.metrics
-    assert "  6 records retried" in told.to_text()
-    assert 6 == json.loads(told.to_json())["metrics"]["record-retry-total"]
+    merged_report = report(*messages)
+    assert measured.merged(measured) == merged_report.metrics
+    assert "  6 records retried" in merged_report.to_text()
+    assert 6 == json.loads(merged_report.to_json())["metrics"]["record-retry-total"]
