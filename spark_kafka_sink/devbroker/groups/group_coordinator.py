@@ -57,7 +57,7 @@ class GroupCoordinator:
         self._joins = GroupJoins(settings, self._rebalances)
 
     def load(self, topics: Collection[str], now: float) -> None:
-        """Replace all groups by those in the log; every member's session starts anew.
+        """Replace all groups by those in the log; every member's session restarts.
 
         Offsets of other topics than `topics` are left over from deleted topics, and are deleted
         (GroupCoordinatorShard.replay).

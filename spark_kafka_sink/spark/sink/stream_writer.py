@@ -1,4 +1,4 @@
-"""The writer of a stream, which Spark creates anew for each micro-batch, commit and abort.
+"""The writer of a stream, which Spark creates again for each micro-batch, commit and abort.
 
 Spark pickles only the first of these writers, for the tasks of the micro-batch. So creating one
 does nothing, and the work that must precede the tasks is done when it is pickled. `commit` and

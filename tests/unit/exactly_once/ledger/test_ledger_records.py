@@ -175,7 +175,7 @@ def test_a_write_is_deleted_with_its_pieces():
     assert (None, 0, []) == (read.record("q"), read.pieces("q"), read.write_ids)
 
 
-def test_a_piece_of_another_decision_is_refused():
+def test_a_piece_of_another_decision_is_rejected():
     """A decision with a piece of another decision is refused."""
     old = encode_write("p", "q", _large(400, generation=2))
     new = encode_write("p", "q", _large(400, generation=3))
@@ -183,7 +183,7 @@ def test_a_piece_of_another_decision_is_refused():
         _read([old[0], *new[1:]]).record("q")
 
 
-def test_a_missing_piece_is_refused():
+def test_a_missing_piece_is_rejected():
     """A decision with a missing piece is an error, never an empty decision."""
     with pytest.raises(LedgerFormatError, match="'q' under prefix 'p' cannot be read"):
         _read(encode_write("p", "q", _large(400))[1:]).record("q")
