@@ -382,6 +382,6 @@ class ProducerStateManager:
         if batch.base_sequence > latest:
             raise RefusedError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"the first sequence of the transaction of producer {batch.producer_id} must be "
-                f"{latest}, not {batch.base_sequence}",
+                f"sequence {batch.base_sequence} of producer {batch.producer_id} arrived before "
+                f"{latest}, the first sequence of its transaction",
             )

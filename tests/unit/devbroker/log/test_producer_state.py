@@ -115,6 +115,17 @@ def test_a_refused_batch_leaves_no_trace():
     assert before == [entry.last_sequence for entry in state.entries()]
 
 
+def test_a_batch_before_the_first_of_its_transaction_is_refused():
+    """The error names its sequence, and the one that must come first."""
+    state = ProducerStateManager()
+    state.start_verification(PRODUCER_ID, 0, 2, supports_epoch_bump=False, now_ms=0)
+    error = "sequence 5 of producer 7 arrived before 2, the first sequence of its transaction"
+
+    with pytest.raises(RefusedError, match=error):
+        state.validate(batch(5))
+    assert None is verdict(state, batch(1))
+
+
 def test_a_partition_knows_only_producers_that_wrote_to_it():
     """The first batch of a producer creates an entry, and the second one does not."""
     assert [] == ProducerStateManager().entries()
