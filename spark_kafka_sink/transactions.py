@@ -268,7 +268,9 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
     if options.bootstrap_server is not None:
         settings[_BOOTSTRAP] = options.bootstrap_server
     if _BOOTSTRAP not in settings:
-        raise ConfigError(f"no cluster: pass --bootstrap-server, or set {_BOOTSTRAP} in a file")
+        raise ConfigError(
+            f"no cluster given: pass --bootstrap-server, or set {_BOOTSTRAP} in a file"
+        )
     return ProducerConfig.from_mapping({"client.id": "spark-kafka-sink-transactions", **settings})
 
 

@@ -306,7 +306,9 @@ def _addresses(entries: tuple[str, ...], given: _Given) -> Iterator[tuple[str, i
     for entry in filter(None, entries):
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
-            raise given.error(f"bootstrap.servers: {entry!r} is not host:port")
+            raise given.error(
+                f"bootstrap.servers: {entry!r} is not host:port, such as localhost:9092"
+            )
         address = match[1], int(match[2])
         if address not in seen:
             seen.add(address)

@@ -7,6 +7,7 @@ The TLS and SASL options apply to all listeners that use TLS or SASL.
 
 from __future__ import annotations
 
+import argparse
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping
 
+_MAX_PORT = 65_535
 USERS_VARIABLE = "DEVBROKER_SASL_USERS"
 KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to find it
 
@@ -39,7 +41,7 @@ def add_listener_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=_port,
         default=9092,
         help="port to listen on; 0 means any free port (default: %(default)s)",
     )
@@ -143,10 +145,17 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= _MAX_PORT:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {_MAX_PORT}, not {port}")
+    return port
+
+
 def _place(text: str) -> tuple[SecurityProtocol, str, int]:
     protocol, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdecimal():
+    if not separator or not colon or not port.isdecimal() or int(port) > _MAX_PORT:
         raise ConfigError(f"--listener {text}: it must be PROTOCOL://HOST:PORT")
     try:
         return SecurityProtocol(protocol), host.strip("[]"), int(port)

@@ -153,4 +153,6 @@ class ProducerBatch:
             return place
         if self.last_row is None:
             return f"{place}, from row {self.first_row} on"
+        if self.first_row == self.last_row:
+            return f"{place}, row {self.first_row},"
         return f"{place}, among rows {self.first_row} to {self.last_row}"

@@ -80,14 +80,25 @@ def _is_headers(kind: DataType) -> bool:
 
 #: Column -> the predicate for its type, the name of that type, and how to convert to it.
 _COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
-    "key": (_is_bytes, "string or binary", "cast it, or encode it with to_json or to_avro"),
-    "value": (_is_bytes, "string or binary", "cast it, or encode it with to_json or to_avro"),
+    "key": (
+        _is_bytes,
+        "string or binary",
+        "cast it to string, or encode a struct with to_json or to_avro",
+    ),
+    "value": (
+        _is_bytes,
+        "string or binary",
+        "cast it to string, or encode a struct with to_json or to_avro",
+    ),
     "topic": (_is_text, "string", "cast it, or set the option 'topic'"),
     "partition": (_is_partition, "int", "cast it, or drop it to let the producer choose"),
     "headers": (
         _is_headers,
         "array<struct<key:string,value:binary>>",
-        "build it with array(struct(lit('name') as key, encode('text', 'utf-8') as value))",
+        (
+            "build it with the SQL expression "
+            "array(named_struct('key', 'name', 'value', encode('text', 'utf-8')))"
+        ),
     ),
     "timestamp": (_is_timestamp, "timestamp or timestamp_ntz", "cast it, rename it or drop it"),
 }
@@ -119,7 +130,8 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
             return None
         return f"column {name!r} is {kind.simpleString()}, but must be {wanted}: {advice}"
     if name == "value":
-        return f"there is no column 'value'{_other_case(schema, name)}"
+        hint = _other_case(schema, name) or ": add it, or rename the column with the values"
+        return f"there is no column 'value'{hint}"
     if name == "topic" and topic is None:
         return (
             "there is no topic: set the option 'topic' or add a 'topic' column"

@@ -109,7 +109,9 @@ def test_addresses_may_be_a_list():
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "a:0", "a:65536", "a:b", "a b:1", "a:1:"])
 def test_an_invalid_address_is_rejected(text):
     """The error shows an address that is not host:port with a port from 1 to 65535."""
-    assert f"bootstrap.servers: {text!r} is not host:port" == refusal(bootstrap_servers=text)
+    assert f"bootstrap.servers: {text!r} is not host:port, such as localhost:9092" == refusal(
+        bootstrap_servers=text
+    )
 
 
 def test_addresses_are_required():

@@ -32,7 +32,9 @@ REFRESH = (
 FAILED_WRITES = "unit/producer/test_failed_writes.py"
 
 OBSERVED = {
-    "bootstrap.servers": f"{FAILED_WRITES}::test_the_error_for_unreachable_brokers_names_their_addresses",
+    "bootstrap.servers": (
+        f"{FAILED_WRITES}::test_the_error_for_unreachable_brokers_names_their_addresses"
+    ),
     "acks": f"{WIRE}::test_a_produce_request_has_the_acks",
     "enable.idempotence": f"{WIRE}::test_idempotent_batches_are_numbered",
     "compression.type": f"{WIRE}::test_batches_are_compressed_by_the_configured_codec",

@@ -47,6 +47,14 @@ def test_host_and_port_are_a_plain_listeners():
     assert [Listener(host="::1", port=1, advertised_host="h")] == listeners(*arguments)
 
 
+@pytest.mark.parametrize("port", ["-5", "65536", "99999"])
+def test_a_port_out_of_range_is_rejected(port, capsys):
+    """A port outside 0 to 65535 is an error; the system would listen on another one."""
+    with pytest.raises(SystemExit):
+        listeners(f"--port={port}")
+    assert f"--port: must be from 0 to 65535, not {port}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("host", "protocol", "client_auth", "is_open"),
     [
@@ -122,6 +130,7 @@ def test_users_may_be_in_the_environment():
         (["--listener", "h:1"], "PROTOCOL://HOST:PORT"),
         (["--listener", "SSL://h"], "PROTOCOL://HOST:PORT"),
         (["--listener", "SSL://h:x"], "PROTOCOL://HOST:PORT"),
+        (["--listener", "SSL://h:65536"], "PROTOCOL://HOST:PORT"),
         (["--listener", "TLS://h:1"], "one of PLAINTEXT, SSL"),
         (["--listener", "SSL://h:1"], "needs --tls-keystore"),
         (

@@ -428,7 +428,7 @@ def test_a_reference_to_a_secret_is_accepted_on_the_command_line(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["list"], "no cluster: pass --bootstrap-server"),
+        (["list"], "no cluster given: pass --bootstrap-server"),
         (["list", "--property", "x"], "--property must be KEY=VALUE"),
         (["list", "--command-config", "/no/such/file"], "No such file"),
         (

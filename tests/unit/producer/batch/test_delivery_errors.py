@@ -131,7 +131,7 @@ def test_the_error_names_up_to_five_rejected_records(refused, names):
 @pytest.mark.parametrize(
     ("records", "start"),
     [
-        (1, "1 record for t-0, among rows 0 to 0 was not delivered: "),
+        (1, "1 record for t-0, row 0, was not delivered: "),
         (2, "2 records for t-0, among rows 0 to 1 were not delivered: "),
     ],
 )

@@ -115,7 +115,9 @@ def test_a_topic_column_of_the_wrong_type_is_rejected():
 
 def test_a_missing_value_column_is_rejected():
     """A DataFrame needs a value column."""
-    assert "there is no column 'value'" == refusal(schema(key=StringType()))
+    assert "there is no column 'value': add it, or rename the column with the values" == refusal(
+        schema(key=StringType())
+    )
 
 
 def test_a_write_without_a_topic_is_rejected():
@@ -159,7 +161,7 @@ def test_all_problems_are_reported_at_once():
     given = schema(key=LongType(), partition=LongType())
     assert [
         "column 'key' is bigint",
-        "there is no column 'value'",
+        "there is no column 'value': add it",
         "there is no topic: set the option 'topic' or add a 'topic' column",
         "column 'partition' is bigint",
     ] == [problem.split(",")[0] for problem in refusal(given, topic=None).split("; ")]
