@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.kafka.kafka_docker import DockerNodes
@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 _READY_SECONDS = 120
 _ADMIN_SECONDS = 60
 _POLL_SECONDS = 0.1
+#: The errors of a partition whose leader has changed or restarted.
+_NEW_LEADER = frozenset(
+    {
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
 #: The version of a given cluster in the names of tests.
 GIVEN = "given"
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -193,11 +202,19 @@ class KafkaCluster:
         return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """Return each partition's high watermark."""
+        """Return each partition's high watermark; a leader that has just restarted is retried."""
         count = self.partition_count(topic)
         asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
-        answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+        deadline = time.monotonic() + _ADMIN_SECONDS
+        while True:
+            answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
+            try:
+                return {place.partition: it.result().offset for place, it in answers.items()}
+            except KafkaException as error:
+                # librdkafka's list_offsets does not retry after it saw an older leader epoch.
+                if error.args[0].code() not in _NEW_LEADER or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
 
     def leader(self, topic: str, partition: int = 0) -> Broker:
         """Return the current leader of a partition."""
