@@ -26,7 +26,7 @@ from tests.support.faults.recreated_topic import (
     BEFORE,
     KEYS,
     send_before_a_shrinking,
-    write_around_a_shrinking,
+    write_before_and_after_shrinking,
 )
 from tests.support.producer.producing import patiently
 from tests.support.producer.sending import LONG_LINGER, sending_producer
@@ -273,7 +273,7 @@ def test_records_of_a_topic_recreated_with_fewer_partitions_are_delivered():
     """Records after a topic was recreated go only to partitions that exist."""
     with DevBroker(topics={"t": BEFORE}, auto_create_topics=False) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
-        assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
+        assert [before, before, after, after] == write_before_and_after_shrinking(broker, "t")
 
 
 def test_a_lingering_record_for_a_deleted_partition_fails_alone():
