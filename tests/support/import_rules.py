@@ -38,17 +38,37 @@ LAYERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(_PURE, _BOTTOM),
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     # The operator's command.
     "transactions": _BOTTOM | {"command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
-    | {"exactly_once", "admin", "producer", "record", "config", "metrics", _ERROR_CODES},
+    | {
+        "exactly_once",
+        "admin",
+        "producer",
+        "consumer",
+        "record",
+        "config",
+        "metrics",
+        _ERROR_CODES,
+    },
     "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
-    | {"config", "metrics", "network", "producer", "record", "security", "spark", "version"},
+    | {
+        "config",
+        "consumer",
+        "metrics",
+        "network",
+        "producer",
+        "record",
+        "security",
+        "spark",
+        "version",
+    },
 }
 
 #: The modules of a layer that are in none of its folders.
@@ -66,6 +86,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "record": {
         TOP: (),
         "kernel": (TOP,),
+        "reading": (TOP, "kernel"),
     },
     "network": {
         "base": (),
@@ -84,6 +105,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "measures": ("records",),
         TOP: ("batch", "records", "transactions", "sending", "gathering", "measures"),
     },
+    "consumer": {
+        "offsets": (),
+        "fetching": ("offsets",),
+        TOP: ("offsets", "fetching"),
+    },
     "exactly_once": {
         "ledger": (),
         TOP: ("ledger",),
@@ -92,7 +118,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "spark": {
         TOP: (),
         "sink": (TOP,),
-        "data_source": ("sink",),
+        "source": (TOP,),
+        "data_source": ("sink", "source"),
     },
     "devbroker": {
         "base": (),
@@ -121,6 +148,8 @@ _EVENT_LOOP = (
     "producer/network_thread.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
+    "consumer/*.py",
+    "consumer/*/*.py",
     "devbroker/net/server.py",
 )
 
@@ -135,8 +164,14 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "security/tls.py",
         "devbroker/net/server.py",
     ),
-    "pyspark": ("spark/*.py", "spark/sink/*.py"),
-    "pyarrow": ("record/arrow.py", "spark/sink/*.py"),
+    "pyspark": ("spark/*.py", "spark/sink/*.py", "spark/source/*.py"),
+    "pyarrow": (
+        "record/arrow.py",
+        "record/reading/*.py",
+        "consumer/*.py",
+        "spark/sink/*.py",
+        "spark/source/*.py",
+    ),
     "numba": ("record/kernel/*.py",),
     "llvmlite": ("record/kernel/*.py",),
     "time": (
@@ -144,6 +179,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "producer/producer_core.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
+        "spark/source/*.py",
         "transactions.py",
     ),
 }

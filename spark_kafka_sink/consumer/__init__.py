@@ -1,0 +1,1 @@
+"""Kafka's consumer: bounded ranges of partitions, as Arrow record batches."""

@@ -1,0 +1,1 @@
+"""The requests that fetch records, and the rules for their errors."""

@@ -1,0 +1,1 @@
+"""The look-up of partitions and offsets."""

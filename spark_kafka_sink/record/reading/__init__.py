@@ -1,0 +1,1 @@
+"""The reading of record batches into Arrow tables."""

@@ -1,0 +1,1 @@
+"""The source of Spark reads: batches and streams."""
