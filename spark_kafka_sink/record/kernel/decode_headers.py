@@ -55,7 +55,7 @@ _ABORT: Final = 0
 _HEADER: Final = int(Stage.HEADER)
 _PREPARED: Final = int(Stage.PREPARED)
 _DONE: Final = int(DecodeStatus.DONE)
-_OLD_FORMAT: Final = int(DecodeStatus.OLD_FORMAT)
+_BAD_FORMAT: Final = int(DecodeStatus.BAD_FORMAT)
 _BAD_LENGTH: Final = int(DecodeStatus.BAD_LENGTH)
 _BAD_COMPRESSION: Final = int(DecodeStatus.BAD_COMPRESSION)
 _BAD_RECORD_COUNT: Final = int(DecodeStatus.BAD_RECORD_COUNT)
@@ -68,7 +68,7 @@ _OFFSET_OVERFLOW: Final = int(DecodeStatus.OFFSET_OVERFLOW)
 def check_header(batch: int, rest: int) -> int:  # noqa: PLR0911  one return per check
     """Check a header within the `rest` bytes, which may end before the batch; return a status."""
     if load_byte(batch + MAGIC_OFFSET) != _MAGIC:
-        return _OLD_FORMAT
+        return _BAD_FORMAT
     size = load_big_int32(batch + LENGTH_OFFSET) + LOG_OVERHEAD
     if size < _OVERHEAD:
         return _BAD_LENGTH

@@ -99,7 +99,7 @@ class DecodeStatus(IntEnum):
     FULL = 2
     #: The next row needs more room: the fields `..._needed` say how much.
     GROW = 3
-    OLD_FORMAT = -1
+    BAD_FORMAT = -1
     BAD_LENGTH = -2
     BAD_COMPRESSION = -3
     BAD_RECORD_COUNT = -4

@@ -47,7 +47,7 @@ class Arena:
     @property
     def largest(self) -> int:
         """The size of the largest array in bytes."""
-        return max(array.nbytes for array in self.arrays.values())
+        return max((array.nbytes for array in self.arrays.values()), default=0)
 
 
 class ArenaPool:

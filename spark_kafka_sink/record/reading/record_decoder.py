@@ -39,6 +39,7 @@ DEFAULT_MAX_BYTES: Final = 32 * 1024 * 1024
 _MOST_BYTES: Final = 2**30
 _COMPRESSION_CODEC_MASK: Final = 0x07
 _MAGIC_OFFSET: Final = 16
+_LAST_OLD_FORMAT: Final = 1
 #: In messages; the reader's configuration defines it.
 _LIMIT_SETTING: Final = "max.uncompressed.batch.bytes"
 
@@ -118,8 +119,8 @@ class RecordDecoder:
         status, batch_count, size, last_offset, leader_epoch = index_batches(array)
         if status is not DecodeStatus.DONE:
             offset = int.from_bytes(array[size : size + 8].tobytes(), "big", signed=True)
-            if status is DecodeStatus.OLD_FORMAT:
-                raise self._corrupt(offset, _old_format(int(array[size + _MAGIC_OFFSET])))
+            if status is DecodeStatus.BAD_FORMAT:
+                raise self._corrupt(offset, _format(int(array[size + _MAGIC_OFFSET])))
             raise self._corrupt(offset, _CAUSES[status])
         next_offset = max(position, last_offset + 1) if batch_count else position
         return BatchIndex(next_offset, batch_count, size, leader_epoch)
@@ -198,8 +199,8 @@ class RecordDecoder:
 
     def _error(self, status: DecodeStatus, data: UInt8Array) -> CorruptRecordError:
         task = self._task
-        if status is DecodeStatus.OLD_FORMAT:
-            cause = _old_format(int(data[int(task["position"]) + _MAGIC_OFFSET]))
+        if status is DecodeStatus.BAD_FORMAT:
+            cause = _format(int(data[int(task["position"]) + _MAGIC_OFFSET]))
         else:
             cause = _CAUSES[status]
         return self._corrupt(int(task["base_offset"]) + int(task["last_delta"]) + 1, cause)
@@ -234,7 +235,9 @@ def _as_array(data: Buffer) -> UInt8Array:
     return np.frombuffer(memoryview(data), np.uint8)
 
 
-def _old_format(magic: int) -> str:
+def _format(magic: int) -> str:
+    if magic > _LAST_OLD_FORMAT:
+        return f"the record batch has the unknown format {magic}"
     return (
         f"the records have format {magic}, which Kafka replaced by format 2 in version 0.11; it is "
         "not supported. Start at a later offset, or copy the topic with a client that reads it"
