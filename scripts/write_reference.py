@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
 from spark_kafka_sink.config.producer_settings import (  # noqa: E402
-    KAFKA_PREFIX,
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )

@@ -10,7 +10,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.producer_settings import KAFKA_PREFIX, PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
@@ -41,7 +42,6 @@ from spark_kafka_sink.config.exactly_once_options import (
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS, TOKEN_SOURCES
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import (
-    KAFKA_PREFIX,
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )

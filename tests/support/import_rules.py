@@ -88,6 +88,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "kernel": (TOP,),
         "reading": (TOP, "kernel"),
     },
+    "config": {
+        "config_def": (),
+        "lookup": ("config_def",),
+        TOP: ("config_def", "lookup"),
+    },
     "network": {
         "base": (),
         "transport": ("base",),
