@@ -1,4 +1,4 @@
-"""Errors that travel between processes."""
+"""The error for offsets that can no longer be read."""
 
 from __future__ import annotations
 
