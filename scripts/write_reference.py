@@ -136,8 +136,8 @@ def options_page() -> str:
         "Names are not case-sensitive. An unknown option is an error that suggests the nearest "
         "known one.",
         "## The sink's own",
-        "`python -m spark_kafka_sink.config.options_table` prints them as a table, with the "
-        "settings of the producer.",
+        "`python -m spark_kafka_sink.config.options_table sink` prints them as a table; `kafka`, "
+        "`source` and `consumer` select the tables of the other pages.",
         *_settings(SINK_OPTIONS_DEF),
         "## Settings of the producer",
         "Every [setting of the producer](producer-settings.md) is an option too, with "
