@@ -31,6 +31,7 @@ from spark_kafka_sink.config.consumer_settings import (
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
 )
+from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source.offset_specs import Latest, OffsetSpec, Selection
 from spark_kafka_sink.config.source.positions import Position, batch_range, stream_start
@@ -130,6 +131,13 @@ class SourceOptions:
         if values["groupIdPrefix"] is not None:
             without_effect["groupIdPrefix"] = _NO_GROUP
         _check_limits(values)
+        consumer = ConsumerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX)
+        check_importable(
+            f"{KAFKA_PREFIX}sasl.login.callback.handler.class",
+            consumer.security.sasl_login_callback_handler_class,
+            TOKEN_SOURCES,
+            "a Spark read",
+        )
         return cls(
             selection=selected,
             starting=start.spec,
@@ -150,7 +158,7 @@ class SourceOptions:
             commit_group=values["commitGroup"],
             ignored=tuple(sorted(without_effect)),
             warnings=tuple(_warnings(without_effect, values["commitGroup"], is_stream=is_stream)),
-            consumer=ConsumerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
+            consumer=consumer,
         )
 
 
