@@ -148,14 +148,6 @@ CLIENT_CONFIG_DEF: Final = (
         _MEDIUM,
         "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
     )
-    .define(
-        "client.id",
-        _STRING,
-        "spark-kafka-sink",
-        None,
-        _MEDIUM,
-        "The client's name in the brokers' logs and quotas.",
-    )
 )
 
 REFUSED_CLIENT: Final[Mapping[str, RefusedSetting]] = {

@@ -322,7 +322,14 @@ PRODUCER_CONFIG_DEF: Final = (
         _LOW,
         "The duration of one sample of a metric.",
     )
-    .include(CLIENT_CONFIG_DEF, "client.id")
+    .define(
+        "client.id",
+        _STRING,
+        "spark-kafka-sink",
+        None,
+        _MEDIUM,
+        "The client's name in the brokers' logs and quotas.",
+    )
     .include(SECURITY_CONFIG_DEF)
 )
 

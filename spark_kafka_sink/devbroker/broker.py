@@ -35,6 +35,7 @@ from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, read_messa
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -112,12 +113,15 @@ class Broker:
         kept: object = None,
         client_host: str = "",
         listener: str = "",
+        fault: PartitionFault | None = None,
+        throttled: bool = False,
     ) -> ApiResponse | Delayed | None:
         """Handle a request that arrived at `arrived` (by default `now`); seconds since 1970.
 
         None means no response (acks=0). `Delayed` requests another call, with the same `arrived`
         and its `kept`, when something that it watches has changed or its time is up. Timers that
-        are due by `now` run first. Raises CloseConnectionError.
+        are due by `now` run first. `fault` affects partitions of the response; with `throttled` the
+        response is that of a client over its quota. Raises CloseConnectionError.
         """
         handler = self._handler(header)
         if handler is None:
@@ -127,6 +131,8 @@ class Broker:
         context.kept = kept
         context.client_host = client_host
         context.listener = listener
+        context.fault = fault
+        context.throttled = throttled
         try:
             response: ApiResponse | Delayed | None = handler.handle(context, request)
         except RefusedError as refused:

@@ -91,7 +91,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "config": {
         "config_def": (),
         "lookup": ("config_def",),
-        TOP: ("config_def", "lookup"),
+        "source": ("config_def",),
+        TOP: ("config_def", "lookup", "source"),
     },
     "network": {
         "base": (),

@@ -98,19 +98,18 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 if place in answered:
                     continue
                 answered.add(place)
-                if name is None:
-                    results.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
-                    continue
                 try:
-                    partition = context.cluster.partition(TopicPartition(name, asked.partition))
+                    partition = _find(context, name, asked)
                 except RefusedError as refused:
                     results.append(_failed(asked, refused.error_code))
+                    continue
+                if partition is None:
                     continue
                 result = _read(
                     context, request, partition, asked, remaining, min_one_batch=readable == 0
                 )
                 results.append(result.data)
-                watched.add(TopicPartition(name, asked.partition))
+                watched.add(TopicPartition(partition.topic.name, asked.partition))
                 readable += result.readable_bytes
                 remaining = max(0, remaining - result.size_in_bytes)
                 urgent = urgent or result.urgent
@@ -124,6 +123,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         until = context.arrived + request.max_wait_ms / 1000
         if watched and not urgent and readable < min_bytes and context.now < until:
             return Delayed(until, frozenset(watched))
+        if context.throttled:
+            # KafkaApis.handleFetchRequest: the client has to fetch the same again.
+            return FetchResponse(responses=())
         return FetchResponse(
             responses=tuple(topics),
             node_endpoints=_endpoints(context, leaders),
@@ -147,6 +149,14 @@ def _topic_name(context: RequestContext, topic: FetchTopic) -> str | None:
     return None if known is None else known.name
 
 
+def _find(context: RequestContext, name: str | None, asked: FetchPartition) -> Partition | None:
+    """Return the partition to read; None for one that a fault omits. Raises RefusedError."""
+    if name is None:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic id is unknown")
+    topic_partition = TopicPartition(name, asked.partition)
+    return None if context.omits(topic_partition) else context.cluster.partition(topic_partition)
+
+
 def _read(
     context: RequestContext,
     request: FetchRequest,
@@ -157,7 +167,9 @@ def _read(
     min_one_batch: bool,
 ) -> _PartitionResult:
     log = partition.log
+    topic_partition = TopicPartition(partition.topic.name, partition.index)
     try:
+        context.check_fault(topic_partition)
         _refuse_followers(context, request)
         partition.check_reader(
             context.node_id,
@@ -207,7 +219,7 @@ def _read(
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
-        records=tuple(records.batches),
+        records=context.altered(topic_partition, records.batches),
     )
     return _PartitionResult(data, records.readable_bytes, records.size_in_bytes, urgent=False)
 

@@ -9,10 +9,15 @@ import pytest
 
 from spark_kafka_sink.config.client_config import ClientConfig
 from spark_kafka_sink.config.client_settings import CLIENT_CONFIG_DEF, REFUSED_CLIENT
+from spark_kafka_sink.config.consumer_config import ConsumerConfig
+from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF, REFUSED_CONSUMER
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 
-TABLES = {ProducerConfig: (PRODUCER_CONFIG_DEF, REFUSED)}
+TABLES = {
+    ProducerConfig: (PRODUCER_CONFIG_DEF, REFUSED),
+    ConsumerConfig: (CONSUMER_CONFIG_DEF, REFUSED_CONSUMER),
+}
 KINDS = pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
 
 
