@@ -320,7 +320,7 @@ class RangeFetch:
         return rows
 
     def _redirect(self, sent: SendFetch, data: PartitionData, now: float) -> bool:
-        """Return whether the leader has recommended a follower, and use it from now on (KIP-392)."""
+        """Return whether the leader has recommended a follower, which is used now (KIP-392)."""
         replica_id = data.preferred_read_replica
         if sent.is_replica or not self._may_redirect or replica_id in {-1, sent.node.node_id}:
             return False

@@ -86,7 +86,7 @@ class RangeScript:
         return step
 
     def refresh(self, **fields: object) -> None:
-        """Answer a request for metadata; `fields` are what has changed."""
+        """Return metadata to the state; `fields` are what has changed."""
         if fields:
             self.view = view(**fields)
         self.state.refreshed(self.view, self.now)
@@ -100,16 +100,16 @@ class RangeScript:
         leader_epoch: int = 5,
         throttle: float = 0.0,
     ) -> Rows | None:
-        """Answer the next Fetch; with `next_offset`, by batches that end before it."""
+        """Return an answer to the next Fetch; with `next_offset`, by batches that end before it."""
         batches = None if next_offset is None else Batches(batch_count, next_offset, leader_epoch)
         return self.state.answered(
             self.until_fetch(), data, throttle=throttle, batches=batches, now=self.now
         )
 
     def read(self, next_offset: int, **more: int) -> Rows | None:
-        """Answer the next Fetch by batches that end before an offset."""
+        """Return batches that end before an offset for the next Fetch."""
         return self.answer(partition_data(), next_offset=next_offset, **more)
 
     def redirect(self) -> None:
-        """Answer the next Fetch by recommending the follower."""
+        """Return a recommendation of the follower for the next Fetch."""
         self.answer(partition_data(preferred_read_replica=FOLLOWER.node_id))
