@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
+from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY  # noqa: E402
 from spark_kafka_sink.config.producer_settings import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
@@ -31,12 +32,11 @@ from spark_kafka_sink.config.security_table import (  # noqa: E402
     SECURITY_CONFIG_DEF,
 )
 from spark_kafka_sink.config.sink_options import (  # noqa: E402
-    CONSUMER_SETTINGS,
     REFUSED_IN_SPARK,
     SINK_OPTIONS_DEF,
-    SOURCE_OPTIONS,
     SPARK_OPTIONS,
 )
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
 from spark_kafka_sink.metrics.metric_config import MetricConfig  # noqa: E402
 from spark_kafka_sink.metrics.metrics import Metrics  # noqa: E402
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary  # noqa: E402
@@ -141,8 +141,8 @@ def options_page() -> str:
         + ". (`checkpointLocation` is also read for `sourceConsumerGroup`.)",
         "Jobs often share one set of options between source and sink. So the options of Spark's "
         "Kafka source and the settings of Kafka's consumer are ignored, with a warning:",
-        f"- {_names(SOURCE_OPTIONS)}",
-        f"- {_names(KAFKA_PREFIX + name for name in CONSUMER_SETTINGS)}",
+        f"- {_names(SOURCE_OPTIONS_DEF.names)}",
+        f"- {_names(KAFKA_PREFIX + name for name in CONSUMER_ONLY)}",
     )
 
 

@@ -146,7 +146,6 @@ CONSUMER_CONFIG_DEF: Final = (
     .include(SECURITY_CONFIG_DEF)
 )
 
-_OF_GROUPS: Final = RefusedSetting("it is a setting of consumer groups, and a read joins no group")
 _OF_SHARE_GROUPS: Final = RefusedSetting("it is a setting of share groups, which are not supported")
 _OF_METRICS: Final = RefusedSetting("a read has none of the metrics of Kafka's consumer")
 _BYTES_AS_THEY_ARE: Final = RefusedSetting(
@@ -156,9 +155,9 @@ _BYTES_AS_THEY_ARE: Final = RefusedSetting(
 #: Settings of Kafka's consumer that change nothing in a read, whatever their value: Spark's own
 #: source accepts them, but its consumers poll, and belong to a group.
 WITHOUT_EFFECT: Final[Mapping[str, RefusedSetting]] = {
-    "group.id": RefusedSetting("a read joins no consumer group"),
     **dict.fromkeys(
         (
+            "group.id",
             "group.instance.id",
             "group.protocol",
             "group.remote.assignor",
@@ -167,11 +166,11 @@ WITHOUT_EFFECT: Final[Mapping[str, RefusedSetting]] = {
             "partition.assignment.strategy",
             "session.timeout.ms",
         ),
-        _OF_GROUPS,
+        RefusedSetting("a read joins no consumer group"),
     ),
     "auto.commit.interval.ms": RefusedSetting("a read commits no offsets to a consumer group"),
     "max.poll.records": RefusedSetting(
-        "a read has no polls: its batches are limited by rows and bytes"
+        "a read has no polls; its batches are limited by rows and bytes"
     ),
 }
 

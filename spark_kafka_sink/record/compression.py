@@ -195,8 +195,14 @@ def _lz4_compress_function(level: int) -> Callable[[Buffer], bytes]:
     return compress
 
 
+class DecompressedTooLargeError(CorruptRecordError):
+    """A payload would decompress to more than the limit."""
+
+
 def _too_large(max_bytes: int) -> CorruptRecordError:
-    return CorruptRecordError(f"the records of a batch decompress to more than {max_bytes} bytes")
+    return DecompressedTooLargeError(
+        f"the records of a batch decompress to more than {max_bytes} bytes"
+    )
 
 
 def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:

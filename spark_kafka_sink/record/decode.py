@@ -25,6 +25,7 @@ from spark_kafka_sink.record.record_batch import (
     split_record_batches,
     validate_record_batch,
 )
+from spark_kafka_sink.record.utf8 import decode_utf8
 from spark_kafka_sink.record.varint import read_varint, read_varlong
 
 if TYPE_CHECKING:
@@ -240,5 +241,5 @@ def _read_headers(
         if key is None:
             raise CorruptRecordError("the key of a header is null")
         value, position = _read_bytes(data, position, end)
-        headers.append(Header(key.decode("utf-8", "replace"), value))
+        headers.append(Header(decode_utf8(key), value))
     return tuple(headers), position

@@ -244,12 +244,18 @@ def validate_record_batch(buffer: Buffer) -> RecordBatchHeader:
         raise CorruptRecordError(
             f"the record batch has {header.size_in_bytes} bytes, its buffer {view.nbytes}"
         )
-    computed = crc32c(view[_ATTRIBUTES_OFFSET:])
-    if computed != header.crc:
-        raise CorruptRecordError(
-            f"the record batch has checksum {header.crc:#010x}, its content {computed:#010x}"
-        )
+    check_crc(view)
     return header
+
+
+def check_crc(batch: memoryview) -> None:
+    """Raise CorruptRecordError if a complete batch does not have the checksum in its header."""
+    (crc,) = _CRC.unpack_from(batch, _CRC_OFFSET)
+    computed = crc32c(batch[_ATTRIBUTES_OFFSET:])
+    if computed != crc:
+        raise CorruptRecordError(
+            f"the record batch has checksum {crc:#010x}, its content {computed:#010x}"
+        )
 
 
 def split_record_batches(buffer: Buffer) -> Iterator[memoryview]:

@@ -43,10 +43,16 @@ _LOG: Final = logging.getLogger(__name__)
 _DIRECTORY: Final = "spark_kafka_sink"
 #: Constants and layouts from `columns` and `key_hashes` are compiled into the kernels, too.
 _KERNEL_SOURCES: Final = (
+    "kernel/decode_headers.py",
+    "kernel/decode_kernel.py",
+    "kernel/decode_records.py",
+    "kernel/decode_state.py",
     "kernel/kernel.py",
+    "kernel/kernel_crc32c.py",
     "kernel/kernel_hashes.py",
     "kernel/kernel_objects.py",
     "kernel/kernel_support.py",
+    "kernel/kernel_utf8.py",
     "columns.py",
     "key_hashes.py",
 )

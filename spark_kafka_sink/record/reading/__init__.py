@@ -1,1 +1,1 @@
-"""The reading of record batches into Arrow tables."""
+"""The decoding of record batches into Arrow."""

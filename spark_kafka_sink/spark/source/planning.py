@@ -44,6 +44,8 @@ class LostOffsets(NamedTuple):
     #: None if the partition is gone.
     available: int | None
     reason: str
+    #: How many offsets are lost; 0 if that cannot be known.
+    lost: int = 0
 
     def __str__(self) -> str:
         """Return the sentence for the user."""
@@ -101,6 +103,7 @@ def plan_ranges(
                         0,
                         first,
                         f"the partition is new, but its log starts at offset {first}, not at 0",
+                        first,
                     )
                 )
         elif last < first and not is_first:
@@ -111,10 +114,51 @@ def plan_ranges(
                     last,
                     f"the log ends at offset {last}, before offset {first}, which was to be read "
                     "next",
+                    first - last,
                 )
             )
         if first < last:
             ranges.append(OffsetRange(topic_partition, first, last))
+    return PlannedRanges(tuple(ranges), tuple(losses))
+
+
+def within_logs(
+    start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets | None
+) -> PlannedRanges:
+    """Return the ranges of a batch whose offsets the user has chosen, and what is not in the logs.
+
+    `latest` is None if the ends of the logs do not matter. Ranges are cut to what there is; a start
+    beyond the end reads nothing.
+    """
+    ranges = []
+    losses = []
+    for topic_partition in sorted(end):
+        first, last = start[topic_partition], end[topic_partition]
+        oldest = earliest.get(topic_partition, first)
+        newest = last if latest is None else latest.get(topic_partition, last)
+        if first < oldest:
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    first,
+                    oldest,
+                    f"the read starts at offset {first}, but the log starts at offset {oldest}",
+                    oldest - first,
+                )
+            )
+        for wanted, what in ((first, "starts"), (last, "ends")):
+            if wanted > newest:
+                losses.append(
+                    LostOffsets(
+                        topic_partition,
+                        wanted,
+                        newest,
+                        f"the read {what} at offset {wanted}, but the log ends at offset {newest}",
+                        wanted - newest,
+                    )
+                )
+        if max(first, oldest) < min(last, newest):
+            ranges.append(OffsetRange(topic_partition, max(first, oldest), min(last, newest)))
     return PlannedRanges(tuple(ranges), tuple(losses))
 
 

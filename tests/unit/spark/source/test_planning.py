@@ -14,6 +14,7 @@ from spark_kafka_sink.spark.source.planning import (
     new_partitions,
     plan_ranges,
     split_ranges,
+    within_logs,
 )
 
 A, B, C = (TopicPartition(f"t{number}", 1) for number in (1, 2, 3))
@@ -275,3 +276,28 @@ def test_the_start_of_the_first_batch_may_be_beyond_its_end():
     start, end = {A: 5, B: 1, C: 0}, {A: 3, C: 2}
     expected = PlannedRanges(tuple(ranges_of((C, 0, 2))), ())
     assert expected == plan_ranges(start, end, {}, is_first=True)
+
+
+def test_chosen_offsets_within_the_logs_are_read():
+    """A batch whose offsets exist reads from start to end; a start beyond the end reads nothing."""
+    planned = within_logs({A: 2, B: 5, C: 9}, {A: 7, B: 5, C: 3}, {A: 2}, {A: 7, B: 9, C: 9})
+    assert PlannedRanges(tuple(ranges_of((A, 2, 7))), ()) == planned
+
+
+def test_chosen_offsets_outside_of_the_logs_are_losses():
+    """What is missing is named, and the rest is read."""
+    planned = within_logs({A: 2, B: 0, C: 50}, {A: 7, B: 9, C: 60}, {A: 4}, {A: 7, B: 8, C: 9})
+    assert ranges_of((A, 4, 7), (B, 0, 8)) == list(planned.ranges)
+    assert [
+        "t1-1: the read starts at offset 2, but the log starts at offset 4",
+        "t2-1: the read ends at offset 9, but the log ends at offset 8",
+        "t3-1: the read starts at offset 50, but the log ends at offset 9",
+        "t3-1: the read ends at offset 60, but the log ends at offset 9",
+    ] == losses_of(planned)
+    assert [2, 1, 41, 51] == [loss.lost for loss in planned.losses]
+
+
+def test_the_ends_of_logs_may_be_unknown():
+    """With read_committed, an end beyond the last stable offset is left to the tasks."""
+    planned = within_logs({A: 2}, {A: 700}, {}, None)
+    assert PlannedRanges(tuple(ranges_of((A, 2, 700))), ()) == planned

@@ -1,0 +1,93 @@
+"""Reused memory for decoded records.
+
+The memory of an output is used again as soon as nobody holds its record batch any more: to touch
+new memory for the first time costs more than to decode into it. Capacities grow with what the
+records need, so only the first outputs of a partition are copied, and memory that is not needed is
+never touched.
+
+The buffers of a record batch point into an `Arena`, and hold a `Lease` on it. When the last of them
+is freed, in whatever thread, the lease returns the arena to its pool.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+#: More arenas than this are not kept for later use.
+_MOST_IDLE: Final = 2
+_GROWTH: Final = 4
+
+
+class Arena:
+    """Arrays of a decoder, by name, whose sizes can grow."""
+
+    def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]]) -> None:
+        self.arrays: dict[str, npt.NDArray[Any]] = {
+            name: np.empty(size, dtype) for name, (size, dtype) in sizes.items()
+        }
+        #: The most bytes that an output has used.
+        self.touched = 0
+
+    def grow(self, name: str, needed: int, used: int) -> None:
+        """Make room for `needed` entries of an array; keep the `used` ones."""
+        before = self.arrays[name]
+        if needed > before.size:
+            grown = np.empty(max(needed, _GROWTH * before.size), before.dtype)
+            grown[:used] = before[:used]
+            self.arrays[name] = grown
+
+    @property
+    def largest(self) -> int:
+        """The size of the largest array in bytes."""
+        return max((array.nbytes for array in self.arrays.values()), default=0)
+
+
+class ArenaPool:
+    """The arenas of one decoder that nobody uses at the moment; arenas may return in any thread."""
+
+    def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]], max_bytes: int) -> None:
+        self._sizes = dict(sizes)
+        self._max_bytes = max_bytes
+        self._idle: deque[Arena] = deque()
+
+    def take(self) -> Arena:
+        """Return an idle arena, or a new one that is as large as the last one returned."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Arena(self._sizes)
+
+    def lease(self, arena: Arena) -> Lease:
+        """Return an object that returns the arena when it is freed."""
+        for name, array in arena.arrays.items():
+            size, dtype = self._sizes[name]
+            if size < array.size and array.nbytes <= self._max_bytes:
+                self._sizes[name] = array.size, dtype
+        return Lease(self, arena)
+
+    def put(self, arena: Arena) -> None:
+        """Keep an arena for later use, unless it is larger than any but a huge record needs."""
+        if len(self._idle) < _MOST_IDLE and arena.largest <= self._max_bytes:
+            self._idle.append(arena)
+
+
+class Lease:
+    """The use of an arena by the buffers of a record batch, which all refer to this object."""
+
+    __slots__ = ("_arena", "_pool")
+
+    def __init__(self, pool: ArenaPool, arena: Arena) -> None:
+        self._pool = pool
+        self._arena = arena
+
+    def __del__(self) -> None:
+        """Return the arena: no buffer refers to it any more."""
+        self._pool.put(self._arena)
