@@ -101,22 +101,7 @@ class SourceOptions:
         Raises ConfigError for an option that is unknown, malformed, unsupported or in conflict with
         another one. No error shows the value of a secret.
         """
-        own: dict[str, object] = {}
-        kafka: dict[str, object] = {}
-        without_effect: dict[str, str] = {}
-        for name, value in options.items():
-            key = name.lower()
-            setting = key.removeprefix(KAFKA_PREFIX) if key.startswith(KAFKA_PREFIX) else ""
-            if key in _OWN:
-                own[_OWN[key]] = value
-            elif setting in WITHOUT_EFFECT:
-                without_effect[key] = WITHOUT_EFFECT[setting].reason
-            elif setting in PRODUCER_ONLY:
-                without_effect[key] = "a read writes nothing to Kafka"
-            elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
-                kafka[setting] = value
-            elif key not in _OF_SPARK:
-                raise _unknown_option(name)
+        own, kafka, without_effect = _sort_out(options)
         values = SOURCE_OPTIONS_DEF.parse(own)
         selected = selection(values)
         if is_stream:
@@ -160,6 +145,32 @@ class SourceOptions:
             warnings=tuple(_warnings(without_effect, values["commitGroup"], is_stream=is_stream)),
             consumer=consumer,
         )
+
+
+def _sort_out(
+    options: Mapping[str, object],
+) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
+    """Return the source's options, the consumer's settings, and the reasons to ignore the others.
+
+    Raises ConfigError for an unknown option, and for one of the sink.
+    """
+    own: dict[str, object] = {}
+    kafka: dict[str, object] = {}
+    without_effect: dict[str, str] = {}
+    for name, value in options.items():
+        key = name.lower()
+        setting = key.removeprefix(KAFKA_PREFIX) if key.startswith(KAFKA_PREFIX) else ""
+        if key in _OWN:
+            own[_OWN[key]] = value
+        elif setting in WITHOUT_EFFECT:
+            without_effect[key] = WITHOUT_EFFECT[setting].reason
+        elif setting in PRODUCER_ONLY:
+            without_effect[key] = "a read writes nothing to Kafka"
+        elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
+            kafka[setting] = value
+        elif key not in _OF_SPARK:
+            raise _unknown_option(name)
+    return own, kafka, without_effect
 
 
 def _check_batch(values: Mapping[str, Any]) -> None:
