@@ -151,7 +151,6 @@ _EVENT_LOOP = (
     "network/*.py",
     "network/*/*.py",
     "admin/*.py",
-    "producer/network_thread.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
     "consumer/*.py",
