@@ -12,7 +12,11 @@ Messages say what happened, where, and what to do; they never contain a secret.
 
 from __future__ import annotations
 
-from typing import Self
+import functools
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class KafkaError(Exception):
@@ -404,3 +408,40 @@ class DeliveryError(KafkaError):
     >>> isinstance(error, DeliveryError), error.__cause__.name
     (True, 'MESSAGE_TOO_LARGE')
     """
+
+
+class DataLossError(KafkaError):
+    """Offsets that were to be read are no longer in the log.
+
+    `wanted` is the offset that was asked for, `available` the nearest one that there is, -1 if
+    there is none, and `lost` the number of offsets that cannot be read. The remedies are to read
+    from another offset on, or to accept the loss (`failOnDataLoss=false` in Spark).
+
+    The parameters are the message, and the attributes of the error by name.
+
+    >>> error = DataLossError(
+    ...     "orders-0: 10 offsets are lost",
+    ...     topic="orders",
+    ...     partition=0,
+    ...     wanted=0,
+    ...     available=10,
+    ...     lost=10,
+    ... )
+    >>> isinstance(error, KafkaError), error.lost, error.retriable
+    (True, 10, False)
+    """
+
+    def __init__(
+        self, message: str, *, topic: str, partition: int, wanted: int, available: int, lost: int
+    ) -> None:
+        """Store the place beside the message."""
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.available = available
+        self.lost = lost
+
+    def __reduce__(self) -> tuple[Callable[..., DataLossError], tuple[str]]:
+        """Pickle it with its attributes: a Spark task raises it in another process."""
+        return functools.partial(DataLossError, **vars(self)), (str(self),)

@@ -15,11 +15,17 @@ from typing import Any, Protocol
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+)
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, RefusedRecord
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import (
     Action,
+    AlterResponse,
     AnswerError,
     CloseConnection,
     Corrupt,
@@ -43,6 +49,8 @@ from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
 
 __all__ = [
     "Action",
+    "AlterRecords",
+    "AlterResponse",
     "AnswerError",
     "ApiKey",
     "BrokerSettings",
@@ -59,6 +67,8 @@ __all__ = [
     "Header",
     "Listener",
     "NeverAnswer",
+    "OmitPartitions",
+    "PartitionError",
     "Record",
     "RefusedError",
     "RefusedRecord",

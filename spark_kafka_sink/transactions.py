@@ -39,10 +39,10 @@ from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
 from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
-from spark_kafka_sink.config.java_properties import parse_properties
+from spark_kafka_sink.config.lookup.java_properties import parse_properties
+from spark_kafka_sink.config.lookup.references import has_reference
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
-from spark_kafka_sink.config.references import has_reference
 from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,

@@ -20,7 +20,12 @@ import pytest
 
 from tests.support import leaks
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.kafka_source_jars import kafka_source_jars
+from tests.support.kafka.kafka_unavailable import (
+    KafkaUnavailableError,
+    SparkSourceUnavailableError,
+    skip_or_fail,
+)
 from tests.support.kafka.real_kafka import (
     GIVEN,
     KafkaCluster,
@@ -33,6 +38,7 @@ from tests.support.security.secured_kafka import create_scram_users, secured_pro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -55,7 +61,7 @@ _MARKERS = {
         "kafka_cluster",
         "kafka_cluster_3",
     },
-    "spark": {"spark"},
+    "spark": {"spark", "spark_with_source"},
 }
 _VERSIONS = tested_versions()
 
@@ -219,7 +225,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Yield a local Spark session with two task slots, for the whole test run."""
+    """Yield a local Spark session with two task slots, for the whole test run.
+
+    It includes Spark's own Kafka source if that is available, see `spark_with_source`.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -236,7 +245,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.showConsoleProgress", "false")
+        .config("spark.jars", ",".join(map(str, _source_jars_or_none())))
         .getOrCreate()
     )
     yield session
     session.stop()
+
+
+def _source_jars_or_none() -> list[Path]:
+    try:
+        return kafka_source_jars()
+    except SparkSourceUnavailableError:
+        return []
+
+
+@pytest.fixture(scope="session")
+def spark_with_source(spark: SparkSession) -> SparkSession:
+    """Return the shared Spark session, which has Spark's own Kafka source."""
+    try:
+        kafka_source_jars()
+    except SparkSourceUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    return spark

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionEnd,
     )
-    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
     from spark_kafka_sink.protocol.schema import ResponseT
@@ -65,7 +65,7 @@ class AdminClient:
     that is not retriable, and UnsupportedVersionError for a broker that is too old.
     """
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         """Create the client without connecting."""
         self._config = config
         self._thread = LoopThread("kafka-admin")

@@ -43,7 +43,7 @@ from spark_kafka_sink.protocol.schema import ResponseT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import ApiRequest
@@ -123,7 +123,7 @@ class Call(Generic[ResponseT]):
 class ClusterCalls:
     """The calls to one cluster; see the module. `close` it."""
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         """Create it without opening a connection."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()

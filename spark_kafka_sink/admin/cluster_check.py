@@ -21,6 +21,7 @@ from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.config.producer_config import ProducerConfig
 
 #: Seconds for listing all topic names for an error.
@@ -106,7 +107,7 @@ def _patience(config: ProducerConfig, timeout: float) -> Patience:
 
 
 async def _missing_topic_error(
-    client: NetworkClient, topic: str, config: ProducerConfig
+    client: NetworkClient, topic: str, config: ClientConfig
 ) -> BrokerError:
     servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     try:
@@ -128,7 +129,7 @@ def similar_names(topic: str, existing: Sequence[str]) -> str:
     return f"similar names: {names}" if names else "no topic has a similar name"
 
 
-def list_topics(config: ProducerConfig) -> list[str]:
+def list_topics(config: ClientConfig) -> list[str]:
     """List the topics that this client may see, without internal ones, for an error.
 
     Raises KafkaError, within LIST_TIMEOUT seconds.

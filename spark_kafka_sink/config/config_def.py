@@ -258,6 +258,10 @@ class ConfigDef:
         """Iterate over the rows."""
         return iter(self._keys.values())
 
+    def __getitem__(self, name: str) -> ConfigKey:
+        """Return the row of this name."""
+        return self._keys[name]
+
     def __contains__(self, name: object) -> bool:
         """Return whether there is a setting of this name."""
         return name in self._keys
@@ -289,9 +293,10 @@ class ConfigDef:
                 parsed[name] = key.default
         return parsed
 
-    def include(self, other: ConfigDef) -> Self:
-        """Add the rows of another table."""
-        for key in other:
+    def include(self, other: ConfigDef, *names: str) -> Self:
+        """Add the named rows of another table, or all of them."""
+        for name in names or other.names:
+            key = other[name]
             self.define(key.name, key.type, key.default, key.validator, key.importance, key.doc)
         return self
 
@@ -321,7 +326,7 @@ class ConfigDef:
 
 
 class RefusedSetting(NamedTuple):
-    """A setting of Kafka's producer that is not supported here."""
+    """A setting of Kafka's clients that is not supported here."""
 
     reason: str
     #: Values that are accepted all the same, since they request what happens anyway.

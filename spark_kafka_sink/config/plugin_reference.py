@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,6 +74,20 @@ class PluginReference:
         except Exception as error:
             # Importing runs the module, which may raise anything.
             raise ConfigError(f"{refused}: {type(error).__name__}: {error}") from error
+
+
+def check_importable(
+    setting: str, reference: PluginReference | None, kind: PluginKind, operation: str
+) -> None:
+    """Raise ConfigError for a plug-in that is an object: tasks have to import theirs.
+
+    `operation` says what of, with its article: "a Spark write".
+    """
+    if reference is not None and reference.target is not None:
+        raise ConfigError(
+            f"{setting} must be {', '.join(kind.names)} or 'package.module:attribute' in "
+            f"{operation}, so that tasks can import it, not {reference}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

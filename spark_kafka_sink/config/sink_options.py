@@ -6,8 +6,8 @@ Every option must be one of these; any other is an error that suggests the neare
 - `kafka.` followed by a setting of Kafka's producer, passed through to `ProducerConfig`, except for
   the few that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
 - an option of `writeStream` that Spark passes on (`SPARK_OPTIONS`) and handles itself;
-- an option of Spark's Kafka *source*, or `kafka.` followed by a consumer-only setting. Many users
-  share one dict for both directions, so these are ignored; `ignored` lists them for a warning.
+- an option of the *source*, or `kafka.` followed by a consumer-only setting. Many users share one
+  dict for both directions, so these are ignored; `ignored` lists them for a warning.
 
 `includeHeaders` is one of the latter: Spark's sink writes a `headers` column whatever its value
 (`KafkaWriter.headersExpression`), and so does this one.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
@@ -30,6 +31,7 @@ from spark_kafka_sink.config.config_def import (
     nearest_name,
     unknown_option,
 )
+from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY
 from spark_kafka_sink.config.exactly_once_options import (
     AT_LEAST_ONCE,
     DEFAULT_LEDGER_TOPIC,
@@ -38,13 +40,18 @@ from spark_kafka_sink.config.exactly_once_options import (
     ExactlyOnceOptions,
     exactly_once_options,
 )
-from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS, TOKEN_SOURCES
+from spark_kafka_sink.config.plugin_reference import (
+    PARTITIONERS,
+    REPORTERS,
+    TOKEN_SOURCES,
+    check_importable,
+)
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import (
-    KAFKA_PREFIX,
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import is_topic_name
 
@@ -175,31 +182,6 @@ REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
     "value.serializer.encoding": _TEXT_IS_UTF_8,
 }
 
-#: The options of Spark's Kafka source (`KafkaSourceProvider`).
-SOURCE_OPTIONS: Final = (
-    "assign",
-    "subscribe",
-    "subscribePattern",
-    "startingOffsets",
-    "endingOffsets",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafkaConsumer.pollTimeoutMs",
-    "groupIdPrefix",
-    "includeHeaders",
-)
-
 _CHECKPOINT_LOCATION: Final = "checkpointLocation"
 #: Options of a stream that Spark passes on (`DataStreamWriter`). The sink uses only
 #: `checkpointLocation`, which `sourceConsumerGroup` needs.
@@ -210,34 +192,6 @@ SPARK_OPTIONS: Final = (
     "queryName",
 )
 
-#: Settings of Kafka's consumer that its producer does not have (`ConsumerConfig`, 4.3).
-CONSUMER_SETTINGS: Final = (
-    "allow.auto.create.topics",
-    "auto.commit.interval.ms",
-    "auto.offset.reset",
-    "check.crcs",
-    "client.rack",
-    "default.api.timeout.ms",
-    "enable.auto.commit",
-    "exclude.internal.topics",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "group.id",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-    "heartbeat.interval.ms",
-    "isolation.level",
-    "key.deserializer",
-    "max.partition.fetch.bytes",
-    "max.poll.interval.ms",
-    "max.poll.records",
-    "partition.assignment.strategy",
-    "session.timeout.ms",
-    "value.deserializer",
-)
-
 _OWN: Final = {name.lower(): name for name in SINK_OPTIONS_DEF.names}
 #: The names to suggest, by the name that is compared: without prefix, in lower case.
 _SUPPORTED: Final = {
@@ -246,10 +200,11 @@ _SUPPORTED: Final = {
 }
 _IGNORED: Final = {
     name.lower(): name
-    for name in (*SOURCE_OPTIONS, *(f"{KAFKA_PREFIX}{name}" for name in CONSUMER_SETTINGS))
+    for name in (*SOURCE_OPTIONS_DEF.names, *(f"{KAFKA_PREFIX}{name}" for name in CONSUMER_ONLY))
 }
 
 
+_A_WRITE: Final = "a Spark write"
 _SPARK_OPTION_NAMES: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 
 
@@ -328,19 +283,10 @@ def _check_plugins(producer: ProducerConfig) -> None:
             f"Spark write, not {partitioner}; to choose partitions yourself, add a partition column"
         )
     tokens = producer.security.sasl_login_callback_handler_class
-    if tokens is not None and tokens.target is not None:
-        raise ConfigError(
-            f"{KAFKA_PREFIX}sasl.login.callback.handler.class must be "
-            f"{', '.join(TOKEN_SOURCES.names)} or 'package.module:attribute' in a Spark write, so "
-            f"that tasks can import it, not {tokens}"
-        )
+    name = f"{KAFKA_PREFIX}sasl.login.callback.handler.class"
+    check_importable(name, tokens, TOKEN_SOURCES, _A_WRITE)
     for reporter in producer.metric_reporters:
-        if reporter.target is not None:
-            raise ConfigError(
-                f"{KAFKA_PREFIX}metric.reporters must be {', '.join(REPORTERS.names)} or "
-                "'package.module:attribute' in a Spark write, so that tasks can import it, not "
-                f"{reporter}"
-            )
+        check_importable(f"{KAFKA_PREFIX}metric.reporters", reporter, REPORTERS, _A_WRITE)
 
 
 def _is_kafka_setting(key: str) -> bool:

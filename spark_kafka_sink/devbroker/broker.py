@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
 from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -35,6 +37,7 @@ from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, read_messa
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -58,6 +61,7 @@ class Broker:
             settings = BrokerSettings() if cluster is None else cluster.settings
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {
             handler.api_key: handler.versions for handler in HANDLERS
@@ -112,12 +116,15 @@ class Broker:
         kept: object = None,
         client_host: str = "",
         listener: str = "",
+        fault: PartitionFault | None = None,
+        throttled: bool = False,
     ) -> ApiResponse | Delayed | None:
         """Handle a request that arrived at `arrived` (by default `now`); seconds since 1970.
 
         None means no response (acks=0). `Delayed` requests another call, with the same `arrived`
         and its `kept`, when something that it watches has changed or its time is up. Timers that
-        are due by `now` run first. Raises CloseConnectionError.
+        are due by `now` run first. `fault` affects partitions of the response; with `throttled` the
+        response is that of a client over its quota. Raises CloseConnectionError.
         """
         handler = self._handler(header)
         if handler is None:
@@ -127,6 +134,8 @@ class Broker:
         context.kept = kept
         context.client_host = client_host
         context.listener = listener
+        context.fault = fault
+        context.throttled = throttled
         try:
             response: ApiResponse | Delayed | None = handler.handle(context, request)
         except RefusedError as refused:
@@ -187,6 +196,7 @@ class Broker:
             node_id=self.node_id,
             cluster=self.cluster,
             settings=self.settings,
+            fetch_sessions=self.fetch_sessions,
         )
 
     def _error(
@@ -208,7 +218,14 @@ class Broker:
 def brokers_of(
     settings: BrokerSettings, number: int, *, data_dir: Path | None = None
 ) -> list[Broker]:
-    """Create the brokers of one cluster, with ids from 1."""
+    """Create the brokers of one cluster, with ids from 1.
+
+    Raises ConfigError if the settings have racks for another number of brokers.
+    """
+    if settings.racks and len(settings.racks) != number:
+        raise ConfigError(
+            f"racks must name one rack for each broker: {len(settings.racks)} for {number} brokers"
+        )
     cluster = ClusterState(settings=settings, data_dir=data_dir)
     return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
 

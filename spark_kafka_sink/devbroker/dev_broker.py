@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.committed_records import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -198,12 +196,8 @@ class DevBroker:
         """
 
         def read(broker: Broker) -> dict[int, list[Record]]:
-            found = broker.cluster.topic(topic)
-            if found is None:
-                raise RefusedError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist"
-                )
-            return {p.index: list(committed_records(p.log)) for p in found.partitions}
+            partitions = broker.cluster.existing_topic(topic).partitions
+            return {p.index: list(committed_records(p.log)) for p in partitions}
 
         return self._call(read)
 
@@ -225,6 +219,56 @@ class DevBroker:
                 TopicPartition(topic, partition), node_id, self._server.clock()
             )
         )
+
+    def elect_unclean_leader(
+        self, topic: str, partition: int, end_offset: int, *, node_id: int | None = None
+    ) -> None:
+        """Make a replica the leader that lacks the records of a partition from `end_offset` on.
+
+        They are lost, as in Kafka with `unclean.leader.election.enable`, and the partition is in a
+        new leader epoch. The batch that holds `end_offset` is lost as a whole. `topic` and
+        `partition` name the partition. `node_id` is the broker; by default it is the leader, as
+        after a restart from a damaged disk. Raises RefusedError if it is not a running replica, or
+        if `end_offset` is not between the log's start and end.
+        """
+
+        def elect(broker: Broker) -> None:
+            place = TopicPartition(topic, partition)
+            leader = broker.cluster.leader(place) if node_id is None else node_id
+            broker.cluster.elect_unclean_leader(place, end_offset, leader)
+
+        self._call(elect)
+
+    def stop_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower lag behind its leader: no more records of a partition reach it.
+
+        It remains in sync, and consumers that fetch from it get no new records, or
+        OFFSET_OUT_OF_RANGE for an offset that it does not have. It has all records again after
+        `resume_replication`, or once it leads. `topic` and `partition` name the partition.
+        Raises RefusedError if the broker `node_id` is not a follower.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.stop_replication(place, node_id))
+
+    def resume_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower catch up with its leader.
+
+        `topic` and `partition` name the partition, and `node_id` the broker. Raises RefusedError if
+        there is no such partition.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.resume_replication(place, node_id))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records; one that is created later gets another topic id.
+
+        Raises RefusedError if there is no topic `name`.
+        """
+
+        def delete(broker: Broker) -> None:
+            broker.cluster.delete_topic(broker.cluster.existing_topic(name))
+
+        self._call(delete)
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
         """Inject a fault into requests of `api_key`; return a hook that counts its actions.

@@ -27,7 +27,7 @@ from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, Metadat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataQuestion
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
@@ -64,7 +64,7 @@ class MetadataUpdater:
 
     def __init__(
         self,
-        config: ProducerConfig,
+        config: ClientConfig,
         client: MetadataClient,
         *,
         on_change: Callable[[], None],

@@ -51,7 +51,7 @@ from spark_kafka_sink.network.transport.transport import SocketOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
 
@@ -65,7 +65,7 @@ class NetworkClient:
 
     def __init__(
         self,
-        config: ProducerConfig,
+        config: ClientConfig,
         *,
         on_change: Callable[[], None] = lambda: None,
         include_topic_authorized_operations: bool = False,

@@ -12,10 +12,11 @@ import random
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
 from spark_kafka_sink.network.authentication.connection_security import read_security
+from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
@@ -28,7 +29,6 @@ from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.measures.producer_metrics import create_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
-from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
@@ -52,6 +52,11 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+_BUSY: Final = (
+    "because a callback kept it busy. Keep callbacks short, and do not call the producer while "
+    "holding a lock that a callback waits for"
+)
 
 
 class ProducerCore:
@@ -141,7 +146,12 @@ class ProducerCore:
             max_block=self._max_block,
             callbacks=self.callbacks,
         )
-        self._thread = NetworkThread(self._serve, client_id=config.client_id)
+        self._thread = NetworkThread(
+            self._serve,
+            name=f"kafka-producer-network-thread | {config.client_id}",
+            closed=lambda: ProducerClosedError("the producer was closed by another thread"),
+            busy=_BUSY,
+        )
         self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
 
     def start(self, *, on_end: Callable[[], None], undo: ExitStack) -> None:

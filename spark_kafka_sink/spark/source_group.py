@@ -22,24 +22,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The option of the sink that names the group.
+_OPTION: Final = "sourceConsumerGroup"
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 #: Advice for broker errors, by name.
 _ADVICE: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID.name: (
         "the group has active members, and Kafka accepts offsets only from them: use a group that "
         "no consumer joins"
     ),
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name: (
-        "sourceConsumerGroup requires the stream to read from the cluster that it writes to"
-    ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED.name: "sourceConsumerGroup requires READ on the group",
+    _UNKNOWN_TOPIC: "{option} requires the stream to read from the cluster that it writes to",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED.name: "{option} requires READ on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED.name: (
-        "sourceConsumerGroup requires READ on the topics of the source"
+        "{option} requires READ on the topics of the source"
     ),
 }
 #: Errors that concern a single topic.
 _OF_A_TOPIC: Final = frozenset(
     {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
+        _UNKNOWN_TOPIC,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED.name,
     }
 )
@@ -54,15 +55,25 @@ def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
         offsets = read_source_offsets(options.checkpoint_location, batch_id)
         refused = _commit(options, group_id, offsets)
     except KafkaError as error:
-        _warn(group_id, batch_id, _with_advice(error))
+        _warn(group_id, batch_id, _with_advice(error, _OPTION))
         return
-    # One error of each kind: brokers reject whole topics or the whole request.
-    causes: dict[tuple[str, ...], BrokerError] = {}
-    for topic_partition, refusal in sorted(refused.items()):
-        topic = (topic_partition.topic,) if refusal.name in _OF_A_TOPIC else ()
-        causes.setdefault((refusal.name, *topic), refusal)
+    causes = refusals_text(refused, _OPTION)
     if causes:
-        _warn(group_id, batch_id, "; ".join(map(_with_advice, causes.values())))
+        _warn(group_id, batch_id, causes)
+
+
+def refusals_text(refused: Mapping[TopicPartition, KafkaError], option: str) -> str:
+    """Return why offsets were refused, and what to do; empty if none was.
+
+    `option` is the one that names the group.
+    """
+    # One error of each kind: brokers reject whole topics or the whole request.
+    causes: dict[tuple[str, ...], KafkaError] = {}
+    for topic_partition, refusal in sorted(refused.items()):
+        name = refusal.name if isinstance(refusal, BrokerError) else str(refusal)
+        topic = (topic_partition.topic,) if name in _OF_A_TOPIC else ()
+        causes.setdefault((name, *topic), refusal)
+    return "; ".join(_with_advice(cause, option) for cause in causes.values())
 
 
 def _commit(
@@ -75,9 +86,11 @@ def _commit(
         return admin.commit_group_offsets(group_id, offsets, timeout=timeout)
 
 
-def _with_advice(error: KafkaError) -> str:
-    advice = _ADVICE.get(error.name) if isinstance(error, BrokerError) else None
-    return str(error) if advice is None else f"{error}: {advice}"
+def _with_advice(error: KafkaError, option: str) -> str:
+    name = error.name if isinstance(error, BrokerError) else None
+    if name is None or name not in _ADVICE or (name == _UNKNOWN_TOPIC and option != _OPTION):
+        return str(error)
+    return f"{error}: {_ADVICE[name].format(option=option)}"
 
 
 def _warn(group_id: str, batch_id: int, cause: str) -> None:

@@ -150,7 +150,7 @@ def test_at_least_once_loses_no_row_whatever_is_killed(kafka_4, tmp_path):
 @pytest.mark.slow
 def test_a_group_follows_the_offsets_of_sparks_own_source(kafka_4, tmp_path):
     """From Kafka to Kafka, the group has the offsets of each finished batch, also after kills."""
-    # The source's version is that of PySpark, or the nearest one in Maven.
+    # Not every mirror of Maven has them.
     try:
         jars = ",".join(map(str, kafka_source_jars()))
     except KafkaUnavailableError as error:

@@ -88,6 +88,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "kernel": (TOP,),
         "reading": (TOP, "kernel"),
     },
+    "config": {
+        "config_def": (),
+        "lookup": ("config_def",),
+        "source": ("config_def",),
+        TOP: ("config_def", "lookup", "source"),
+    },
     "network": {
         "base": (),
         "transport": ("base",),
@@ -145,7 +151,6 @@ _EVENT_LOOP = (
     "network/*.py",
     "network/*/*.py",
     "admin/*.py",
-    "producer/network_thread.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
     "consumer/*.py",

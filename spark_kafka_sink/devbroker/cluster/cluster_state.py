@@ -3,7 +3,7 @@
 The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
 together with the partitions' logs. All brokers of a cluster share one state and one log for each
 partition. Leaders and in-sync replicas, and how both change when a broker stops, are as in Kafka
-(`leadership`), but nothing is copied, so no replica ever lags or is truncated.
+(`leadership`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
 A request that changes many topics plans the changes (`change_topics`) and writes them to disk once.
 This module does not deal with requests: handlers call it and turn RefusedError into responses.
 """
@@ -156,6 +156,11 @@ class ClusterState:
         """The broker that handles requests to the controller, -1 while none runs."""
         return min(self.nodes, default=-1)
 
+    @property
+    def racks(self) -> dict[int, str]:
+        """The racks of the brokers that have one, by id."""
+        return {node_id: rack for node_id, rack in enumerate(self.settings.racks, 1) if rack}
+
     def nodes_at(self, listener: str) -> dict[int, Node]:
         """Return all brokers, by id, with the addresses that clients of a listener use."""
         here = self.other_addresses.get(listener, {})
@@ -169,6 +174,15 @@ class ClusterState:
     def topic(self, name: str) -> Topic | None:
         """Return the topic with this name, or None."""
         return self._topics.find(name)
+
+    def existing_topic(self, name: str) -> Topic:
+        """Return the topic with this name, or raise RefusedError: UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topic(name)
+        if topic is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
+            )
+        return topic
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic with this id (KIP-516), or None."""
@@ -284,6 +298,43 @@ class ClusterState:
         elif moved:
             self._leader_moved(self.partition(topic_partition))
 
+    def elect_unclean_leader(
+        self, topic_partition: TopicPartition, end_offset: int, node_id: int
+    ) -> None:
+        """Make a replica the leader whose log ends at `end_offset`: later records are lost.
+
+        Raises RefusedError as `PartitionLog.truncate_to`, with UNKNOWN_TOPIC_OR_PARTITION, or with
+        INVALID_REPLICA_ASSIGNMENT if the broker is not a running replica.
+        """
+        partition = self.partition(topic_partition)
+        if node_id not in partition.replicas or node_id not in self.nodes:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{topic_partition}: broker {node_id} is not one of the running replicas",
+            )
+        self.logs.truncate(topic_partition, end_offset)
+        partition.leadership.elect_uncleanly(node_id, self.nodes)
+        self._leader_moved(partition)
+
+    def stop_replication(self, topic_partition: TopicPartition, node_id: int) -> None:
+        """Make a follower lag: records that are appended from now on do not reach it.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with INVALID_REPLICA_ASSIGNMENT if
+        the broker is not a follower.
+        """
+        partition = self.partition(topic_partition)
+        if node_id not in partition.replicas or node_id == partition.leader_id:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{topic_partition}: broker {node_id} is not a follower",
+            )
+        partition.lagging[node_id] = partition.end_offset(node_id)
+
+    def resume_replication(self, topic_partition: TopicPartition, node_id: int) -> None:
+        """Make a follower catch up. Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
+        self.partition(topic_partition).lagging.pop(node_id, None)
+        self.changed(topic_partition)
+
     def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
         if coordinates(topic_partition):
             return self._coordinators.all(topic_partition.topic)[topic_partition.partition]
@@ -300,6 +351,7 @@ class ClusterState:
 
     def _leader_moved(self, partition: Partition) -> None:
         partition.log.begin_leader_epoch(partition.leader_epoch)
+        partition.lagging.pop(partition.leader_id, None)
         self.changed(TopicPartition(partition.topic.name, partition.index))
 
     def _coordinator_moved(self, topic: str, index: int, now: float) -> None:

@@ -9,6 +9,7 @@ long as there is a leader to follow.
   leader", raises the leader epoch.
 - Replicas that leave while fewer than min.insync.replicas are in sync remain eligible (KIP-966):
   once no replica is in sync, only they may lead again, because only they surely have all records.
+- A test can elect an unclean leader, whose log lacks records; the others truncate theirs at once.
 """
 
 from __future__ import annotations
@@ -67,6 +68,13 @@ class Leadership:
         if node_id not in self.isr:
             raise ValueError(f"broker {node_id} is not in the ISR, {self.isr}")
         return self._lead(node_id)
+
+    def elect_uncleanly(self, node_id: int, running: Container[int]) -> None:
+        """Make a running replica the leader in a new epoch, even if it is the leader already."""
+        self.leader_id = node_id
+        self.leader_epoch += 1
+        self.isr = tuple(replica for replica in self.replicas if replica in running)
+        self.eligible = frozenset()
 
     def _lead(self, leader_id: int) -> bool:
         changed = leader_id != self.leader_id

@@ -11,17 +11,26 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+)
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
+    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
 
 RequestT = TypeVar("RequestT")
@@ -41,12 +50,18 @@ class RequestContext:
     node_id: int
     cluster: ClusterState
     settings: BrokerSettings
+    #: The fetch sessions of this broker.
+    fetch_sessions: FetchSessions
     #: Address of the client; empty if unknown.
     client_host: str = ""
     #: Name of the listener that the client is connected to.
     listener: str = ""
     #: The `Delayed.kept` that the handler last returned for this request; None the first time.
     kept: object = None
+    #: A fault that affects partitions of the response.
+    fault: PartitionFault | None = None
+    #: Whether the response says that the client has exceeded a quota.
+    throttled: bool = False
 
     @property
     def version(self) -> int:
@@ -57,6 +72,25 @@ class RequestContext:
     def nodes(self) -> dict[int, Node]:
         """The brokers by id, with their addresses on the client's listener."""
         return self.cluster.nodes_at(self.listener)
+
+    def check_fault(self, topic_partition: TopicPartition) -> None:
+        """Raise RefusedError if a fault gives the partition an error code."""
+        fault = self.fault
+        if isinstance(fault, PartitionError) and _affects(fault, topic_partition):
+            raise RefusedError(fault.error_code, "a fault was injected")
+
+    def altered(
+        self, topic_partition: TopicPartition, batches: Sequence[Buffer]
+    ) -> tuple[Buffer, ...]:
+        """Return what to send of a partition's batches, which a fault may replace."""
+        if isinstance(self.fault, AlterRecords) and _affects(self.fault, topic_partition):
+            altered = self.fault.alter(b"".join(batches))
+            return (altered,) if altered else ()
+        return tuple(batches)
+
+    def omits(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a fault removes the partition from the response."""
+        return isinstance(self.fault, OmitPartitions) and _affects(self.fault, topic_partition)
 
     def decode_budget(self) -> DecodeBudget:
         """Return a new budget for decoding the record batches of this request."""
@@ -82,6 +116,10 @@ class RequestContext:
     def now_ms(self) -> int:
         """The time in milliseconds since 1970."""
         return int(self.now * 1000)
+
+
+def _affects(fault: PartitionFault, topic_partition: TopicPartition) -> bool:
+    return fault.partitions is None or topic_partition in fault.partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 if topic_partition in answered:
                     continue
                 answered.add(topic_partition)
+                if context.omits(topic_partition):
+                    continue
                 try:
                     _refuse_duplicate(topic_partition, times[topic_partition])
                     partitions.append(
@@ -127,6 +129,7 @@ def _look_up(
     asked: ListOffsetsPartition,
     budget: DecodeBudget,
 ) -> ListOffsetsPartitionResponse:
+    context.check_fault(topic_partition)
     timestamp = asked.timestamp
     if timestamp < 0:
         first_version = _FIRST_VERSION_OF_QUESTION.get(timestamp)

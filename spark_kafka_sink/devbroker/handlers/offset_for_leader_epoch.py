@@ -43,6 +43,7 @@ class OffsetForLeaderEpochHandler(
 
         def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
+                context.check_fault(TopicPartition(topic, asked.partition))
                 partition = context.cluster.partition(TopicPartition(topic, asked.partition))
                 partition.check_reader(context.node_id, asked.current_leader_epoch)
             except RefusedError as refused:
@@ -57,7 +58,11 @@ class OffsetForLeaderEpochHandler(
                 end_offset=end.end_offset,
             )
 
-        return _response(request, find)
+        return _response(
+            request,
+            find,
+            lambda topic, asked: context.omits(TopicPartition(topic, asked.partition)),
+        )
 
     def error_response(
         self,
@@ -70,18 +75,24 @@ class OffsetForLeaderEpochHandler(
         return _response(
             request,
             lambda _, asked: EpochEndOffset(error_code=error_code, partition=asked.partition),
+            lambda *_: False,
         )
 
 
 def _response(
     request: OffsetForLeaderEpochRequest,
     answer: Callable[[str, OffsetForLeaderPartition], EpochEndOffset],
+    omits: Callable[[str, OffsetForLeaderPartition], bool],
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=tuple(answer(topic.topic, asked) for asked in topic.partitions),
+                partitions=tuple(
+                    answer(topic.topic, asked)
+                    for asked in topic.partitions
+                    if not omits(topic.topic, asked)
+                ),
             )
             for topic in request.topics
         )

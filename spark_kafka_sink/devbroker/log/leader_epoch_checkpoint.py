@@ -71,6 +71,11 @@ class LeaderEpochFile:
         self.epochs.truncate_from_start(start_offset)
         self.is_dirty = True
 
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Remove epochs that begin after the log's end."""
+        self.epochs.truncate_from_end(end_offset)
+        self.is_dirty = True
+
     def flush(self) -> None:
         """Write the file, if it is out of date. Raises OSError."""
         if self.is_dirty:

@@ -47,7 +47,7 @@ from spark_kafka_sink.record.decode import (
 from spark_kafka_sink.record.record_batch import decode_header, validate_record_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
@@ -294,6 +294,25 @@ def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) 
         except CorruptRecordError as error:
             place = f"{segment.records.place}, byte {span.position}"
             raise CorruptRecordError(f"{place}: {error}") from error
+
+
+def replay_truncated(segments: Sequence[LogSegment], config: TopicConfig) -> ProducerStateManager:
+    """Return the state of the producers of a log whose last segment has just been truncated.
+
+    Rebuilds the indexes of that segment. Raises CorruptRecordError.
+    """
+    state = ProducerStateManager()
+    *complete, last = segments
+    for segment in complete:
+        _replay(state, segment, segment.base_offset)
+    last.reset_indexes()
+    for span in last.spans():
+        (batch,) = last.records.read(span.position, span.position + span.size_in_bytes)
+        aborted = replay_batch(batch, decode_header(batch), state)
+        if aborted is not None:
+            last.transaction_index.append(aborted)
+        last.recover_batch(span, config)
+    return state
 
 
 def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> None:

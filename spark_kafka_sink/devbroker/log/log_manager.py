@@ -231,6 +231,14 @@ class LogManager:
             self._logs[topic_partition].delete_records(offset)
         return failed
 
+    def truncate(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Truncate a log; see `PartitionLog.truncate_to`. Raises RefusedError."""
+        with refused_if_disk_fails(f"{topic_partition} cannot be truncated"):
+            self._logs[topic_partition].truncate_to(offset)
+            if self._data is not None:
+                # The stored recovery point may be after the end of the log now.
+                self._checkpoint(self._data)
+
     def delete_old_segments(self, now: float) -> None:
         """Delete segments that exceed the topics' retention (LogManager.cleanupLogs)."""
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import LeaderEpochFile
-from spark_kafka_sink.devbroker.log.log_loader import LoadedLog
+from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
 from spark_kafka_sink.devbroker.log.producer_snapshot import encode_snapshot
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, TransactionMarker
 from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory, MemoryLogDirectory
@@ -382,6 +382,34 @@ class PartitionLog:
         self.log_start_offset = offset
         self._leader_epoch_file.truncate_from_start(offset)
 
+    def truncate_to(self, offset: int) -> None:
+        """Remove the batch that holds `offset`, and all later ones (UnifiedLog.truncateTo).
+
+        The log then ends where that batch began. The state of the producers is read again from the
+        remaining batches. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not
+        between log start and log end, and OSError.
+        """
+        self._check_in_range(offset, self.log_end_offset)
+        if offset == self.log_end_offset:
+            return
+        kept = self._segment_index(offset) + 1
+        for segment in reversed(self._segments[kept:]):
+            self.directory.delete_segment(segment)
+        del self._segments[kept:], self._base_offsets[kept:]
+        self._active = self._segments[-1]
+        first = self._active.translate_offset(offset)
+        if first is not None:
+            # Without one, compaction has removed the records from there on.
+            offset = min(offset, first.base_offset)
+            self._active.records.truncate(first.position)
+        self.directory.delete_snapshots(keep=set(self._base_offsets))
+        self.producer_state = replay_truncated(self._segments, self.config)
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
+        self._leader_epoch_file.truncate_from_end(offset)
+
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Replace segments by a cleaned one (LocalLog.replaceSegments).
 
@@ -393,20 +421,24 @@ class PartitionLog:
         self._base_offsets[first : first + len(replaced)] = [cleaned.base_offset]
 
     def read(
-        self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        min_one_batch: bool,
+        committed: bool = False,
+        end_offset: int | None = None,
     ) -> FetchedRecords:
         """Return up to `max_bytes` of batches, starting with the one that holds `offset`.
 
         With `min_one_batch` the first batch is returned whatever its size; with `committed` none at
-        or after the last stable offset is. Raises RefusedError with OFFSET_OUT_OF_RANGE for an
-        offset that is not between log start and log end.
+        or after the last stable offset is. `end_offset` is where the log of a lagging follower
+        ends. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not between log
+        start and log end.
         """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise RefusedError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}",
-            )
-        stop = self.last_stable_offset if committed else self.log_end_offset
+        end_offset = self.log_end_offset if end_offset is None else end_offset
+        self._check_in_range(offset, end_offset)
+        stop = min(self.last_stable_offset, end_offset) if committed else end_offset
         if offset >= stop:
             return FetchedRecords([], 0, 0, offset)
         for index in range(self._segment_index(offset), len(self._segments)):
@@ -429,6 +461,17 @@ class PartitionLog:
             if found is not None:
                 return FetchedRecords(*found)
         return FetchedRecords([], 0, 0, offset)
+
+    def _check_in_range(self, offset: int, end_offset: int) -> None:
+        if not self.log_start_offset <= offset <= end_offset:
+            raise RefusedError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not between {self.log_start_offset} and {end_offset}",
+            )
+
+    def is_in_older_segment(self, offset: int, end_offset: int) -> bool:
+        """Return whether an offset lies in a segment before that of a later offset."""
+        return self._segment_index(offset) < self._segment_index(end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Return where a leader epoch ended, if known; see `LeaderEpochCache.end_of`."""

@@ -25,9 +25,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from spark_kafka_sink.devbroker.base.connection_limits import Patience
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+    PartitionFault,
+)
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.net.faults import (
+    AlterResponse,
     AnswerError,
     CloseConnection,
     Corrupt,
@@ -333,6 +340,7 @@ class Connection:
         """Pass the request to the broker; send its response, or wait."""
         broker = self._server.broker
         now = self._server.dispatcher.clock()
+        action = waiting.action
         try:
             outcome = broker.handle(
                 waiting.header,
@@ -342,6 +350,8 @@ class Connection:
                 kept=waiting.kept,
                 client_host=self.client_host,
                 listener=self._listener.name,
+                fault=action if isinstance(action, PartitionFault) else None,
+                throttled=isinstance(action, Throttle),
             )
         finally:
             self._server.dispatcher.handled()
@@ -386,7 +396,7 @@ class Connection:
     def _answer(self, waiting: _Waiting, response: ApiResponse | None) -> None:
         """Respond to a request, unless a fault changes that; None means no response."""
         match waiting.action:
-            case None:
+            case None | PartitionError() | OmitPartitions() | AlterRecords():
                 if response is not None:
                     self._send(waiting.header, response)
             case AnswerError(error_code=error_code):
@@ -400,11 +410,16 @@ class Connection:
                 raise CloseConnectionError("a fault was injected")
             case NeverAnswer():
                 self._muted = True
-            case Delay() | Throttle() | Corrupt() as action if response is not None:
+            case Delay() | Throttle() | Corrupt() | AlterResponse() as action if (
+                response is not None
+            ):
                 self._answer_faultily(action, waiting, response)
 
     def _answer_faultily(
-        self, action: Delay | Throttle | Corrupt, waiting: _Waiting, response: ApiResponse
+        self,
+        action: Delay | Throttle | Corrupt | AlterResponse,
+        waiting: _Waiting,
+        response: ApiResponse,
     ) -> None:
         match action:
             case Delay(seconds=seconds):
@@ -416,6 +431,8 @@ class Connection:
                     throttle_time_ms = round(seconds * 1000)
                     response = replace(cast("Any", response), throttle_time_ms=throttle_time_ms)
                 self._send(waiting.header, response)
+            case AlterResponse(alter=alter):
+                self._send(waiting.header, alter(response))
             case Corrupt(alter=alter, close=close):
                 frame = b"".join(self._server.broker.encode_response(waiting.header, response))
                 self._outgoing.append(alter(frame))

@@ -13,12 +13,20 @@ without TIMES the fault affects every request. An action's value follows a `=`:
     delay-answer=SECONDS  handle the request at once, and respond later
     throttle=SECONDS    handle the request, and respond that a quota was exceeded
     corrupt             handle the request, and respond with garbage
+    partition-error=CODE  respond with the error for each partition of a read
+    omit-partitions     handle a read, and respond without its partitions
+    corrupt-records     handle a Fetch, and respond with damaged batches
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+)
 from spark_kafka_sink.devbroker.net.faults import (
     Action,
     AnswerError,
@@ -27,6 +35,7 @@ from spark_kafka_sink.devbroker.net.faults import (
     Delay,
     NeverAnswer,
     Throttle,
+    check_action,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -51,10 +60,13 @@ _PLAIN: dict[str, Action] = {
     "never-answer": NeverAnswer(),
     "swallow-answer": NeverAnswer(handled=True),
     "corrupt": Corrupt(),
+    "omit-partitions": OmitPartitions(),
+    "corrupt-records": AlterRecords(),
 }
 _WITH_CODE: dict[str, Callable[[ErrorCode], Action]] = {
     "error": AnswerError,
     "late-error": lambda code: AnswerError(code, handled=True),
+    "partition-error": PartitionError,
 }
 _WITH_SECONDS: dict[str, Callable[[float], Action]] = {
     "delay": Delay,
@@ -82,7 +94,12 @@ def parse_fault(text: str) -> FaultOption:
         raise ConfigError(f"{text!r}: {times!r} is not a number of times") from None
     if count is not None and count < 1:
         raise ConfigError(f"{text!r}: the number of times must be at least 1, not {count}")
-    return FaultOption(api_key, _parse_action(text, action), count)
+    parsed = _parse_action(text, action)
+    try:
+        check_action(api_key, parsed)
+    except ConfigError as error:
+        raise ConfigError(f"{text!r}: {error}") from None
+    return FaultOption(api_key, parsed, count)
 
 
 def _parse_action(text: str, action: str) -> Action:

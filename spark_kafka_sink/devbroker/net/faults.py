@@ -9,8 +9,22 @@ hook counts its calls and actions, and can be limited to a number of actions.
     ...
     assert 1 == hook.fired
 
-With `handled` the broker handles the request, and only the response is affected. Hooks run on the
-server's thread, one request at a time, and must not block.
+With `handled` the broker handles the request, and only the response is affected. Three actions,
+of `base.partition_faults`, affect some partitions of a response. Hooks run on the server's thread,
+one request at a time, and must not block.
+
+Faults of readers, and how to inject them:
+
+- an error for a partition in the next three Fetches: PartitionError(code, [("orders", 0)]), times=3
+- a follower that rejects a fetch: a function that returns PartitionError(OFFSET_OUT_OF_RANGE) if
+  `context.node_id` is the follower's
+- damaged, truncated or old batches, or others than those in the log: AlterRecords
+- a response that is cut in the middle: Corrupt(lambda frame: frame[:100], close=True)
+- a slow response: Delay(seconds, handled=True)
+- a quota: Throttle(seconds)
+
+`DevBroker` has more: it can elect unclean leaders, delete and recreate topics, and stop a follower
+from replicating.
 """
 
 from __future__ import annotations
@@ -19,10 +33,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+)
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.protocol.headers import RequestHeader
 
@@ -110,7 +129,8 @@ class NeverAnswer:
 class Throttle:
     """Handle the request and respond that it exceeded a quota (KIP-219).
 
-    The response's throttle_time_ms is `seconds`, for which the connection is muted.
+    The response's throttle_time_ms is `seconds`, for which the connection is muted. The response to
+    a Fetch has no partitions.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Throttle(0.05), times=1)
@@ -145,7 +165,41 @@ class Corrupt:
     close: bool = False
 
 
-Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer | Throttle | Corrupt
+@dataclass(frozen=True, slots=True)
+class AlterResponse:
+    """Handle the request and respond with another message of the same type.
+
+    >>> def without_topics(response):
+    ...     return replace(response, topics=())
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     broker.on(ApiKey.METADATA, AlterResponse(without_topics), times=1).fired
+    0
+    """
+
+    #: Receives the response, an immutable dataclass, and returns what to send in its place.
+    alter: Callable[[Any], Any]
+
+
+Action: TypeAlias = (
+    AnswerError
+    | CloseConnection
+    | Delay
+    | NeverAnswer
+    | Throttle
+    | Corrupt
+    | AlterResponse
+    | PartitionError
+    | OmitPartitions
+    | AlterRecords
+)
+
+#: The APIs with the partitions that these actions affect.
+_READS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+_API_KEYS: dict[type, frozenset[ApiKey]] = {
+    PartitionError: _READS,
+    OmitPartitions: _READS,
+    AlterRecords: frozenset({ApiKey.FETCH}),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +288,10 @@ class Faults:
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
         """Install a hook: a function of (request, FaultContext), or an action for every request.
 
-        `times` limits the number of actions. Raises ConfigError if it is less than 1.
+        `times` limits the number of actions. Raises ConfigError if it is less than 1, and for an
+        action that has no effect on the API.
         """
+        check_action(api_key, fault)
         if times is not None and times < 1:
             raise ConfigError(f"times must be at least 1, not {times}")
         decide = fault if callable(fault) else _always(fault)
@@ -257,6 +313,14 @@ class Faults:
                 if action is not None:
                     return action
         return None
+
+
+def check_action(api_key: ApiKey, fault: Decide | Action) -> None:
+    """Raise ConfigError for an action that has no effect on an API."""
+    api_keys = _API_KEYS.get(type(fault))
+    if api_keys is not None and api_key not in api_keys:
+        names = ", ".join(sorted(each.name for each in api_keys))
+        raise ConfigError(f"{type(fault).__name__} affects {names}, not {api_key.name}")
 
 
 def _always(action: Action) -> Decide:

@@ -13,7 +13,7 @@ import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.config.named_files import read_named_file
+from spark_kafka_sink.config.lookup.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.authentication.msk_iam import msk_iam_source

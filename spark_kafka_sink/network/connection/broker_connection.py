@@ -412,12 +412,22 @@ class BrokerConnection:
         frames = self._frames
         is_first = True
         try:
-            while data := await self._transport.read():
-                if is_first and looks_like_tls(data):
-                    self._fail(peer_speaks_tls(self.node), None)
-                    return
-                is_first = False
-                frames.receive_data(data)
+            while True:
+                if room := frames.room():
+                    with room:
+                        count = await self._transport.read_into(room)
+                    if not count:
+                        break
+                    frames.received(count)
+                else:
+                    data = await self._transport.read()
+                    if not data:
+                        break
+                    if is_first and looks_like_tls(data):
+                        self._fail(peer_speaks_tls(self.node), None)
+                        return
+                    is_first = False
+                    frames.receive_data(data)
                 while (frame := frames.next_frame()) is not None:
                     self._receive(frame)
         except Exception as error:  # noqa: BLE001  without this task all requests would hang

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.network.transport.tls_errors import alert_failure, tls_failure
 from spark_kafka_sink.network.transport.transport import READ_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.transport.transport import PlaintextTransport
+
+T = TypeVar("T")
 
 #: The number of bytes encrypted before they are sent: several TLS records, but little memory.
 CHUNK_BYTES = 131_072
@@ -107,9 +109,17 @@ class TlsTransport:
 
     async def read(self) -> bytes:
         """Wait for bytes and decrypt them; AuthenticationError if the peer refuses us."""
+        return await self._read(lambda: self._tls.read(READ_SIZE), b"")
+
+    async def read_into(self, room: memoryview) -> int:
+        """Wait for bytes and decrypt them to `room`; see `read` and `Transport.read_into`."""
+        # With a buffer it returns a number, unlike what its annotation says.
+        return await self._read(lambda: cast("int", self._tls.read(len(room), room)), 0)
+
+    async def _read(self, decrypt: Callable[[], T], at_the_end: T) -> T:
         while True:
             try:
-                return self._tls.read(READ_SIZE)
+                return decrypt()
             except ssl.SSLWantReadError:
                 # A flush under way also sends the output of this read. Waiting for it would mean
                 # reading nothing from a peer that has responded but accepts no more bytes.
@@ -117,7 +127,7 @@ class TlsTransport:
                     await self._flush()
                 await self._receive()
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-                return b""
+                return at_the_end
             except ssl.SSLError as error:
                 raise alert_failure(error.reason or "unknown", self._node) from error
 

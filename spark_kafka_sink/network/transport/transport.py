@@ -64,6 +64,9 @@ class Transport(Protocol):
     async def read(self) -> bytes:
         """Wait for bytes and return them; return nothing at the end of the stream."""
 
+    async def read_into(self, room: memoryview) -> int:
+        """Wait for bytes and write them to `room`; return their number, 0 at the stream's end."""
+
     def close(self) -> None:
         """Close at once; pending reads and writes fail. May be called more than once."""
 
@@ -128,6 +131,10 @@ class PlaintextTransport:
     async def read(self) -> bytes:
         """Wait for bytes and return them; see `Transport.read`."""
         return await self._loop.sock_recv(self._socket, READ_SIZE)
+
+    async def read_into(self, room: memoryview) -> int:
+        """Wait for bytes and write them to `room`; see `Transport.read_into`."""
+        return await self._loop.sock_recv_into(self._socket, room)
 
     def read_nowait(self) -> bytes:
         """Return what has arrived; nothing if nothing has, or if the stream has ended."""

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.plan import Plan, Prepared
+from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.sink.partition_writer import Producer, close_quietly, start_producer
-from spark_kafka_sink.spark.sink.producer_cache import CacheKey, fingerprint, producer_cache
+from spark_kafka_sink.spark.sink.producer_cache import CacheKey, producer_cache
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig

@@ -17,8 +17,8 @@ from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
-from spark_kafka_sink.spark.sink.producer_cache import fingerprint
 from spark_kafka_sink.spark.sink.write_report import resolve_report_path
 from spark_kafka_sink.spark.sink.write_schema import WriteSchema, write_schema
 from spark_kafka_sink.spark.source_offsets import (

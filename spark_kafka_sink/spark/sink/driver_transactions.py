@@ -21,7 +21,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_to
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import ledger_id
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.sink.producer_cache import fingerprint
+from spark_kafka_sink.spark.idle_cache import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import UNKNOWN_OFFSET

@@ -1,4 +1,4 @@
-"""Streams with numbered rows that Spark's own source reads from Kafka."""
+"""Streams with numbered rows from Kafka."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ if TYPE_CHECKING:
 class NumberedTopic:
     """A topic whose values are the numbers from 0 on, written by an independent client."""
 
-    def __init__(self, kafka: KafkaCluster, partitions: int, *, rows_per_batch: int) -> None:
-        """Create the topic, without rows."""
-        self.topic = kafka.create_topic(partitions)
+    def __init__(
+        self,
+        kafka: KafkaCluster,
+        partitions: int,
+        *,
+        name: str | None = None,
+        source: str = "kafka",
+        rows_per_batch: int = 20,
+    ) -> None:
+        """Create the topic, without rows; `options` are for reading it with the format `source`."""
+        self.topic = kafka.create_topic(partitions, name=name)
         self.options = {
-            "format": "kafka",
+            "format": source,
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
@@ -27,11 +35,12 @@ class NumberedTopic:
         self._partitions = partitions
         self._servers = kafka.bootstrap_servers
 
-    def add(self, rows: int) -> None:
-        """Add rows, to the partitions in turn."""
+    def add(self, rows: int, *, partition: int | None = None) -> None:
+        """Add rows, to the first partitions in turn or all to one partition."""
         producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
         for row in range(self.rows, self.rows + rows):
-            producer.produce(self.topic, f"{row:010d}", partition=row % self._partitions)
+            place = row % self._partitions if partition is None else partition
+            producer.produce(self.topic, f"{row:010d}", partition=place)
         left = producer.flush(60)
         assert 0 == left
         self.rows += rows

@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
-from spark_kafka_sink.config.sink_options import (
-    CONSUMER_SETTINGS,
-    REFUSED_IN_SPARK,
-    SOURCE_OPTIONS,
-    SinkOptions,
-)
+from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, SinkOptions
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -90,13 +87,13 @@ def test_a_topic_name_of_maximum_length_is_accepted():
     assert "x" * 249 == options(topic="x" * 249).topic
 
 
-@pytest.mark.parametrize("name", SOURCE_OPTIONS)
-def test_options_of_sparks_kafka_source_are_ignored(name):
+@pytest.mark.parametrize("name", SOURCE_OPTIONS_DEF.names)
+def test_options_of_the_source_are_ignored(name):
     """An option of the source has no effect, and is listed for a warning."""
     assert (name,) == options(**{name.lower(): "x"}).ignored
 
 
-@pytest.mark.parametrize("name", CONSUMER_SETTINGS)
+@pytest.mark.parametrize("name", CONSUMER_ONLY)
 def test_consumer_settings_are_ignored(name):
     """A consumer-only setting has no effect, and is listed for a warning."""
     assert (f"kafka.{name}",) == options(**{f"kafka.{name}": "x"}).ignored

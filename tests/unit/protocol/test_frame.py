@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.frame import FrameDecoder, encode_frame
+from spark_kafka_sink.protocol.frame import (
+    LEAST_ROOM,
+    MOST_ROOM_IN_ADVANCE,
+    FrameDecoder,
+    encode_frame,
+)
 
 LIMIT = 1000
 
@@ -111,3 +118,80 @@ def test_frames_are_read_only_and_stay_valid(rest):
     decoder.receive_data(wire(b"other"))
     assert frame.readonly
     assert b"hello" == frame
+
+
+def received_in_place(stream: bytes, sizes: list[int]) -> list[bytes]:
+    """Receive a stream in pieces of these sizes, in place where there is room."""
+    decoder = FrameDecoder(len(stream))
+    frames = []
+    position = 0
+    ends = [*accumulate(sizes), len(stream)]
+    for end in ends:
+        while position < min(end, len(stream)):
+            room = decoder.room()
+            piece = stream[position : min(end, position + len(room) if room else end)]
+            if room is None:
+                decoder.receive_data(piece)
+            else:
+                with room:
+                    room[: len(piece)] = piece
+                decoder.received(len(piece))
+            position += len(piece)
+            while (frame := decoder.next_frame()) is not None:
+                frames.append(bytes(frame))
+    return frames
+
+
+@given(
+    st.lists(
+        st.sampled_from([0, 5, LEAST_ROOM - 1, LEAST_ROOM, 3 * MOST_ROOM_IN_ADVANCE]), max_size=4
+    ),
+    st.lists(st.integers(1, 2 * MOST_ROOM_IN_ADVANCE), max_size=6),
+)
+def test_frames_received_in_place_are_the_same(lengths, sizes):
+    """Frames are the same whether their bytes are appended or received in place."""
+    messages = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
+    assert messages == received_in_place(wire(*messages), sizes)
+
+
+def test_a_small_frame_has_no_room():
+    """Bytes of a small frame, and the first bytes of any, are appended."""
+    decoder = FrameDecoder(LIMIT)
+    assert decoder.room() is None
+    decoder.receive_data(wire(bytes(LIMIT))[:10])
+    assert decoder.room() is None
+
+
+def test_room_for_a_large_frame_is_bounded_by_what_has_arrived():
+    """The size that a peer claims takes little memory before the bytes arrive."""
+    decoder = FrameDecoder(1 << 27)
+    decoder.receive_data((1 << 27).to_bytes(4, "big"))
+    rooms = []
+    for _ in range(3):
+        with decoder.room() as room:
+            rooms.append(len(room))
+        decoder.received(rooms[-1])
+    first = MOST_ROOM_IN_ADVANCE
+    assert [first, first + 4, 2 * (first + 4)] == rooms
+
+
+def test_room_ends_with_the_frame():
+    """Nothing of the next frame is received in place, so that a frame is passed on uncopied."""
+    decoder = FrameDecoder(1 << 20)
+    decoder.receive_data((1 << 17).to_bytes(4, "big") + b"12345")
+    with decoder.room() as room:
+        assert (1 << 17) - 5 == len(room)
+    decoder.received(1 << 16)
+    with decoder.room() as room:
+        assert (1 << 16) - 5 == len(room)
+    decoder.received((1 << 16) - 5)
+    assert b"12345" == decoder.next_frame()[:5]
+    assert decoder.room() is None
+
+
+def test_no_room_for_an_invalid_size():
+    """A size above the limit is refused before memory is provided for it."""
+    decoder = FrameDecoder(LIMIT)
+    decoder.receive_data((1 << 27).to_bytes(4, "big"))
+    with pytest.raises(DecodeError, match="the limit is 1000"):
+        decoder.room()

@@ -1,5 +1,6 @@
-// Writes java_config.json, with which the tests compare: the settings of Kafka's own Java producer,
-// and whether it takes certain values of them. Run by hand, with Kafka 4.3.1:
+// Writes java_config.json and java_consumer_config.json, with which the tests compare: the settings of
+// Kafka's own Java producer and consumer, and whether they take certain values of them. Run by hand,
+// with Kafka 4.3.1:
 //
 //     java -cp 'DIRECTORY-OF-KAFKA-JARS/*' ConfigGoldens.java OUTPUT-DIRECTORY
 //
@@ -11,16 +12,19 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 import java.util.stream.Collectors;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 
+import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class ConfigGoldens {
@@ -32,24 +36,33 @@ public class ConfigGoldens {
     private static final List<String> WORDS = List.of(
         "", " ", "x", "all", "ALL", " all ", "-1", "0", "1", "2", "none", "NONE", "gzip", "zstd", "brotli",
         "rebootstrap", "REBOOTSTRAP", "use_all_dns_ips", "default",
-        "resolve_canonical_bootstrap_servers_only", "INFO", "info", "DEBUG", "TRACE", "PLAINTEXT", "plaintext");
+        "resolve_canonical_bootstrap_servers_only", "INFO", "info", "DEBUG", "TRACE", "PLAINTEXT", "plaintext",
+        "read_committed", "READ_COMMITTED", "read_uncommitted");
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, Object> golden = new LinkedHashMap<>();
-        golden.put("settings", settings());
-        golden.put("single", single());
-        golden.put("together", together());
+        Map<String, Object> producer = new LinkedHashMap<>();
+        producer.put("settings", settings(ProducerConfig.configDef()));
+        producer.put("single", single(ProducerConfig.configDef(), ConfigGoldens::parse));
+        producer.put("together", together());
+        write(arguments[0], "java_config.json", producer);
+        Map<String, Object> consumer = new LinkedHashMap<>();
+        consumer.put("settings", settings(ConsumerConfig.configDef()));
+        consumer.put("single", single(ConsumerConfig.configDef(), ConfigGoldens::parseConsumer));
+        write(arguments[0], "java_consumer_config.json", consumer);
+    }
+
+    private static void write(String directory, String name, Map<String, Object> golden) throws Exception {
         new ObjectMapper().enable(SerializationFeature.ORDER_MAP_ENTRIES_BY_KEYS)
-            .writeValue(Path.of(arguments[0], "java_config.json").toFile(), golden);
+            .writeValue(Path.of(directory, name).toFile(), golden);
     }
 
     private static boolean isSecurity(String name) {
         return name.startsWith("sasl.") || name.startsWith("ssl.");
     }
 
-    private static Map<String, Object> settings() {
+    private static Map<String, Object> settings(ConfigDef table) {
         Map<String, Object> settings = new LinkedHashMap<>();
-        for (ConfigDef.ConfigKey key : ProducerConfig.configDef().configKeys().values()) {
+        for (ConfigDef.ConfigKey key : table.configKeys().values()) {
             Map<String, Object> row = new LinkedHashMap<>();
             row.put("type", key.type.toString().toLowerCase());
             row.put("default", !key.hasDefault() || key.defaultValue == null
@@ -60,9 +73,9 @@ public class ConfigGoldens {
         return settings;
     }
 
-    private static Map<String, Object> single() {
+    private static Map<String, Object> single(ConfigDef table, Function<Map<String, ?>, ?> parse) {
         Map<String, Object> verdicts = new LinkedHashMap<>();
-        for (ConfigDef.ConfigKey key : ProducerConfig.configDef().configKeys().values()) {
+        for (ConfigDef.ConfigKey key : table.configKeys().values()) {
             List<String> values = switch (key.type) {
                 case INT, LONG -> NUMBERS;
                 case BOOLEAN -> BOOLEANS;
@@ -73,7 +86,7 @@ public class ConfigGoldens {
                 continue;
             }
             Map<Boolean, List<String>> split = values.stream().collect(
-                Collectors.partitioningBy(value -> parse(Map.of(key.name, value)) != null));
+                Collectors.partitioningBy(value -> parse.apply(Map.of(key.name, value)) != null));
             verdicts.put(key.name, Map.of("accepted", split.get(true), "refused", split.get(false)));
         }
         return verdicts;
@@ -142,6 +155,20 @@ public class ConfigGoldens {
     private static ProducerConfig parse(Map<String, ?> given) {
         try {
             return new ProducerConfig(complete(given));
+        } catch (ConfigException error) {
+            return null;
+        }
+    }
+
+    private static ConsumerConfig parseConsumer(Map<String, ?> given) {
+        Map<String, Object> settings = new LinkedHashMap<>();
+        settings.put("bootstrap.servers", "127.0.0.1:9");
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("group.id", "group");
+        settings.putAll(given);
+        try {
+            return new ConsumerConfig(settings);
         } catch (ConfigException error) {
             return null;
         }

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
+)
 from spark_kafka_sink.devbroker.net.fault_options import parse_fault
 from spark_kafka_sink.devbroker.net.faults import (
     AnswerError,
@@ -41,6 +46,12 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
         ("metadata:delay-answer=2", (ApiKey.METADATA, Delay(2.0, handled=True), None)),
         ("fetch:throttle=1", (ApiKey.FETCH, Throttle(1.0), None)),
         ("fetch:corrupt:1", (ApiKey.FETCH, Corrupt(), 1)),
+        (
+            "list-offsets:partition-error=leader_not_available:2",
+            (ApiKey.LIST_OFFSETS, PartitionError(ErrorCode.LEADER_NOT_AVAILABLE), 2),
+        ),
+        ("fetch:omit-partitions", (ApiKey.FETCH, OmitPartitions(), None)),
+        ("fetch:corrupt-records:1", (ApiKey.FETCH, AlterRecords(), 1)),
     ],
 )
 def test_a_fault_is_read(text, expected):
@@ -64,6 +75,8 @@ def test_a_fault_is_read(text, expected):
         ("produce:throttle=inf", "must be finite .* not inf"),
         ("produce:close:often", "'often' is not a number of times"),
         ("produce:close:0", "at least 1, not 0"),
+        ("produce:corrupt-records", "affects FETCH, not PRODUCE"),
+        ("fetch:partition-error=NO_SUCH", "'NO_SUCH' is not a Kafka error code"),
     ],
 )
 def test_a_malformed_fault_is_refused(text, message):

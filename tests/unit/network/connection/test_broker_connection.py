@@ -239,6 +239,17 @@ def test_later_responses_may_be_larger():
     assert 10_001 == len(answer.topics)
 
 
+def test_a_large_response_that_ends_early_is_an_error():
+    """A broker that hangs up in the middle of a large response ends the connection."""
+    beginning = struct.pack(">i", 10_000_000) + bytes(200_000)
+    answers = iter([beginning, None])
+
+    first, second = _ask(_versions_first(lambda *_: next(answers)), 2)
+    assert isinstance(first, NetworkError)
+    assert "the broker closed the connection" in str(first)
+    assert str(first) == str(second)
+
+
 def test_later_responses_are_limited_too(monkeypatch):
     """A later response with more elements than its limit ends the connection."""
     limits = LATER_RESPONSES._replace(elements=100)

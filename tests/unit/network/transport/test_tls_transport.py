@@ -103,3 +103,18 @@ def test_bytes_count_as_accepted_when_the_transport_below_accepts_them(certifica
         return transport.taken_at
 
     assert 12.5 == run_without_waiting(run)
+
+
+def test_bytes_are_decrypted_in_place(certificates):
+    """What the peer sends is decrypted into the given memory, as far as it has room."""
+
+    async def run():
+        peer = Peer(certificates)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
+        reading = asyncio.ensure_future(transport.read_into(memoryview(memory := bytearray(4))))
+        await asyncio.sleep(0)
+        peer.say(b"abcdef")
+        count = await reading
+        return bytes(memory[:count]), await transport.read()
+
+    assert (b"abcd", b"ef") == run_without_waiting(run)

@@ -192,3 +192,25 @@ def test_a_socket_may_have_the_number_of_standard_input():
     finally:
         os.dup2(kept, 0)
         os.close(kept)
+
+
+def test_bytes_are_received_in_place_until_the_end():
+    """Bytes are written to the given memory as they arrive; 0 is the end of the stream."""
+
+    async def run() -> tuple[bytes, int]:
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        transport = PlaintextTransport(ours)
+        memory = bytearray(10)
+        with peer, memoryview(memory) as view:
+            peer.send(b"abc")
+            count = await transport.read_into(view)
+            later = asyncio.ensure_future(transport.read_into(view[count:]))
+            await asyncio.sleep(0)
+            peer.send(b"defg")
+            count += await later
+        end = await transport.read_into(memoryview(bytearray(1)))
+        transport.close()
+        return bytes(memory[:count]), end
+
+    assert (b"abcdefg", 0) == asyncio.run(run())

@@ -10,14 +10,14 @@ from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.spark import idle_cache
+from spark_kafka_sink.spark.idle_cache import IdleClients, fingerprint
 from spark_kafka_sink.spark.sink import producer_cache
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from spark_kafka_sink.spark.sink.producer_cache import (
     CacheKey,
-    IdleProducers,
     ProducerCache,
     ProducerOfQuery,
-    fingerprint,
 )
 from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.producer.sending import records_of
@@ -231,14 +231,14 @@ def test_the_fingerprint_of_a_reference_follows_its_value(monkeypatch):
 
 def test_the_fingerprint_has_only_the_hash_of_a_secret():
     """Different secrets give different fingerprints, which contain only their hashes."""
-    plain = producer_cache._plain(Password("secret"))
-    assert plain != producer_cache._plain(Password("other"))
+    plain = idle_cache._plain(Password("secret"))
+    assert plain != idle_cache._plain(Password("other"))
     assert "secret" not in repr(plain)
 
 
 def test_producers_that_are_idle_for_too_long_expire():
     """Producers expire by the time of their last use."""
-    idle = IdleProducers(idle_seconds=10)
+    idle = IdleClients(idle_seconds=10)
     old, new = _FakeProducer(), _FakeProducer()
     idle.put(KEY, old, now=0)
     idle.put(KEY, new, now=5)
@@ -252,14 +252,14 @@ def test_producers_that_are_idle_for_too_long_expire():
 
 def test_producers_expire_after_five_idle_minutes():
     """That is longer than most trigger intervals, and shorter than brokers' idle timeout."""
-    idle = IdleProducers()
+    idle = IdleClients()
     idle.put(KEY, _FakeProducer(), now=1)
     assert 300 == idle.until_next_expiry(now=1)
 
 
 def test_the_most_recently_used_producer_is_taken_first():
     """The least recently used producers can then expire."""
-    idle = IdleProducers()
+    idle = IdleClients()
     old, new = _FakeProducer(), _FakeProducer()
     idle.put(KEY, old, now=0)
     idle.put(KEY, new, now=1)

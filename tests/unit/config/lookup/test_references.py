@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.config import references
 from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.config.lookup import references
+from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
-from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import ConfigError

@@ -8,16 +8,25 @@ from contextlib import ExitStack
 
 import pytest
 
-from spark_kafka_sink.errors import KafkaTimeoutError, ProducerClosedError
-from spark_kafka_sink.producer import network_thread
-from spark_kafka_sink.producer.network_thread import NetworkThread
+from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
+from spark_kafka_sink.network.base import network_thread
+from spark_kafka_sink.network.base.network_thread import NetworkThread
+
+
+def _thread(main) -> NetworkThread:
+    return NetworkThread(
+        main,
+        name="a client's thread",
+        closed=lambda: IllegalStateError("the client was closed by another thread"),
+        busy="because a callback kept it busy",
+    )
 
 
 class _Serving:
     """A network thread that runs until `end` is called."""
 
     def __init__(self) -> None:
-        self.thread = NetworkThread(self._main, client_id="test")
+        self.thread = _thread(self._main)
         self.thread.start(ExitStack())
 
     async def _main(self) -> None:
@@ -47,13 +56,13 @@ async def _broken() -> None:
 
 def test_a_coroutine_runs_on_the_thread(serving):
     """The coroutine runs on the thread, and its result is returned."""
-    assert "kafka-producer-network-thread | test" == serving.thread.run(_current_thread(), 1).name
+    assert "a client's thread" == serving.thread.run(_current_thread(), 1).name
     assert not serving.thread.is_current
     assert serving.thread.is_alive
 
 
 def test_the_thread_does_not_keep_the_process_alive(serving):
-    """The thread is a daemon, so a process that forgets to close its producer can still exit."""
+    """The thread is a daemon, so a process that forgets to close its client can still exit."""
     assert serving.thread.run(_current_thread(), 1).daemon
 
 
@@ -81,8 +90,16 @@ def test_coroutines_raise_an_error_after_the_end_of_the_thread(serving):
     serving.end()
     assert not serving.thread.is_alive
     serving.thread.call_soon(lambda: pytest.fail("the loop is closed"))
-    with pytest.raises(ProducerClosedError, match="closed by another thread"):
+    with pytest.raises(IllegalStateError, match="closed by another thread"):
         serving.thread.run(_current_thread(), 1)
+
+
+def test_a_submitted_coroutine_runs_while_the_caller_goes_on(serving):
+    """The future of a submitted coroutine has its result; after the thread's end, it is refused."""
+    assert "a client's thread" == serving.thread.submit(_current_thread()).result(10).name
+    serving.end()
+    with pytest.raises(IllegalStateError, match="closed by another thread"):
+        serving.thread.submit(_current_thread())
 
 
 def test_a_coroutine_overtaken_by_the_end_raises_an_error(serving):
@@ -99,7 +116,7 @@ def test_a_coroutine_overtaken_by_the_end_raises_an_error(serving):
 
     ender = threading.Thread(target=end, daemon=True)
     ender.start()
-    with pytest.raises(ProducerClosedError, match="closed by another thread"):
+    with pytest.raises(IllegalStateError, match="closed by another thread"):
         serving.thread.run(endless(), 10)
     ender.join()
 
@@ -166,7 +183,7 @@ def test_a_thread_that_dies_during_its_start_leaves_no_thread_waiting(monkeypatc
     async def dies() -> None:
         raise ZeroDivisionError
 
-    thread = NetworkThread(dies, client_id="test")
+    thread = _thread(dies)
     thread.start(ExitStack())
     thread.join(10)
     assert not thread.is_alive
@@ -199,7 +216,7 @@ def test_an_interrupted_start_leaves_no_thread_running(monkeypatch, where, is_ca
         thread.started()
         await asyncio.Event().wait()
 
-    thread = NetworkThread(endless, client_id="test")
+    thread = _thread(endless)
     part, _, name = where.partition(".")
     function = getattr(getattr(thread, part), name)
     monkeypatch.setattr(getattr(thread, part), name, _Interrupted(function, is_called=is_called))
@@ -216,7 +233,7 @@ def test_a_thread_that_starts_after_it_was_stopped_does_nothing(monkeypatch):
     async def main() -> None:
         ran.append(None)
 
-    thread = NetworkThread(main, client_id="test")
+    thread = _thread(main)
     begin = thread._thread.start
     monkeypatch.setattr(thread._thread, "start", _Interrupted(begin, is_called=False))
     with pytest.raises(KeyboardInterrupt), ExitStack() as undo:

@@ -1,4 +1,4 @@
-"""The daemon thread that owns the event loop and all sockets of one producer."""
+"""The daemon thread that owns the event loop and all sockets of one client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spark_kafka_sink.errors import KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
     from contextlib import ExitStack
+
+    from spark_kafka_sink.errors import KafkaError
 
 T = TypeVar("T")
 
@@ -27,16 +30,27 @@ ANSWER_TIMEOUT = 1.0
 class NetworkThread:
     """A thread that runs one coroutine, and callbacks and coroutines from other threads."""
 
-    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], *, client_id: str) -> None:
-        """Prepare to run `main()`, which must call `started` when it is ready for other threads."""
+    def __init__(
+        self,
+        main: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        name: str,
+        closed: Callable[[], KafkaError],
+        busy: str,
+    ) -> None:
+        """Prepare to run `main()`, which must call `started` when it is ready for other threads.
+
+        `closed` returns the error for calls after the thread's end, and `busy` is the end of the
+        error for a thread that does not respond: why, and what to do.
+        """
         self._main = main
+        self._closed = closed
+        self._busy = busy
         self._loop: asyncio.AbstractEventLoop
         self._started = threading.Event()
         #: Held by the first to claim the loop: the thread, to run it, or `stop`, to close it.
         self._claim = threading.Lock()
-        self._thread = threading.Thread(
-            target=self._run, name=f"kafka-producer-network-thread | {client_id}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, undo: ExitStack) -> None:
         """Start the thread, and wait until `main` has called `started` or has ended.
@@ -94,8 +108,8 @@ class NetworkThread:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run on this thread a coroutine that ends within `timeout` seconds, and return its result.
 
-        Raises ProducerClosedError if the thread ends first, KafkaTimeoutError if it is too busy to
-        answer; the coroutine is cancelled then.
+        Raises the error of `closed` if the thread ends first, KafkaTimeoutError if it is too busy
+        to answer; the coroutine is cancelled then.
         """
         try:
             answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -113,11 +127,24 @@ class NetworkThread:
                     return answer.result()
             if not done and self.is_alive:
                 raise KafkaTimeoutError(
-                    f"the network thread did not respond within {timeout:.1f} s because a callback "
-                    "kept it busy. Keep callbacks short, and do not call the producer while "
-                    "holding a lock that a callback waits for"
+                    f"the network thread did not respond within {timeout:.1f} s {self._busy}"
                 )
-        raise ProducerClosedError("the producer was closed by another thread")
+        raise self._closed()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on this thread; its future can be waited for, or cancelled.
+
+        Raises the error of `closed` if the thread has ended.
+        """
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise self._closed() from None
+
+    def clock(self) -> float:
+        """Return the time by the loop's clock, in seconds; any thread may call it."""
+        return self._loop.time()
 
     def join(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the thread's end; return whether it has ended."""

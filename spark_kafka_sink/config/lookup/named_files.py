@@ -11,7 +11,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.named_files import MAX_BYTES, read_named_file
+from spark_kafka_sink.config.lookup.named_files import MAX_BYTES, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
 from spark_kafka_sink.network.authentication.kerberos_tickets import _check_keytab
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts

@@ -30,10 +30,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.config.config_def import Password
-from spark_kafka_sink.config.java_properties import parse_properties
-from spark_kafka_sink.config.named_files import read_named_file
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.java_properties import parse_properties
+from spark_kafka_sink.config.lookup.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

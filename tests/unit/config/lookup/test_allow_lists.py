@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.config.allow_lists import (
+from spark_kafka_sink.config.lookup.allow_lists import (
     LOGIN_MODULES,
     PATHS,
     PLUGINS,
@@ -18,9 +18,9 @@ from spark_kafka_sink.config.allow_lists import (
     AllowLists,
     NotAllowedError,
 )
+from spark_kafka_sink.config.lookup.references import resolve_references
 from spark_kafka_sink.config.plugin_reference import REPORTERS, TOKEN_SOURCES, PluginReference
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.references import resolve_references
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.network.authentication import connection_security
 from spark_kafka_sink.network.authentication.connection_security import read_security

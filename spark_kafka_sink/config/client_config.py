@@ -1,0 +1,287 @@
+"""The part of the configuration that Kafka's clients have in common, and how it is parsed.
+
+`ClientConfig` is the base of the producer's and the consumer's configuration, and all that the
+network and the admin calls need to know of either. A subclass adds its fields, its table of
+settings, and the rules between settings (`_settle`).
+
+A configuration with values from references (`${env:NAME}`, see `lookup.references`) is pickled with
+the references, and resolves them again where it is unpickled.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.config_def import nearest_name, unknown_option
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError
+from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
+from spark_kafka_sink.config.plugin_reference import PluginReference
+from spark_kafka_sink.config.security_settings import (
+    SecuritySettings,
+    security_settings,
+    setting_without_effect,
+)
+from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_kafka_sink.config.config_def import ConfigDef, RefusedSetting
+    from spark_kafka_sink.config.plugin_reference import PluginKind
+
+_HIGHEST_PORT: Final = 65_535
+#: host:port, protocol://host:port or [IPv6 address]:port (like `Utils.HOST_PORT_PATTERN`).
+_ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)\]?:([0-9]{1,5})")
+
+#: The values that mean no plug-in: nothing has to be done for each record.
+_NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
+
+_C = TypeVar("_C", bound="ClientConfig")
+
+
+class SettingsTable(NamedTuple):
+    """The settings of one kind of client."""
+
+    supported: ConfigDef
+    refused: Mapping[str, RefusedSetting]
+    #: The settings that name plug-ins.
+    plugins: Mapping[str, PluginKind]
+
+
+class Origin(NamedTuple):
+    """The original settings of a configuration that contains references."""
+
+    settings: dict[str, object]
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ClientConfig(ABC):
+    """The validated settings that all clients have in common.
+
+    Its attributes are named as the settings, with underscores for dots.
+    """
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    max_in_flight_requests_per_connection: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
+    connections_max_idle_ms: int
+    client_dns_lookup: str
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    client_id: str
+    #: security.protocol, ssl.* and sasl.*.
+    security: SecuritySettings
+    #: Whether brokers may create a topic when this client requests its metadata.
+    allow_auto_create_topics: bool
+    _origin: Origin | None = field(default=None, compare=False)
+
+    _table: ClassVar[SettingsTable]
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> Self:
+        """Parse `settings` by their Kafka names; values are text or Python values.
+
+        Errors put `prefix` before the names, for callers whose options have one ("kafka."). Raises
+        ConfigError; no error shows the value of a secret.
+        """
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                f"settings must be a mapping of names to values, not {type(settings).__name__}"
+            )
+        given = GivenSettings.resolve(settings, prefix, cls._table)
+        values = given.parse()
+        cls._settle(values, given)
+        if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
+            # As CommonClientConfigs.postProcessReconnectBackoffConfigs: the backoff is constant.
+            values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
+        security = security_settings(
+            values, prefix=prefix, secret=given.secret, secret_texts=given.secret_texts
+        )
+        _check_security(security, given)
+        return cls(
+            **{_attribute(name): value for name, value in values.items()},
+            security=security,
+            _origin=Origin(dict(settings), prefix) if given.secret else None,
+        )
+
+    @classmethod
+    @abstractmethod
+    def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
+        """Apply the rules between the settings to their parsed values."""
+
+    def __repr__(self) -> str:
+        """Show all settings; secrets are hidden by the objects that hold them."""
+        shown = (f"{name}={value!r}" for name, value in self._values().items())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        """Pickle the references, not their values."""
+        if self._origin is None:
+            return _restore, (type(self), self._values())
+        origin = self._origin
+        return _configure, (
+            type(self),
+            origin.settings,
+            origin.prefix,
+            self.allow_auto_create_topics,
+        )
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values of all fields, first the settings in the order of their table."""
+        own = [each.name for each in fields(self) if each.name != "_origin"]
+        table = [name for row in self._table.supported if (name := _attribute(row.name)) in own]
+        return {name: getattr(self, name) for name in dict.fromkeys([*table, *own])}
+
+
+def _restore(cls: type[_C], values: dict[str, Any]) -> _C:
+    return cls(**values)
+
+
+def _configure(
+    cls: type[_C],
+    settings: dict[str, object],
+    prefix: str,
+    allow_auto_create_topics: bool,  # noqa: FBT001 -- pickle passes arguments by position
+) -> _C:
+    config = cls.from_mapping(settings, prefix=prefix)
+    return replace(config, allow_auto_create_topics=allow_auto_create_topics)
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+class GivenSettings(NamedTuple):
+    """The user's settings with references resolved, and how errors show them."""
+
+    settings: dict[str, object]
+    #: The settings whose values are not shown, since they came from references.
+    secret: frozenset[str]
+    #: The values of the references.
+    secret_texts: frozenset[str]
+    #: The prefix of the settings' names in errors.
+    prefix: str
+    table: SettingsTable
+
+    @classmethod
+    def resolve(cls, settings: Mapping[str, object], prefix: str, table: SettingsTable) -> Self:
+        """Resolve the references of the settings that accept them."""
+        supported = table.supported
+        for name, value in settings.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"the name of a setting must be a string, not {name!r}")
+            rejects_references = name in supported and name not in REFERENCE_SETTINGS
+            if rejects_references and has_reference(value):
+                raise ConfigError(
+                    f"{prefix}{name} does not accept ${{}} references, which are for secrets and "
+                    "for files with secrets: set the value itself"
+                )
+        # References in unsupported settings are not resolved: the useful error is the one that
+        # says that the setting is not supported.
+        known = {name: settings[name] for name in settings if name in supported}
+        resolved = resolve_references(known, prefix)
+        return cls(
+            {**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix, table
+        )
+
+    def parse(self) -> dict[str, Any]:
+        """Return the values of all supported settings by name, each checked by itself."""
+        self._refuse_unsupported()
+        table = self.table
+        supported = {n: value for n, value in self.settings.items() if n not in table.refused}
+        values = table.supported.parse(supported, prefix=self.prefix, secret=self.secret)
+        values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], self))
+        values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
+        for name, kind in table.plugins.items():
+            if name in self or values[name] is not None:
+                values[name] = _plugins(name, kind, values[name], self.prefix)
+        return values
+
+    def _refuse_unsupported(self) -> None:
+        for name, value in self.settings.items():
+            # Some of these hold secrets, so no value is shown.
+            refused = self.table.refused.get(name)
+            if refused is not None and str(value).strip().lower() not in refused.accepted:
+                raise self.error(f"{name} is not supported: {refused.reason}")
+            if refused is None and name not in self.table.supported:
+                raise self._unknown(name)
+
+    def _unknown(self, name: str) -> ConfigError:
+        # The prefix of Spark's options is removed: with it, a name could resemble no known name, or
+        # the wrong one.
+        bare = name.lower().removeprefix(KAFKA_PREFIX)
+        refused = self.table.refused
+        known = (*self.table.supported.names, *(refused if bare in refused else ()))
+        nearest = nearest_name(bare, known)
+        return unknown_option(
+            f"{self.prefix}{name}", None if nearest is None else f"{self.prefix}{nearest}"
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the user gave this setting."""
+        return name in self.settings
+
+    def only(self, name: str, other: str) -> bool:
+        """Return whether the user gave the first of two settings, but not the second."""
+        return name in self.settings and other not in self.settings
+
+    def error(self, sentence: str) -> ConfigError:
+        """Return an error whose message is a sentence that begins with a setting's name."""
+        return ConfigError(f"{self.prefix}{sentence}")
+
+
+def _check_security(security: SecuritySettings, given: GivenSettings) -> None:
+    problem = setting_without_effect(security.security_protocol, given.settings)
+    if problem is not None:
+        raise given.error(problem)
+
+
+def _plugins(
+    name: str, kind: PluginKind, value: object, prefix: str
+) -> PluginReference | tuple[PluginReference, ...] | None:
+    several = value if isinstance(value, tuple) else (value,)
+    read = []
+    for one in several:
+        try:
+            read.append(kind.read(one))
+        except NotAllowedError as error:
+            raise ConfigError(f"{prefix}{name} {one!r} cannot be imported: {error}") from None
+        except ValueError as error:
+            raise ConfigError(f"{prefix}{name} {error}, not {one!r}") from None
+    if isinstance(value, tuple):
+        return tuple(read)
+    return None if read[0] in _NO_PLUGIN else read[0]
+
+
+def _addresses(entries: tuple[str, ...], given: GivenSettings) -> Iterator[tuple[str, int]]:
+    """Yield each address once; entries between commas may be empty, as in Kafka before 4.0."""
+    seen = set()
+    for entry in filter(None, entries):
+        match = _ADDRESS.fullmatch(entry)
+        if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
+            raise given.error(
+                f"bootstrap.servers: {entry!r} is not host:port, such as localhost:9092"
+            )
+        address = match[1], int(match[2])
+        if address not in seen:
+            seen.add(address)
+            yield address
+    if not seen:
+        raise given.error("bootstrap.servers contains no address: set host:port, or several")

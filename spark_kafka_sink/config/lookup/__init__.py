@@ -1,0 +1,1 @@
+"""What settings may take from outside: variables, files and modules, and what restricts them."""

@@ -1,0 +1,112 @@
+"""The partitions that a read covers, and where it starts and ends, as the user wants them.
+
+The cluster is not known here: a name may be missing, and "latest" has no number yet. All values are
+plain, so that they can be pickled and compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from spark_kafka_sink.model import TopicPartition
+
+#: The two offsets in JSON that stand for others, as in Kafka's ListOffsets request.
+LATEST_OFFSET: Final = -1
+EARLIEST_OFFSET: Final = -2
+#: How many partitions an error names.
+_MOST_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of these topics, in the order in which the user named them."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of the topics whose names contain a match of a regular expression."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions, sorted."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Selection: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The earliest offset of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The latest offset of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """An offset for each partition; LATEST_OFFSET and EARLIEST_OFFSET stand for others."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """In each partition, the first record at or after its timestamp, in ms since 1970."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """In each partition, the first record at or after the same timestamp, in ms since 1970."""
+
+    timestamp: int
+
+
+OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | Timestamps | GlobalTimestamp
+
+
+def check_same_partitions(
+    option: str, named: Collection[TopicPartition], assigned: Collection[TopicPartition]
+) -> None:
+    """Raise ConfigError unless the JSON of an option names exactly the partitions of the read."""
+    missing = sorted(set(assigned).difference(named))
+    unknown = sorted(set(named).difference(assigned))
+    problems = [
+        f"{text} {_listed(partitions)}"
+        for text, partitions in (
+            ("it lacks", missing),
+            ("the read does not cover", unknown),
+        )
+        if partitions
+    ]
+    if problems:
+        raise ConfigError(
+            f"{option} must name exactly the partitions that are read, but {' and '.join(problems)}"
+            + (
+                "; -2 stands for the earliest offset, -1 for the latest"
+                if missing and not option.lower().endswith("timestamp")
+                else ""
+            )
+        )
+
+
+def _listed(partitions: list[TopicPartition]) -> str:
+    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = len(partitions) - _MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names

@@ -1,0 +1,71 @@
+"""Injected faults that affect single partitions of a response; the others are served as usual.
+
+Handlers find them in the context of a request: they are decided before it is handled, because the
+error of a partition ends the wait of a Fetch. `net.faults` has those of whole responses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionError:
+    """Respond to Fetch, ListOffsets or OffsetForLeaderEpoch with an error code for partitions.
+
+    `error_code` is one of `ErrorCode`. `partitions` are pairs of topic and partition; None stands
+    for all. The other partitions are served as usual.
+
+    >>> fault = PartitionError(ErrorCode.KAFKA_STORAGE_ERROR, [("orders", 1)])
+    >>> with DevBroker(topics={"orders": 2}) as broker:
+    ...     broker.on(ApiKey.FETCH, fault, times=1).fired
+    0
+    """
+
+    error_code: ErrorCode
+    partitions: Collection[tuple[str, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OmitPartitions:
+    """Respond to Fetch, ListOffsets or OffsetForLeaderEpoch without some partitions.
+
+    `partitions` are pairs of topic and partition; None stands for all.
+
+    >>> with DevBroker(topics={"orders": 2}) as broker:
+    ...     broker.on(ApiKey.LIST_OFFSETS, OmitPartitions([("orders", 1)])).fired
+    0
+    """
+
+    partitions: Collection[tuple[str, int]] | None = None
+
+
+def flip_bit(records: bytes) -> bytes:
+    """Return record batches with a wrong last byte, so that the last batch's checksum is wrong."""
+    return records[:-1] + bytes(byte ^ 1 for byte in records[-1:])
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRecords:
+    """Respond to Fetch with other records than those in the log, by default with a flipped bit.
+
+    The log does not change. `partitions` are pairs of topic and partition; None stands for all.
+
+    >>> without_the_end = AlterRecords(lambda records: records[:-10])
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     broker.on(ApiKey.FETCH, without_the_end, times=1).fired
+    0
+    """
+
+    #: Receives the batches of one partition, possibly none, and returns what to send instead.
+    alter: Callable[[bytes], bytes] = flip_bit
+    partitions: Collection[tuple[str, int]] | None = None
+
+
+PartitionFault: TypeAlias = PartitionError | OmitPartitions | AlterRecords

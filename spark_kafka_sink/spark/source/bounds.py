@@ -1,0 +1,111 @@
+"""The offsets that `startingOffsets`, `endingOffsets` and their relatives stand for.
+
+Offsets or timestamps of single partitions must name exactly the partitions that are read, as for
+Spark's own source. The cluster is behind a protocol: nothing here does IO itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from spark_kafka_sink.config.source.offset_specs import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    Timestamps,
+    check_same_partitions,
+)
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.spark.source.first_batch import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spark_kafka_sink.config.source.offset_specs import OffsetSpec
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+_MOST_NAMED: Final = 5
+
+
+class Lookup(Protocol):
+    """The lookups that `SourceCluster` offers."""
+
+    def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the earliest offsets of some partitions."""
+
+    def latest(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the latest offsets of some partitions."""
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offsets at or after the times, None where there is none."""
+
+
+def starting_offsets(
+    spec: OffsetSpec,
+    option: str,
+    partitions: Sequence[TopicPartition],
+    lookup: Lookup,
+    *,
+    strategy: str,
+) -> Start:
+    """Return where a read starts; `strategy` is that of timestamps without a match.
+
+    `option` is the one that the start comes from, for errors.
+
+    Raises ConfigError if the options name other partitions, or if no record matches a timestamp.
+    """
+    offsets, unmatched, latest = _resolve(spec, option, partitions, lookup)
+    if unmatched and strategy != "latest":
+        times = ", ".join(f"{one} ({time})" for one, time in _some(unmatched.items()))
+        raise ConfigError(
+            f"{option}: no record has the timestamp or a later one in {times}. Choose an earlier "
+            "timestamp, or set startingOffsetsByTimestampStrategy=latest"
+        )
+    return Start(offsets, latest)
+
+
+def ending_offsets(
+    spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], lookup: Lookup
+) -> Offsets:
+    """Return where a batch ends: for a timestamp without a match, at the latest offset."""
+    offsets, _, _ = _resolve(spec, option, partitions, lookup)
+    return offsets
+
+
+def _resolve(
+    spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], lookup: Lookup
+) -> tuple[Offsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
+    """Return the offsets, the timestamps without a match, and which offsets are the latest."""
+    unmatched: dict[TopicPartition, int] = {}
+    match spec:
+        case Earliest():
+            wanted = dict.fromkeys(partitions, EARLIEST_OFFSET)
+        case Latest():
+            wanted = dict.fromkeys(partitions, LATEST_OFFSET)
+        case SpecificOffsets(given):
+            check_same_partitions(option, given, partitions)
+            wanted = dict(given)
+        case Timestamps() | GlobalTimestamp():
+            if isinstance(spec, Timestamps):
+                check_same_partitions(option, spec.timestamps, partitions)
+                times = dict(spec.timestamps)
+            else:
+                times = dict.fromkeys(partitions, spec.timestamp)
+            found = lookup.at_times(times)
+            unmatched = {one: times[one] for one in partitions if found.get(one) is None}
+            wanted = {
+                one: LATEST_OFFSET if (offset := found.get(one)) is None else offset
+                for one in partitions
+            }
+    latest = [one for one in partitions if wanted[one] == LATEST_OFFSET]
+    earliest = [one for one in partitions if wanted[one] == EARLIEST_OFFSET]
+    offsets = {**wanted, **lookup.latest(latest), **lookup.earliest(earliest)}
+    return offsets, unmatched, frozenset(latest)
+
+
+def _some(items: Iterable[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int]]:
+    return sorted(items)[:_MOST_NAMED]

@@ -1,0 +1,119 @@
+"""The first batch of a query, whose start is not in the checkpoint.
+
+Spark stores where a batch ends, but not where the first one starts: it calls `initialOffset()` for
+that, twice for a new query, and again in a new process that replays the first batch. An answer
+taken from the latest offsets is newer each time, so a query that failed in its first batch would
+lose the rows in between. Two rules prevent that:
+
+- For partitions whose start is "latest", the first batch ends where it starts. That offset is in
+  the checkpoint before any row is read, and the next batch begins there. Partitions that start
+  elsewhere are read at once.
+- While the start comes from `initialOffset()`, it may be beyond the end, or name a partition that
+  the end lacks. This is an empty range and never a loss.
+
+Spark 4.1 asks for the latest offset first, so there the start is taken from that answer instead.
+A query that continues from its checkpoint is not affected: `initialOffset()` is not called.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+
+class Start(NamedTuple):
+    """The offsets at which a new query starts, and which of them are the latest."""
+
+    offsets: Offsets
+    from_latest: frozenset[TopicPartition] = frozenset()
+
+
+class Phase(Enum):
+    """What is known about the first batch."""
+
+    #: Spark has asked nothing yet, so the query may be new or not.
+    UNKNOWN = auto()
+    #: Spark has asked for the start.
+    STARTED = auto()
+    #: The end of the batch is known as well.
+    PLANNED = auto()
+    #: All batches from now on start at an offset of the checkpoint.
+    OVER = auto()
+
+
+class Call(Enum):
+    """The methods that Spark calls on a stream's reader."""
+
+    INITIAL_OFFSET = auto()
+    LATEST_OFFSET = auto()
+    PARTITIONS = auto()
+
+
+#: What each call changes; a call that is not listed changes nothing. A replayed batch has an end
+#: already, so its `PARTITIONS` comes without `LATEST_OFFSET`.
+TRANSITIONS: Final[Mapping[tuple[Phase, Call], Phase]] = {
+    (Phase.UNKNOWN, Call.INITIAL_OFFSET): Phase.STARTED,
+    (Phase.UNKNOWN, Call.LATEST_OFFSET): Phase.PLANNED,
+    (Phase.UNKNOWN, Call.PARTITIONS): Phase.OVER,
+    (Phase.STARTED, Call.LATEST_OFFSET): Phase.PLANNED,
+    (Phase.STARTED, Call.PARTITIONS): Phase.PLANNED,
+    (Phase.PLANNED, Call.LATEST_OFFSET): Phase.OVER,
+}
+
+
+class FirstBatch:
+    """The first batch as one process sees it."""
+
+    def __init__(self) -> None:
+        """Begin without knowing whether the query is new."""
+        self.phase = Phase.UNKNOWN
+        #: The start that this process has determined; None until Spark asks for it.
+        self.start: Start | None = None
+        #: The first latest offsets, if Spark asked for them before the start (PySpark 4.1).
+        self._first_latest: Offsets | None = None
+
+    def begin(self, start: Start) -> Offsets:
+        """Record the start that `initialOffset()` returns, and return its offsets.
+
+        The first start counts, if Spark asks again. Offsets that were taken from the latest ones
+        are those of the first answer, if Spark already has one.
+        """
+        if self.start is not None:
+            return self.start.offsets
+        if self._first_latest is not None:
+            known = self._first_latest
+            pinned = {one: known[one] for one in start.from_latest if one in known}
+            start = start._replace(offsets={**start.offsets, **pinned})
+        self.start = start
+        self._move(Call.INITIAL_OFFSET)
+        return start.offsets
+
+    def pinned(self, start: Offsets) -> Offsets:
+        """Return the partitions that the batch from `start` must not read, with their offsets."""
+        is_first = self.phase is Phase.STARTED and self._is_start(start)
+        if not is_first or self.start is None:
+            return {}
+        return {one: self.start.offsets[one] for one in self.start.from_latest}
+
+    def plan(self, latest: Offsets) -> None:
+        """Record that Spark has been told the latest offsets."""
+        if self.phase is Phase.UNKNOWN:
+            self._first_latest = latest
+        self._move(Call.LATEST_OFFSET)
+
+    def divide(self, start: Offsets) -> bool:
+        """Record that Spark reads a batch; return whether its start is not in the checkpoint."""
+        self._move(Call.PARTITIONS)
+        return self.phase is Phase.PLANNED and self._is_start(start)
+
+    def _is_start(self, offsets: Offsets) -> bool:
+        return self.start is not None and dict(self.start.offsets) == dict(offsets)
+
+    def _move(self, call: Call) -> None:
+        self.phase = TRANSITIONS.get((self.phase, call), self.phase)

@@ -1,0 +1,238 @@
+"""What a micro-batch reads, and how it is divided into tasks, decided as Spark's own source does.
+
+Nothing here does IO: the offsets that the cluster has are arguments. The rules are those of
+`KafkaMicroBatchStream.rateLimit`, `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets` and
+`KafkaOffsetRangeCalculator`; their arithmetic is done in doubles, as there.
+
+- A partition that the start lacks is new, and read from its earliest offset. If that is not 0,
+  rows of it are lost already.
+- A partition that the end lacks is gone, and an end before the start means that the log was cut:
+  rows are lost. Neither is true of the first batch, whose start is not in the checkpoint: when
+  Spark replays it, the start is determined again and may be beyond its end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from `start` up to, but not including, `end`."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The number of offsets; there are fewer records if the log has gaps."""
+        return self.end - self.start
+
+
+class LostOffsets(NamedTuple):
+    """Offsets of a partition that cannot be read any more; `reason` ends the sentence about it."""
+
+    topic_partition: TopicPartition
+    wanted: int
+    #: None if the partition is gone.
+    available: int | None
+    reason: str
+    #: How many offsets are lost; 0 if that cannot be known.
+    lost: int = 0
+
+    def __str__(self) -> str:
+        """Return the sentence for the user."""
+        return f"{self.topic_partition}: {self.reason}"
+
+
+class PlannedRanges(NamedTuple):
+    """The ranges of a batch, one for each partition, and what cannot be read."""
+
+    ranges: tuple[OffsetRange, ...]
+    losses: tuple[LostOffsets, ...]
+
+
+def new_partitions(start: Offsets, end: Offsets) -> tuple[TopicPartition, ...]:
+    """Return the partitions that the end has and the start lacks, in order."""
+    return tuple(sorted(set(end) - set(start)))
+
+
+def plan_ranges(
+    start: Offsets, end: Offsets, earliest: Offsets, *, is_first: bool = False
+) -> PlannedRanges:
+    """Return the ranges between two offsets, in order, and the losses.
+
+    `earliest` has the earliest offsets of the new partitions, without those that are gone again.
+    `is_first` says that the start was determined just now, and is not in the checkpoint.
+    """
+    ranges = []
+    losses = []
+    for topic_partition in sorted(set(start) - set(end)):
+        if not is_first:
+            wanted = start[topic_partition]
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    wanted,
+                    None,
+                    f"the partition is gone, and its records from offset {wanted} on with it",
+                )
+            )
+    for topic_partition in sorted(end):
+        first, last = start.get(topic_partition), end[topic_partition]
+        if first is None:
+            first = earliest.get(topic_partition)
+            if first is None:
+                losses.append(
+                    LostOffsets(
+                        topic_partition, 0, None, "the partition is new and already gone again"
+                    )
+                )
+                continue
+            if first:
+                losses.append(
+                    LostOffsets(
+                        topic_partition,
+                        0,
+                        first,
+                        f"the partition is new, but its log starts at offset {first}, not at 0",
+                        first,
+                    )
+                )
+        elif last < first and not is_first:
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    first,
+                    last,
+                    f"the log ends at offset {last}, before offset {first}, which was to be read "
+                    "next",
+                    first - last,
+                )
+            )
+        if first < last:
+            ranges.append(OffsetRange(topic_partition, first, last))
+    return PlannedRanges(tuple(ranges), tuple(losses))
+
+
+def within_logs(
+    start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets | None
+) -> PlannedRanges:
+    """Return the ranges of a batch whose offsets the user has chosen, and what is not in the logs.
+
+    `latest` is None if the ends of the logs do not matter. Ranges are cut to what there is; a start
+    beyond the end reads nothing.
+    """
+    ranges = []
+    losses = []
+    for topic_partition in sorted(end):
+        first, last = start[topic_partition], end[topic_partition]
+        oldest = earliest.get(topic_partition, first)
+        newest = last if latest is None else latest.get(topic_partition, last)
+        if first < oldest:
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    first,
+                    oldest,
+                    f"the read starts at offset {first}, but the log starts at offset {oldest}",
+                    oldest - first,
+                )
+            )
+        for wanted, what in ((first, "starts"), (last, "ends")):
+            if wanted > newest:
+                losses.append(
+                    LostOffsets(
+                        topic_partition,
+                        wanted,
+                        newest,
+                        f"the read {what} at offset {wanted}, but the log ends at offset {newest}",
+                        wanted - newest,
+                    )
+                )
+        if max(first, oldest) < min(last, newest):
+            ranges.append(OffsetRange(topic_partition, max(first, oldest), min(last, newest)))
+    return PlannedRanges(tuple(ranges), tuple(losses))
+
+
+def limit_offsets(
+    limit: int, start: Offsets, latest: Offsets, earliest: Offsets
+) -> dict[TopicPartition, int]:
+    """Return the end of a batch with about `limit` offsets, divided in proportion.
+
+    `earliest` has the earliest offsets of the partitions that `start` lacks. Small partitions get
+    at least one offset each, so the sum may exceed the limit.
+    """
+    begins = {**earliest, **start}
+    sizes = {
+        topic_partition: end - begins[topic_partition]
+        for topic_partition, end in latest.items()
+        if end > begins.get(topic_partition, end)
+    }
+    total = float(sum(sizes.values()))
+    ends = dict(latest)
+    for topic_partition, size in sizes.items():
+        share = limit * (size / total)
+        part = math.ceil(share) if share < 1 else math.floor(share)
+        ends[topic_partition] = min(latest[topic_partition], begins[topic_partition] + part)
+    return ends
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[OffsetRange]:
+    """Divide ranges among tasks; empty ranges are dropped.
+
+    Ranges are first cut into parts of at most `max_records_per_partition` offsets. If there are
+    still fewer than `min_partitions`, the larger ones are cut in proportion to their sizes, so that
+    there are about as many.
+    """
+    parts = [one for one in ranges if one.size > 0]
+    if max_records_per_partition is not None:
+        parts = [
+            part for one in parts for part in _cut(one, -(-one.size // max_records_per_partition))
+        ]
+    if min_partitions is None or len(parts) >= min_partitions:
+        return parts
+    total = sum(one.size for one in parts)
+    # Ranges that stay whole are left out of the proportions of the others.
+    whole = [one for one in parts if _part_count(one.size, total, min_partitions) == 1]
+    partitions_of_whole = {one.topic_partition for one in whole}
+    rest = total - sum(one.size for one in whole)
+    wanted = max(min_partitions - len(whole), 1)
+    return [
+        part
+        for one in parts
+        for part in (
+            [one]
+            if one.topic_partition in partitions_of_whole
+            else _cut(one, _part_count(one.size, rest, wanted))
+        )
+    ]
+
+
+def _part_count(size: int, total: int, wanted: int) -> int:
+    # Java rounds a half up, where Python's round goes to the even number.
+    return max(math.floor(size / total * wanted + 0.5), 1)
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Divide a range into `parts` of nearly equal sizes, the last ones being the larger."""
+    found = []
+    start = whole.start
+    for left in range(parts, 0, -1):
+        end = start + (whole.end - start) // left
+        if start < end:
+            found.append(OffsetRange(whole.topic_partition, start, end))
+        start = end
+    return found

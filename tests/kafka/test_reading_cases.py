@@ -1,0 +1,58 @@
+"""Our source reads the same rows as Spark's own source, whatever other clients have written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.reading.comparison import OURS, THEIRS, Sources, check_equal
+from tests.support.reading.topics import CASES, write_topics
+
+pytestmark = pytest.mark.slow
+
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+#: Every case, and those with transactions for each isolation level.
+READINGS = [
+    (name, level)
+    for name, case in CASES.items()
+    for level in ((COMMITTED, UNCOMMITTED) if case.is_transactional else (UNCOMMITTED,))
+]
+
+
+@pytest.fixture(scope="module")
+def topics(kafka):
+    """Yield the topics of all cases by the names of the cases."""
+    written = write_topics(kafka)
+    yield written
+    kafka.delete_topics(written.values())
+
+
+@pytest.fixture
+def sources(spark_with_source, kafka):
+    return Sources(spark_with_source, kafka.bootstrap_servers)
+
+
+@pytest.mark.parametrize(("name", "level"), READINGS)
+def test_the_rows_of_every_case_are_those_of_sparks_own_source(sources, topics, name, level):
+    """Schemas are equal, and no row is in one source only."""
+    rows = sources.check(subscribe=topics[name], includeHeaders="true", kafka_isolation_level=level)
+    assert rows > 0 or name in {"no records", "all aborted"}
+
+
+def test_headers_are_left_out_by_default(sources, topics):
+    """Without `includeHeaders` there are seven columns, in both sources."""
+    assert 7 == len(sources.read(OURS, subscribe=topics["headers"]).columns)
+    assert sources.check(subscribe=topics["headers"]) > 0
+
+
+def test_selected_columns_have_the_same_contents(sources, topics):
+    """A schema selects columns in its own order, and the same rows are read."""
+    topic = topics["librdkafka"]
+    ours = (
+        sources.reader(OURS, subscribe=topic)
+        .schema("offset long, value binary, partition int, timestamp timestamp")
+        .load()
+    )
+    theirs = sources.read(THEIRS, subscribe=topic).select(
+        "offset", "value", "partition", "timestamp"
+    )
+    assert check_equal(ours, theirs) > 0

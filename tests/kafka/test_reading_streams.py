@@ -1,0 +1,124 @@
+"""Streams of our source plan the same batches as Spark's own source, and continue each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.reading.comparison import FORMATS, OURS, THEIRS, Sources
+from tests.support.spark.numbered_topic import NumberedTopic
+from tests.support.spark.streams import Checkpoint, run_to_end
+
+pytestmark = pytest.mark.slow
+
+PARTITIONS = 3
+LIMIT = 17
+
+
+@pytest.fixture
+def sources(spark_with_source, kafka_4):
+    return Sources(spark_with_source, kafka_4.bootstrap_servers)
+
+
+def _planned(checkpoint):
+    """Return the end offsets of each batch in a checkpoint, without repetitions."""
+    files = sorted((checkpoint.path / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    ends = [json.loads(file.read_text().splitlines()[-1]) for file in files]
+    return [end for i, end in enumerate(ends) if ends[i - 1 : i] != [end]]
+
+
+class _Values:
+    """The values that a query has read, batch after batch."""
+
+    def __init__(self):
+        self.read = []
+
+    def run(self, stream, checkpoint):
+        """Run a stream of Kafka's rows to its end."""
+        values = stream.selectExpr("cast(value as string)")
+        run_to_end(
+            values.writeStream.foreachBatch(self._add).option(
+                "checkpointLocation", str(checkpoint.path)
+            )
+        )
+
+    def _add(self, batch, _):
+        self.read += [row.value for row in batch.collect()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "earliest", "maxOffsetsPerTrigger": LIMIT},
+        {"startingOffsets": {"0": 5, "1": -2, "2": -1}, "maxOffsetsPerTrigger": LIMIT},
+        {"startingTimestamp": 0, "maxOffsetsPerTrigger": 1},
+        {"startingOffsets": "earliest", "minPartitions": 5},
+    ],
+    ids=["earliest", "offsets", "few per batch", "no limit"],
+)
+def test_batches_end_at_the_same_offsets(sources, kafka_4, tmp_path, options):
+    """The checkpoints of both sources have the same offsets, batch by batch."""
+    source = NumberedTopic(kafka_4, PARTITIONS)
+    rows = 6 if options.get("maxOffsetsPerTrigger") == 1 else 50
+    source.add(rows)
+    source.add(rows // 6, partition=1)
+    given = {
+        name: json.dumps({source.topic: value}) if isinstance(value, dict) else value
+        for name, value in options.items()
+    }
+    planned = {}
+    for name in FORMATS:
+        checkpoint = Checkpoint(tmp_path / name)
+        stream = sources.read_stream(name, subscribe=source.topic, **given)
+        run_to_end(
+            stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint.path))
+        )
+        planned[name] = _planned(checkpoint)
+    assert planned[THEIRS] == planned[OURS]
+    assert planned[OURS]
+
+
+@pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
+def test_a_checkpoint_can_be_taken_over(sources, kafka_4, tmp_path, first, second):
+    """Each source continues where the other has ended, also with a partition that is new."""
+    source = NumberedTopic(kafka_4, PARTITIONS)
+    checkpoint, values = Checkpoint(tmp_path), _Values()
+    options = {
+        "subscribe": source.topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": LIMIT,
+    }
+    source.add(30)
+    values.run(sources.read_stream(first, **options), checkpoint)
+    assert source.numbers == sorted(values.read)
+    source.add(30)
+    kafka_4.add_partitions(source.topic, PARTITIONS + 1)
+    source.add(20, partition=PARTITIONS)
+    values.run(sources.read_stream(second, **options), checkpoint)
+    assert source.numbers == sorted(values.read)
+    source.add(10)
+    values.run(sources.read_stream(first, **options), checkpoint)
+    assert source.numbers == sorted(values.read)
+
+
+@pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
+def test_a_checkpoint_with_a_deleted_topic_can_be_taken_over(
+    sources, kafka_4, tmp_path, first, second
+):
+    """Without `failOnDataLoss`, a topic that was deleted is left out, and the others go on."""
+    kept = NumberedTopic(kafka_4, 1)
+    deleted = NumberedTopic(kafka_4, 1, name=f"{kept.topic}-deleted")
+    checkpoint, values = Checkpoint(tmp_path), _Values()
+    options = {
+        "subscribePattern": f"{kept.topic}.*",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+    }
+    kept.add(10)
+    deleted.add(10)
+    values.run(sources.read_stream(first, **options), checkpoint)
+    kafka_4.delete_topics([deleted.topic])
+    kept.add(10)
+    values.run(sources.read_stream(second, **options), checkpoint)
+    assert sorted(kept.numbers + deleted.numbers) == sorted(values.read)

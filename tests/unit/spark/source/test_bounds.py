@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.source.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    Timestamps,
+)
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
+from spark_kafka_sink.spark.source.first_batch import Start
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+BOTH = (A, B)
+
+
+class _Lookup:
+    def __init__(self, matches=None):
+        self._matches = matches or {}
+        self.asked_times = None
+
+    def earliest(self, partitions):
+        return dict.fromkeys(partitions, 2)
+
+    def latest(self, partitions):
+        return dict.fromkeys(partitions, 9)
+
+    def at_times(self, times):
+        self.asked_times = times
+        return {one: self._matches.get(one) for one in times}
+
+
+def start_of(spec, lookup=None, strategy="error"):
+    return starting_offsets(spec, "startingOffsets", BOTH, lookup or _Lookup(), strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (Earliest(), Start({A: 2, B: 2})),
+        (Latest(), Start({A: 9, B: 9}, frozenset(BOTH))),
+        (SpecificOffsets({A: 5, B: 6}), Start({A: 5, B: 6})),
+        (SpecificOffsets({A: -1, B: -2}), Start({A: 9, B: 2}, frozenset({A}))),
+    ],
+)
+def test_a_start_has_an_offset_of_each_partition(spec, expected):
+    """A start has offsets for all partitions, and records which of them are the latest."""
+    assert expected == start_of(spec)
+
+
+@pytest.mark.parametrize("spec", [GlobalTimestamp(77), Timestamps({A: 77, B: 77})])
+def test_a_timestamp_starts_at_the_record_that_matches(spec):
+    """The start is the first record at or after the timestamp, and not pinned."""
+    lookup = _Lookup({A: 4, B: 5})
+    assert Start({A: 4, B: 5}) == start_of(spec, lookup)
+    assert {A: 77, B: 77} == lookup.asked_times
+
+
+def test_a_timestamp_without_a_match_is_an_error():
+    """With the strategy error, the partition and its timestamp are named."""
+    with pytest.raises(
+        ConfigError, match=r"no record has the timestamp or a later one in b-0 \(77\)\."
+    ):
+        start_of(GlobalTimestamp(77), _Lookup({A: 4}))
+
+
+def test_a_timestamp_without_a_match_may_mean_latest():
+    """With the strategy latest, such a partition starts at its latest offset, which is pinned."""
+    found = start_of(GlobalTimestamp(77), _Lookup({A: 4}), strategy="latest")
+    assert Start({A: 4, B: 9}, frozenset({B})) == found
+
+
+def test_an_end_without_a_match_is_the_latest_offset():
+    """An ending timestamp that no record has reached means the latest offset."""
+    assert {A: 4, B: 9} == ending_offsets(
+        GlobalTimestamp(77), "endingTimestamp", BOTH, _Lookup({A: 4})
+    )
+    assert {A: 9, B: 7} == ending_offsets(
+        SpecificOffsets({A: -1, B: 7}), "endingOffsets", BOTH, _Lookup()
+    )
+
+
+@pytest.mark.parametrize(
+    "spec", [SpecificOffsets({A: 5}), Timestamps({A: 5, B: 6, TopicPartition("c", 1): 7})]
+)
+def test_json_must_name_exactly_the_partitions(spec):
+    """A partition that is missing, or one that the read does not have, is an error."""
+    with pytest.raises(ConfigError, match="^startingOffsets must name exactly the partitions"):
+        start_of(spec)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
+
+PARTITIONS = st.builds(
+    TopicPartition,
+    st.text("abcdefghijklmnopqrstuvwxyzABC0123456789._-", min_size=1, max_size=20),
+    st.integers(0, 2**31 - 1),
+)
+OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1))
+
+
+@given(OFFSETS, st.randoms())
+def test_equal_offsets_have_equal_texts(offsets, random):
+    """The text does not depend on the order in which the offsets were gathered."""
+    shuffled = list(offsets.items())
+    random.shuffle(shuffled)
+    assert json.dumps(offsets_json(offsets)) == json.dumps(offsets_json(dict(shuffled)))
+
+
+@given(OFFSETS)
+def test_offsets_survive_the_checkpoint(offsets):
+    """Parsing the stored text returns the same offsets."""
+    assert offsets == parse_offsets(json.loads(json.dumps(offsets_json(offsets))))
+
+
+def test_partitions_are_sorted_as_numbers():
+    """Partition 10 follows partition 9, and topics are in order."""
+    offsets = {TopicPartition(topic, number): 7 for topic in "ba" for number in (10, 9, 0)}
+    expected = '{"a": {"0": 7, "9": 7, "10": 7}, "b": {"0": 7, "9": 7, "10": 7}}'
+    assert expected == json.dumps(offsets_json(offsets))
+
+
+def test_offsets_of_sparks_own_source_are_read():
+    """The text of Spark's own Kafka source is understood, in whatever order it is."""
+    stored = json.loads('{"b":{"10":1,"9":2},"a":{"0":0}}')
+    expected = {("b", 10): 1, ("b", 9): 2, ("a", 0): 0}
+    assert expected == parse_offsets(stored)
+
+
+def test_no_offsets_are_offsets():
+    """A pattern that no topic matches yet has no offsets."""
+    assert {} == parse_offsets(offsets_json({}))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        [],
+        7,
+        {"topic": 7},
+        {"topic": [1]},
+        {"topic": {"x": 7}},
+        {"topic": {"-1": 7}},
+        {"topic": {"01": 7}},
+        {"topic": {"4294967296": 7}},
+        {"topic": {"0": "7"}},
+        {"topic": {"0": 7.0}},
+        {"topic": {"0": True}},
+        {"topic": {"0": None}},
+        {"topic": {"0": -1}},
+        {"topic": {"0": 2**63}},
+    ],
+)
+def test_anything_else_is_refused(stored):
+    """Offsets of another source, or damaged ones, are an error that shows what is stored."""
+    with pytest.raises(KafkaError, match="the checkpoint does not have the offsets of a Kafka"):
+        parse_offsets(stored)
