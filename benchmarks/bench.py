@@ -1,9 +1,10 @@
-"""Measure the sink and the producer: `make bench`, or `python -m benchmarks.bench --help`.
+"""Measure what writes and what reads: `make bench`, or `python -m benchmarks.bench --help`.
 
 Only the development environment is needed. A broker is started in the same way as for the tests,
 unless KAFKA_BOOTSTRAP_SERVERS is set. Spark's own JVM sink is included if its jars are given:
 spark-sql-kafka-0-10_2.13 of PySpark's version and its dependencies
-spark-token-provider-kafka-0-10_2.13, kafka-clients and commons-pool2.
+spark-token-provider-kafka-0-10_2.13, kafka-clients and commons-pool2. Without them, its JVM source
+is that of the tests, if Maven can fetch it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks import (
     kernel,
     latency,
     micro_batches,
+    reading,
     row_wise,
     secured_producer,
     spark_write,
@@ -40,6 +42,7 @@ SECTIONS = {
     "broker": embedded_broker.run,
     "exactly_once": exactly_once_cost.run,
     "streams": micro_batches.run,
+    "read": reading.run,
     "security": secured_producer.run,
 }
 
@@ -84,13 +87,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--long",
         action="store_true",
-        help="write 10 million rows in exactly_once and 50 million in memory",
+        help="write 10 million rows in exactly_once, and 50 million in memory and read",
     )
     parser.add_argument(
         "--jvm-sink-jars",
         type=_directory,
         metavar="DIR",
-        help="include Spark's JVM sink, with these jars",
+        help="include Spark's JVM sink, and measure its source, with these jars",
     )
     return parser.parse_args()
 

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from benchmarks.counting_sink import CountingSink
+from benchmarks.generated_source import GeneratedSource
 from benchmarks.measuring import progress
 from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_source_jars import kafka_source_jars
+from tests.support.kafka.kafka_unavailable import SparkSourceUnavailableError
 from tests.support.kafka.real_kafka import given_kafka, start_kafka
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from tests.support.kafka.real_kafka import KafkaCluster
@@ -48,6 +53,22 @@ class Setting:
         """Whether Spark's own Kafka sink can be measured."""
         return self.jvm_sink_jars is not None
 
+    @property
+    def has_jvm_source(self) -> bool:
+        """Whether Spark's own Kafka source can be measured."""
+        return bool(self._jars)
+
+    @cached_property
+    def _jars(self) -> list[Path]:
+        """The jars of Spark's own sink and source: the given ones, or those of the tests."""
+        if self.jvm_sink_jars is not None:
+            return sorted(self.jvm_sink_jars.glob("*.jar"))
+        try:
+            return kafka_source_jars()
+        except SparkSourceUnavailableError as error:
+            progress(f"without Spark's own source: {error}")
+            return []
+
     @cached_property
     def kafka(self) -> KafkaCluster:
         """The broker of KAFKA_BOOTSTRAP_SERVERS, or a new one with Kafka's default heap."""
@@ -67,7 +88,7 @@ class Setting:
     def spark(self) -> SparkSession:
         """A local session that uses all cores."""
         progress("starting Spark")
-        return start_spark(self.jvm_sink_jars)
+        return start_spark(self._jars)
 
 
 def processes_of(kafka: KafkaCluster) -> list[int]:
@@ -82,11 +103,11 @@ def check_count(kafka: KafkaCluster, topic: str, rows: int, *, most_markers: int
         raise RuntimeError(f"{topic} has {written} of {rows} rows")
 
 
-def start_spark(jars: Path | None = None) -> SparkSession:
-    """Start a local session with the counting sink and the jars of a directory."""
+def start_spark(jars: Sequence[Path] = ()) -> SparkSession:
+    """Start a local session with the counting sink, the generated source and the given jars."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The workers import the counting sink.
+    # The workers import the counting sink and the generated source.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession  # noqa: PLC0415  # reads the environment
 
@@ -99,9 +120,10 @@ def start_spark(jars: Path | None = None) -> SparkSession:
         .config("spark.driver.memory", "3g")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    if jars is not None:
-        builder = builder.config("spark.jars", ",".join(map(str, sorted(jars.glob("*.jar")))))
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(CountingSink)
+    session.dataSource.register(GeneratedSource)
     return session

@@ -22,13 +22,20 @@ sys.path.insert(0, str(ROOT))
 from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
-from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY  # noqa: E402
+from spark_kafka_sink.config.consumer_settings import (  # noqa: E402
+    CONSUMER_CONFIG_DEF,
+    CONSUMER_ONLY,
+    PRODUCER_ONLY,
+    REFUSED_CONSUMER,
+    WITHOUT_EFFECT,
+)
 from spark_kafka_sink.config.producer_settings import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
 from spark_kafka_sink.config.security_table import (  # noqa: E402
     REFERENCE_SETTINGS,
+    REFUSED_SECURITY,
     SECURITY_CONFIG_DEF,
 )
 from spark_kafka_sink.config.sink_options import (  # noqa: E402
@@ -61,7 +68,7 @@ from tests.support.import_rules import LAYERS, PACKAGE, ROOMS, TOP  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.config.config_def import ConfigKey, RefusedSetting
+    from spark_kafka_sink.config.config_def import ConfigDef, ConfigKey, RefusedSetting
 
 DOCS = ROOT / "docs"
 _NOTE = (
@@ -99,7 +106,9 @@ def pages() -> dict[Path, str]:
     architecture = DOCS / "internals" / "architecture.md"
     return {
         reference / "options.md": options_page(),
+        reference / "source-options.md": source_options_page(),
         reference / "producer-settings.md": settings_page(),
+        reference / "consumer-settings.md": consumer_settings_page(),
         reference / "errors.md": errors_page(),
         reference / "metrics.md": metrics_page(),
         architecture: with_part(architecture.read_text(), "layers", layers_map()),
@@ -127,20 +136,21 @@ def options_page() -> str:
         "Names are not case-sensitive. An unknown option is an error that suggests the nearest "
         "known one.",
         "## The sink's own",
-        "`python -m spark_kafka_sink.config.options_table` prints them as a table, with the "
-        "settings of the producer.",
+        "`python -m spark_kafka_sink.config.options_table sink` prints them as a table; `kafka`, "
+        "`source` and `consumer` select the tables of the other pages.",
         *_settings(SINK_OPTIONS_DEF),
         "## Settings of the producer",
         "Every [setting of the producer](producer-settings.md) is an option too, with "
         f"`{KAFKA_PREFIX}` in front of its name. A Spark write refuses these, because they have no "
         "meaning in it:",
         _refused(REFUSED_IN_SPARK, prefix=KAFKA_PREFIX),
-        "## Options of Spark and of its Kafka source",
+        "## Options of Spark and of the source",
         "Spark itself handles these options of a stream: "
         + _names(SPARK_OPTIONS)
         + ". (`checkpointLocation` is also read for `sourceConsumerGroup`.)",
-        "Jobs often share one set of options between source and sink. So the options of Spark's "
-        "Kafka source and the settings of Kafka's consumer are ignored, with a warning:",
+        "Jobs often share one set of options between source and sink. So the "
+        "[options of the source](source-options.md) and the settings of Kafka's consumer are "
+        "ignored, with a warning:",
         f"- {_names(SOURCE_OPTIONS_DEF.names)}",
         f"- {_names(KAFKA_PREFIX + name for name in CONSUMER_ONLY)}",
     )
@@ -154,8 +164,7 @@ def settings_page() -> str:
         f"In a Spark write, put `{KAFKA_PREFIX}` in front of the name. A setting of Kafka's "
         "producer that is not supported is an error that gives the reason, and an unknown one is "
         "an error that suggests the nearest known name: no setting is silently ignored.",
-        "## General",
-        *_settings(key for key in PRODUCER_CONFIG_DEF if key.name not in SECURITY_CONFIG_DEF),
+        *_general_settings(PRODUCER_CONFIG_DEF),
         "## TLS and SASL",
         "The [guide](../guides/security.md) shows them at work. Settings of the type `password`, "
         "and "
@@ -163,11 +172,64 @@ def settings_page() -> str:
         + ", may be [references](../guides/security.md#secrets-by-reference) such as "
         "`${env:NAME}`.",
         *_settings(SECURITY_CONFIG_DEF),
-        "## Not supported",
-        "Values that request what happens anyway are accepted, in any case; any other value is an "
-        "error with this reason.",
-        _refused(REFUSED),
+        *_not_supported(REFUSED),
     )
+
+
+def source_options_page() -> str:
+    """Return the page of the options of a Spark read."""
+    return _page(
+        "Options of a read",
+        'The options of `spark.read.format("pykafka")` and `spark.readStream.format("pykafka")`: '
+        "those of Spark's own Kafka source, with its meaning, and `commitGroup`. Names are not "
+        "case-sensitive. An unknown option is an error that suggests the nearest known one, and so "
+        "is an option [of the sink](options.md).",
+        "## The source's own",
+        *_settings(SOURCE_OPTIONS_DEF),
+        "## Settings of the consumer",
+        "Every [setting of the consumer](consumer-settings.md) is an option too, with "
+        f"`{KAFKA_PREFIX}` in front of its name.",
+        "## Options without effect",
+        "These settings of Kafka's consumer are accepted, as in Spark's own source, and have no "
+        "effect, since a read joins no consumer group and has no polls. A warning says so:",
+        f"- {_names(KAFKA_PREFIX + name for name in sorted(WITHOUT_EFFECT))}",
+        "Jobs often share one set of options between source and sink. So the settings that only "
+        "the producer has are ignored, with a warning:",
+        f"- {_names(KAFKA_PREFIX + name for name in PRODUCER_ONLY)}",
+        "Spark itself handles these options of a stream: " + _names(SPARK_OPTIONS) + ".",
+    )
+
+
+def consumer_settings_page() -> str:
+    """Return the page of the settings of the consumer."""
+    return _page(
+        "Consumer settings",
+        "The settings of reads, under the names that Kafka's own consumer has for them. In a Spark "
+        f"read, put `{KAFKA_PREFIX}` in front of the name. A setting of Kafka's consumer that is "
+        "not supported is an error that gives the reason, and an unknown one is an error that "
+        "suggests the nearest known name.",
+        *_general_settings(CONSUMER_CONFIG_DEF),
+        "## TLS and SASL",
+        "They are [those of the producer](producer-settings.md#tls-and-sasl), and so are the "
+        "[unsupported ones](producer-settings.md#not-supported).",
+        *_not_supported(
+            {name: row for name, row in REFUSED_CONSUMER.items() if name not in REFUSED_SECURITY}
+        ),
+        "A Spark read [ignores](source-options.md#options-without-effect) those of consumer groups "
+        "and polls, with a warning.",
+    )
+
+
+def _general_settings(table: ConfigDef) -> list[str]:
+    return ["## General", *_settings(key for key in table if key.name not in SECURITY_CONFIG_DEF)]
+
+
+def _not_supported(refused: Mapping[str, RefusedSetting]) -> list[str]:
+    explanation = (
+        "Values that request what happens anyway are accepted, in any case; any other value is an "
+        "error with this reason."
+    )
+    return ["## Not supported", explanation, _refused(refused)]
 
 
 def _settings(keys: Iterable[ConfigKey]) -> list[str]:

@@ -1,7 +1,7 @@
 """The tables of options in Markdown.
 
-`python -m spark_kafka_sink.config.options_table` prints both tables; the argument `sink` or `kafka`
-selects one.
+`python -m spark_kafka_sink.config.options_table` prints all tables; arguments, such as `sink` and
+`kafka`, select some.
 """
 
 from __future__ import annotations
@@ -11,24 +11,37 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TABLES: Final = ("sink", "kafka")
+    from spark_kafka_sink.config.config_def import ConfigDef
+
+#: The rows of each table, and the prefix of their names.
+TABLES: Final[dict[str, tuple[ConfigDef, str]]] = {
+    "sink": (SINK_OPTIONS_DEF, ""),
+    "kafka": (PRODUCER_CONFIG_DEF, KAFKA_PREFIX),
+    "source": (SOURCE_OPTIONS_DEF, ""),
+    "consumer": (CONSUMER_CONFIG_DEF, KAFKA_PREFIX),
+}
 
 
 def options_table(table: str) -> str:
-    """Return one of `TABLES`: the sink's own options, or the producer's settings."""
-    if table == "sink":
-        return SINK_OPTIONS_DEF.to_markdown()
-    return PRODUCER_CONFIG_DEF.to_markdown(prefix=KAFKA_PREFIX)
+    """Return one of `TABLES`.
+
+    They are the sink's own options, the producer's settings, the source's own options, and the
+    consumer's settings.
+    """
+    rows, prefix = TABLES[table]
+    return rows.to_markdown(prefix=prefix)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the selected tables, or both if none is selected."""
+    """Print the selected tables, or all if none is selected."""
     parser = argparse.ArgumentParser(prog="options_table", description="Print tables of options.")
     parser.add_argument("tables", nargs="*", metavar="table", help=" or ".join(TABLES))
     wanted = parser.parse_args(arguments).tables or TABLES

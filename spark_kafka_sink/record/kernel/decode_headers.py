@@ -17,7 +17,7 @@ from spark_kafka_sink.record.kernel.decode_state import (
     DecodeStatus,
     Stage,
 )
-from spark_kafka_sink.record.kernel.kernel_crc32c import small_crc32c
+from spark_kafka_sink.record.kernel.kernel_crc32c import SMALL_BYTES, small_crc32c
 from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,
     load_big_int16,
@@ -45,8 +45,6 @@ _MAGIC: Final = 2
 _CODEC_MASK: Final = 0x07
 _LAST_CODEC: Final = 4
 _TRANSACTIONAL_FLAG: Final = 0x10
-#: The checksum of a larger batch is left to the library, which is faster, but costs a call.
-_MOST_SUMMED_BYTES: Final = 4096
 #: A control record's key has a version and a type.
 _CONTROL_KEY_BYTES: Final = 4
 _ABORT: Final = 0
@@ -154,7 +152,7 @@ def open_batch(task: Any) -> int:
     task.marked_producer = -1
     _follow_transactions(task, batch)
     task.crc_checked = 1 - task.check_crcs
-    if task.check_crcs and size <= _MOST_SUMMED_BYTES:
+    if task.check_crcs and size < SMALL_BYTES:
         computed = small_crc32c(batch + _ATTRIBUTES_OFFSET, size - _ATTRIBUTES_OFFSET)
         if computed != load_big_uint32(batch + _CRC_OFFSET):
             return _BAD_CHECKSUM

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.options_table import main, options_table
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 
 
-def test_both_tables_are_printed(capsys):
-    """Without an argument, both tables are printed."""
+def test_all_tables_are_printed(capsys):
+    """Without an argument, all tables are printed."""
     assert 0 == main([])
-    assert options_table("sink") + "\n" + options_table("kafka") == capsys.readouterr().out
+    names = ("sink", "kafka", "source", "consumer")
+    assert "\n".join(map(options_table, names)) == capsys.readouterr().out
 
 
 def test_one_table_is_printed(capsys):
@@ -22,12 +26,22 @@ def test_an_unknown_table_is_rejected(capsys):
     """The error for an unknown table lists the known ones."""
     with pytest.raises(SystemExit):
         main(["spark"])
-    assert "there is no table 'spark': choose sink or kafka" in capsys.readouterr().err
+    assert (
+        "there is no table 'spark': choose sink or kafka or source or consumer"
+        in capsys.readouterr().err
+    )
 
 
-def test_every_setting_has_a_row():
-    """The producer's table has one row per setting, with the option's name."""
-    rows = options_table("kafka").splitlines()[2:]
-    assert [f"| `kafka.{name}` " for name in PRODUCER_CONFIG_DEF.names] == [
-        row[: row.index("|", 1)] for row in rows
-    ]
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        ("sink", SINK_OPTIONS_DEF.names),
+        ("kafka", [f"kafka.{name}" for name in PRODUCER_CONFIG_DEF.names]),
+        ("source", SOURCE_OPTIONS_DEF.names),
+        ("consumer", [f"kafka.{name}" for name in CONSUMER_CONFIG_DEF.names]),
+    ],
+)
+def test_every_option_has_a_row(table, names):
+    """A table has one row per option or setting, with the option's name."""
+    rows = options_table(table).splitlines()[2:]
+    assert [f"| `{name}` " for name in names] == [row[: row.index("|", 1)] for row in rows]

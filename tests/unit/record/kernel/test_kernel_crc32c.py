@@ -1,33 +1,69 @@
-"""The compiled checksum, compared with the library's."""
+"""The compiled checksums, compared with the library's."""
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import types
 
 from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.kernel.kernel_crc32c import small_crc32c
+from spark_kafka_sink.record.kernel import kernel_crc32c
 from spark_kafka_sink.record.kernel.kernel_support import kernel
 
-
-@kernel(types.int64(types.int64, types.int64))
-def _small_crc32c(address, count):
-    return small_crc32c(address, count)
+SIGNATURE = types.int64(types.int64, types.int64)
 
 
-def test_the_check_value_of_the_algorithm():
-    """The digits 1 to 9 have the published checksum."""
-    assert 0xE3069283 == computed(b"123456789")
+@kernel(SIGNATURE)
+def _by_table(address, count):
+    return kernel_crc32c.table_crc32c(address, count)
 
 
-@given(data=st.binary(max_size=100), skipped=st.integers(0, 8))
-def test_the_kernel_and_the_library_agree(data, skipped):
-    """The checksum is that of the library, for any length and alignment."""
-    assert crc32c(data[skipped:]) == computed(data, skipped)
+@kernel(SIGNATURE)
+def _by_chosen_way(address, count):
+    return kernel_crc32c.small_crc32c(address, count)
 
 
-def computed(data: bytes, skipped: int = 0) -> int:
+WAYS = pytest.mark.parametrize("compiled", [_by_table, _by_chosen_way], ids=["table", "chosen"])
+
+
+def computed(compiled, data: bytes, skipped: int = 0) -> int:
     array = np.frombuffer(data + b"x", np.uint8)[min(skipped, len(data)) :]
-    return _small_crc32c(array.ctypes.data, array.size - 1)
+    return compiled(array.ctypes.data, array.size - 1)
+
+
+@WAYS
+def test_the_check_value_of_the_algorithm(compiled):
+    """The digits 1 to 9 have the published checksum."""
+    assert 0xE3069283 == computed(compiled, b"123456789")
+
+
+@WAYS
+@given(data=st.binary(max_size=100), skipped=st.integers(0, 8))
+def test_the_kernels_and_the_library_agree(compiled, data, skipped):
+    """The checksum is that of the library, for any length and alignment."""
+    assert crc32c(data[skipped:]) == computed(compiled, data, skipped)
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "cpu_name", "expected"),
+    [
+        ("x86_64", {"sse4.2": True, "crc32": True}, None, True),
+        ("x86_64", {"sse4.2": True, "crc32": True}, "generic", False),
+        ("x86_64", {"sse4.2": True, "crc32": False}, None, False),
+        ("x86_64", {}, None, False),
+        ("aarch64", {"crc": True}, None, False),
+    ],
+)
+def test_the_instruction_is_used_only_where_it_exists(
+    monkeypatch, machine, features, cpu_name, expected
+):
+    """The compiler would end the process if the target had no such instruction."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(kernel_crc32c.binding, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(kernel_crc32c.config, "CPU_NAME", cpu_name)
+    monkeypatch.setattr(kernel_crc32c.config, "CPU_FEATURES", None)
+    assert expected == kernel_crc32c.has_instruction()

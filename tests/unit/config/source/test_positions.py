@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.config.config_def import LONG_MAX
+from spark_kafka_sink.config.source.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    Timestamps,
+)
+from spark_kafka_sink.config.source.positions import Position, batch_range, stream_start
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import TopicPartition
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+EXAMPLE = '{"topicA": {"0": 23, "1": -2}}'
+
+
+def batch(**given):
+    return batch_range(SOURCE_OPTIONS_DEF.parse(given))
+
+
+def stream(**given):
+    return stream_start(SOURCE_OPTIONS_DEF.parse(given))
+
+
+def refusal(given, parse=batch):
+    with pytest.raises(ConfigError) as caught:
+        parse(**given)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", Earliest()),
+        (" LATEST ", Latest()),
+        ('{"a":{"0":23,"1":-1}}', SpecificOffsets({A0: 23, A1: -1})),
+        ('{"a":{"0":-2}}', SpecificOffsets({A0: -2})),
+    ],
+)
+def test_a_stream_starts_at_the_given_offsets(text, expected):
+    """A stream starts at earliest, latest or offsets by partition."""
+    assert expected == stream(startingOffsets=text).spec
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latest", Latest()),
+        ('{"a":{"0":23,"1":-1}}', SpecificOffsets({A0: 23, A1: -1})),
+    ],
+)
+def test_a_batch_ends_at_the_given_offsets(text, expected):
+    """A batch ends at latest or offsets by partition."""
+    assert expected == batch(endingOffsets=text)[1].spec
+
+
+def test_timestamps_take_precedence_over_offsets():
+    """One timestamp for all partitions comes first, then timestamps by partition, then offsets."""
+    by_partition = '{"a":{"0":7}}'
+    start, end = batch(
+        startingTimestamp="5",
+        startingOffsetsByTimestamp="malformed",
+        startingOffsets="malformed",
+        endingOffsetsByTimestamp=by_partition,
+        endingOffsets="earliest",
+    )
+    assert (
+        Position(
+            GlobalTimestamp(5),
+            "startingTimestamp",
+            ("startingOffsetsByTimestamp", "startingOffsets"),
+        )
+        == start
+    )
+    assert Position(Timestamps({A0: 7}), "endingOffsetsByTimestamp", ("endingOffsets",)) == end
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_malformed_offsets_are_rejected(name):
+    """The error for malformed offsets says what may be written instead."""
+    assert (
+        f"{name} is not JSON (Expecting value: line 1 column 1 (char 0)): write earliest, latest "
+        f"or JSON such as {EXAMPLE}, not 'first'" == refusal({name: "first"})
+    )
+    assert (
+        f"{name} has -3 for a-0: an integer of at least -2: write earliest, latest or JSON such as "
+        f'{EXAMPLE}, not \'{{"a":{{"0":-3}}}}\'' == refusal({name: '{"a":{"0":-3}}'})
+    )
+
+
+@pytest.mark.parametrize("name", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_malformed_timestamps_are_rejected(name):
+    """The error for malformed timestamps shows an example; -1 and -2 mean nothing here."""
+    assert (
+        f"{name} has -1 for a-0: an integer of at least 0: write JSON such as "
+        '{"topicA": {"0": 1700000000000}}, not \'{"a":{"0":-1}}\''
+        == refusal({name: '{"a":{"0":-1}}'})
+    )
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("-1", "must be at least 0"), ("now", "must be a 64-bit integer without a unit")],
+)
+def test_an_invalid_timestamp_is_rejected(name, value, problem):
+    """A timestamp is a number of milliseconds since 1970."""
+    assert f"{name} {problem}, not {value!r}" == refusal({name: value})
+
+
+def test_an_unknown_strategy_is_rejected():
+    """The error for an unknown strategy lists the known ones."""
+    assert (
+        "startingOffsetsByTimestampStrategy must be one of: error, latest, not 'earliest'"
+        == refusal({"startingOffsetsByTimestampStrategy": "earliest"})
+    )
+
+
+def test_a_batch_must_not_start_at_the_latest_offsets():
+    """A batch that starts at latest would read nothing."""
+    assert (
+        "startingOffsets must not be latest in a batch: it would read nothing; a batch starts at "
+        "earliest unless set" == refusal({"startingOffsets": "latest"})
+    )
+
+
+def test_no_partition_of_a_batch_may_start_at_its_latest_offset():
+    """The error names the first partition that starts at -1."""
+    assert (
+        "startingOffsets must not be latest (-1) for a-1 in a batch: it would read nothing"
+        == refusal({"startingOffsets": '{"a":{"0":-2,"1":-1}}'})
+    )
+
+
+def test_a_batch_must_not_end_at_the_earliest_offsets():
+    """A batch that ends at earliest would read nothing."""
+    assert (
+        "endingOffsets must not be earliest: the batch would read nothing; a batch ends at latest "
+        "unless set" == refusal({"endingOffsets": "earliest"})
+    )
+
+
+def test_no_partition_of_a_batch_may_end_at_its_earliest_offset():
+    """The error names the first partition that ends at -2."""
+    assert (
+        "endingOffsets must not be earliest (-2) for a-1: the batch would read nothing"
+        == refusal({"endingOffsets": '{"a":{"0":-1,"1":-2}}'})
+    )
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+def test_a_stream_has_no_end(name):
+    """The ending options are errors in a stream."""
+    assert f"{name} is for batches: a stream has no end; remove it" == refusal({name: "5"}, stream)
+
+
+@pytest.mark.parametrize("kind", ["Offsets", "OffsetsByTimestamp"])
+def test_a_batch_must_not_end_before_it_starts(kind):
+    """The error names the partition, and both ends."""
+    assert f"ending{kind} is 5 for a-0, before starting{kind}, which is 6" == refusal(
+        {f"starting{kind}": '{"a":{"0":6}}', f"ending{kind}": '{"a":{"0":5}}'}
+    )
+    start, end = batch(**{f"starting{kind}": '{"a":{"0":5}}', f"ending{kind}": '{"a":{"0":5}}'})
+    assert start.spec == end.spec
+
+
+@pytest.mark.parametrize(("start", "end"), [(6, -1), (-2, 5), (-2, -1)])
+def test_offsets_that_stand_for_others_are_not_compared(start, end):
+    """What -1 and -2 stand for is not known yet."""
+    first, last = batch(
+        startingOffsets=json.dumps({"a": {"0": start}}), endingOffsets=json.dumps({"a": {"0": end}})
+    )
+    assert (SpecificOffsets({A0: start}), SpecificOffsets({A0: end})) == (first.spec, last.spec)
+
+
+@pytest.mark.parametrize("kind", ["Offsets", "OffsetsByTimestamp"])
+def test_start_and_end_must_name_the_same_partitions(kind):
+    """The error names the partitions that only one of the two has."""
+    message = refusal({f"starting{kind}": '{"a":{"0":5}}', f"ending{kind}": '{"a":{"1":5}}'})
+    assert message.startswith(
+        f"ending{kind} must name exactly the partitions that are read, but it lacks a-0 and the "
+        "read does not cover a-1"
+    )
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, LONG_MAX), min_size=1))
+def test_any_offsets_survive_a_round_trip(offsets):
+    """Offsets that are written as JSON are parsed as they were."""
+    text = json.dumps({"a": offsets})
+    expected = {TopicPartition("a", number): offset for number, offset in offsets.items()}
+    start, end = batch(startingOffsets=text, endingOffsets=text)
+    assert SpecificOffsets(expected) == start.spec == end.spec
