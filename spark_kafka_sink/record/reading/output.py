@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 _FIRST_DATA_BYTES: Final = 64 * 1024
 _FIRST_HEADERS: Final = 1024
 _FIRST_CONSTANTS: Final = 1024
-#: An array that is larger than this multiple of an output is not used again.
-_ARENA_FACTOR: Final = 2
 #: A record batch that uses less than this part of its arena is copied, so that it does not hold it.
 _SMALLEST_PART: Final = 1 / 8
 #: Of a row, beside its bytes: its offsets, timestamp and so on.
@@ -60,21 +58,24 @@ class Output:
             sizes["header_validity"] = (_bitmap_bytes(max_rows), np.uint8)
             sizes |= _string_sizes("header_key", _FIRST_HEADERS)
             sizes |= _string_sizes("header_value", _FIRST_HEADERS)
-        self._pool = ArenaPool(sizes, _ARENA_FACTOR * max_bytes)
+        self._offsets_names = [name for name in sizes if name.endswith("_offsets")]
+        self._largest = max(max_bytes + COPY_SLACK, 8 * (max_rows + 1))
+        self._pool = ArenaPool(sizes, self._largest)
         self._arena = self._pool.take()
         self._begin()
 
     def grow(self) -> None:
         """Make room for the next row; the table says how much it needs."""
-        task, arena = self._task, self._arena
+        task, arena, largest = self._task, self._arena, self._largest
         for name in self._strings:
             needed, used = int(task[f"{name}_needed"]), int(task[f"{name}_used"])
-            arena.grow(f"{name}_data", needed + COPY_SLACK, used)
+            arena.grow(f"{name}_data", needed + COPY_SLACK, used, largest)
         if self._has_headers:
             needed, used = int(task["headers_needed"]), int(task["headers_used"])
             for name in ("header_key", "header_value"):
-                arena.grow(f"{name}_offsets", needed + 1, used + 1)
-                arena.grow(f"{name}_validity", _bitmap_bytes(needed), _bitmap_bytes(used))
+                arena.grow(f"{name}_offsets", needed + 1, used + 1, largest)
+                bits, used_bits = _bitmap_bytes(needed), _bitmap_bytes(used)
+                arena.grow(f"{name}_validity", bits, used_bits, largest)
         self._enter_arrays()
 
     def finish(self) -> pa.RecordBatch | None:
@@ -84,7 +85,8 @@ class Output:
         if not rows:
             return None
         used = int(task["bytes"]) + _BYTES_PER_ROW * rows
-        arena.touched = max(arena.touched, used)
+        # Halved again and again, so that a single huge output is forgotten.
+        arena.touched = max((arena.touched + used) // 2, used)
         lease = self._pool.lease(arena) if used >= _SMALLEST_PART * arena.touched else None
         columns = [self._column(field, rows, lease) for field in self._schema]
         if lease is not None:
@@ -103,10 +105,10 @@ class Output:
     def _enter_arrays(self) -> None:
         """Write the addresses and sizes of the current arrays to the table."""
         task, arrays = self._task, self._arena.arrays
-        for name, array in arrays.items():
-            task[name] = array.ctypes.data
-            if name.endswith("_offsets"):
-                array[0] = 0
+        for name, address in self._arena.addresses.items():
+            task[name] = address
+        for name in self._offsets_names:
+            arrays[name][0] = 0
         for name in self._strings:
             task[f"{name}_capacity"] = arrays[f"{name}_data"].size - COPY_SLACK
         if self._has_headers:
@@ -166,10 +168,9 @@ class Output:
         return self._buffer(f"{name}_offsets", 4 * (rows + 1), lease)
 
     def _buffer(self, name: str, size: int, lease: Lease | None) -> Any:
-        array = self._arena.arrays[name]
         if lease is None:
-            return pa.py_buffer(array.view(np.uint8)[:size].tobytes())
-        return pa.foreign_buffer(array.ctypes.data, size, lease)
+            return pa.py_buffer(self._arena.arrays[name].view(np.uint8)[:size].tobytes())
+        return pa.foreign_buffer(self._arena.addresses[name], size, lease)
 
     def _constant(self, name: str, kind: Any, rows: int) -> pa.Array[Any]:
         value = self._constant_values.get(name, int(self._task["timestamp_type"]))

@@ -145,9 +145,9 @@ class RecordDecoder:
         array = _as_array(data)
         if index.size > array.size:
             raise ValueError("the index belongs to another answer")
-        transactions = _AbortedTransactions(aborted)
         task = self._task
-        transactions.write_to(task)
+        task["aborted_count"] = task["next_aborted"] = 0
+        transactions = _AbortedTransactions(task, aborted) if aborted else None
         task["data"], task["size"], task["position"] = array.ctypes.data, index.size, 0
         task["start"], task["end"] = start, end
         task["stage"] = Stage.NOTHING
@@ -163,7 +163,8 @@ class RecordDecoder:
                 payload = self._prepare(array)
             else:
                 raise self._error(status, array)
-        del payload  # Until here, its address is in the table.
+        # Until here, their addresses are in the table.
+        del payload, transactions
 
     def flush(self) -> pa.RecordBatch | None:
         """Return the rows gathered so far; None if there are none."""
@@ -181,8 +182,8 @@ class RecordDecoder:
             if compression is not CompressionType.NONE and not task["skipped"]:
                 content = batch[RECORD_BATCH_OVERHEAD:]
                 payload = _as_array(decompress(compression, content, self._max_uncompressed_bytes))
-                task["records"] = payload.ctypes.data
-                task["records_end"] = payload.ctypes.data + payload.size
+                records = payload.ctypes.data
+                task["records"], task["records_end"] = records, records + payload.size
         except DecompressedTooLargeError as error:
             raise self._corrupt(
                 int(task["base_offset"]), f"{error}: raise {_LIMIT_SETTING} to read it"
@@ -212,20 +213,17 @@ class RecordDecoder:
 
 
 class _AbortedTransactions:
-    """The aborted transactions of an answer, in the arrays that the kernel reads."""
+    """The aborted transactions of an answer, in arrays whose addresses are in the table."""
 
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        numbers = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64).reshape(-1, 2)
+    def __init__(self, task: Any, aborted: Sequence[tuple[int, int]]) -> None:
+        numbers = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64)
         self._offsets = np.ascontiguousarray(numbers[:, 1])
         self._producers, indexes = np.unique(numbers[:, 0], return_inverse=True)
         self._indexes = indexes.astype(np.int64)
         self._is_aborting = np.zeros(self._producers.size, np.uint8)
-
-    def write_to(self, task: Any) -> None:
-        """Write the addresses to the decoder's table."""
         task["aborted_offsets"] = self._offsets.ctypes.data
         task["aborted_producers"] = self._indexes.ctypes.data
-        task["aborted_count"], task["next_aborted"] = self._offsets.size, 0
+        task["aborted_count"] = self._offsets.size
         task["producers"] = self._producers.ctypes.data
         task["producer_count"] = self._producers.size
         task["is_aborting"] = self._is_aborting.ctypes.data

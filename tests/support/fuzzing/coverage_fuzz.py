@@ -37,6 +37,7 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.record_batch",
     "spark_kafka_sink.record.compression",
     "spark_kafka_sink.record.varint",
+    "spark_kafka_sink.record.reading",
     "spark_kafka_sink.devbroker.sasl",
     "spark_kafka_sink.devbroker.handlers",
 )

@@ -315,6 +315,22 @@ def test_the_repr_shows_no_secret(monkeypatch):
     assert b"hunter2" not in pickle.dumps(made)
 
 
+def test_a_function_for_tokens_is_rejected():
+    """A function that returns tokens is given by its import path, since tasks have to import it."""
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.login.callback.handler.class": len,
+    }
+    assert (
+        "kafka.sasl.login.callback.handler.class must be token_endpoint, unsecured, msk_iam or "
+        "'package.module:attribute' in a Spark read, so that tasks can import it, not builtins.len"
+        == refusal(given)
+    )
+    made = batch(**{**given, "kafka.sasl.login.callback.handler.class": "a.b:c"})
+    assert "a.b:c" == made.consumer.security.sasl_login_callback_handler_class.import_path
+
+
 # --- other options
 
 
