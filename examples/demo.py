@@ -161,8 +161,9 @@ def read_back(
         counts = dict.fromkeys(left, 0)
         sample: list[dict[str, str]] = []
         numbers = 0
-        while sum(counts.values()) < sum(left.values()):
-            messages = consumer.consume(10_000, timeout=TIMEOUT_SECONDS)
+        while missing := sum(left.values()) - sum(counts.values()):
+            # With a larger number it would wait for records that do not exist.
+            messages = consumer.consume(min(missing, 10_000), timeout=TIMEOUT_SECONDS)
             if not messages:
                 raise RuntimeError(f"no more records arrived after {sum(counts.values())}")
             for message in messages:
