@@ -239,6 +239,26 @@ class DevBroker:
 
         self._call(elect)
 
+    def stop_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower lag behind its leader: no more records of a partition reach it.
+
+        It remains in sync, and consumers that fetch from it get no new records, or
+        OFFSET_OUT_OF_RANGE for an offset that it does not have. It has all records again after
+        `resume_replication`, or once it leads. `topic` and `partition` name the partition.
+        Raises RefusedError if the broker `node_id` is not a follower.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.stop_replication(place, node_id))
+
+    def resume_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower catch up with its leader.
+
+        `topic` and `partition` name the partition, and `node_id` the broker. Raises RefusedError if
+        there is no such partition.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.resume_replication(place, node_id))
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records; one that is created later gets another topic id.
 

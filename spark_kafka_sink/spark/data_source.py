@@ -1,9 +1,10 @@
-"""`format("pykafka")`: the data source that Spark looks up and asks for a writer.
+"""`format("pykafka")`: the data source that Spark looks up and asks for a writer or a reader.
 
 Everything that can be checked before a task runs is checked on the driver (`driver_checks`): for a
 batch, when Spark requests its writer. Spark also requests a stream's writer before every commit and
 abort, so that request only parses options and columns; the rest is checked when Spark pickles the
-writer for the tasks.
+writer for the tasks. Readers are requested often, too: they check the cluster when Spark asks them
+what to read.
 
 Spark imports this module in every worker that looks up data sources, so it imports neither numba
 nor pyarrow, and the network code only when the cluster is queried.
@@ -11,10 +12,14 @@ nor pyarrow, and the network code only when the cluster is queried.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
@@ -25,21 +30,29 @@ from spark_kafka_sink.spark.sink.driver_checks import (
 from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
+from spark_kafka_sink.spark.source.columns import check_columns, default_columns
+from spark_kafka_sink.spark.source.reader import KafkaBatchReader
+from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
 class KafkaSink(DataSource):
-    """The data source that writes DataFrames to Kafka; Spark knows it as `format("pykafka")`.
+    """The data source for Kafka, in both directions; Spark knows it as `format("pykafka")`.
 
-    `schema` is the DataFrame's. A batch with `overwrite` is rejected, since rows can only be
-    appended. `check` takes a DataFrame, `df`, and the options of the write, as a mapping,
-    `options`, or as keywords, `more_options`.
+    `schema` is that of the DataFrame that is written, or of the one that is read. A batch with
+    `overwrite` is rejected, since rows can only be appended. `check` takes a DataFrame, `df`, and
+    the options of the write, as a mapping, `options`, or as keywords, `more_options`.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> KafkaSink.name()
@@ -90,9 +103,44 @@ class KafkaSink(DataSource):
             raise error.with_traceback(None) from None
         return KafkaStreamWriter(options, topic=columns.topic)
 
-    def schema(self) -> NoReturn:
-        """Raise ConfigError, since this source only writes."""
-        raise ConfigError("pykafka only writes to Kafka: to read, use Spark's own format('kafka')")
+    def schema(self) -> StructType:
+        """Return the columns of a read whose user has not selected any.
+
+        Raises ConfigError for an invalid `includeHeaders`; the reader checks the other options.
+        """
+        try:
+            given = {"includeHeaders": self.options.get("includeHeaders", "false")}
+            return default_columns(
+                include_headers=SOURCE_OPTIONS_DEF.parse(given)["includeHeaders"]
+            )
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a batch's reader, which checks the cluster when Spark asks for its partitions.
+
+        Raises ConfigError or SchemaError.
+        """
+        try:
+            check_columns(schema)
+            return KafkaBatchReader(
+                SourceOptions.from_mapping(self.options, is_stream=False), schema
+            )
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+        """Return a stream's reader, which checks the cluster when Spark asks where it starts.
+
+        With invalid options or columns, that question is where it raises ConfigError or
+        SchemaError.
+        """
+        try:
+            check_columns(schema)
+            options = SourceOptions.from_mapping(self.options, is_stream=True)
+            return _stream_reader(options, schema)
+        except KafkaError as error:
+            return RefusedStreamReader(error)
 
     @classmethod
     def check(
@@ -111,3 +159,19 @@ class KafkaSink(DataSource):
         Connect that is the client, not the driver.
         """
         return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+
+
+#: The same class, for users who only read, or who do both.
+KafkaSource = KafkaFormat = KafkaSink
+
+
+def _stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader that this PySpark can call; only 4.2 and later have limits."""
+    if find_spec("pyspark.sql.streaming.datasource") is None:
+        from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader41, check_no_limits
+
+        check_no_limits(options, pyspark.__version__)
+        return KafkaStreamReader41(options, schema)
+    from spark_kafka_sink.spark.source.limited_stream_reader import KafkaLimitedStreamReader
+
+    return KafkaLimitedStreamReader(options, schema)

@@ -177,14 +177,6 @@ def test_the_error_on_the_driver_is_short(refused, topics):
     assert 1 == message.count('  File "')
 
 
-def test_the_error_of_a_read_names_the_format_to_use(topics, spark):
-    """Reading with this format fails with an error that names the format to read with."""
-    with pytest.raises(
-        AnalysisException, match=r"pykafka only writes to Kafka: to read, use Spark's"
-    ):
-        spark.read.format("pykafka").options(**topics.servers).load()
-
-
 @pytest.fixture
 def failed(topics, spark):
     """Return a function that expects row 12,345 of a task to fail, and returns the message."""

@@ -130,6 +130,19 @@ class RangeFetch:
         """When to give up waiting for progress."""
         return self._deadline
 
+    def may_fetch(self, view: PartitionView, now: float) -> bool:
+        """Return whether the next step is a Fetch, without taking any step."""
+        return (
+            self._loss is None
+            and not self.is_done
+            and self._doubt is None
+            and not self._is_stale
+            and self._retry_at <= now < self._deadline
+            and view.leader is not None
+            and not view.topic_error
+            and self._absence(view) is None
+        )
+
     def step(self, view: PartitionView, now: float) -> Step:
         """Return what to do next.
 

@@ -142,6 +142,10 @@ class NetworkThread:
             coroutine.close()
             raise self._closed() from None
 
+    def clock(self) -> float:
+        """Return the time by the loop's clock, in seconds; any thread may call it."""
+        return self._loop.time()
+
     def join(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the thread's end; return whether it has ended."""
         self._thread.join(timeout)

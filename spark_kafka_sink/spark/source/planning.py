@@ -1,8 +1,9 @@
 """What a micro-batch reads, and how it is divided into tasks, decided as Spark's own source does.
 
 Nothing here does IO: the offsets that the cluster has are arguments. The rules are those of
-`KafkaMicroBatchStream.rateLimit`, `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets` and
-`KafkaOffsetRangeCalculator`; their arithmetic is done in doubles, as there.
+`KafkaMicroBatchStream` (`rateLimit`, `delayBatch`), `KafkaOffsetRangeCalculator`, and
+`KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets`. Shares are computed in doubles, as
+there.
 
 - A partition that the start lacks is new, and read from its earliest offset. If that is not 0,
   rows of it are lost already.
@@ -183,6 +184,33 @@ def limit_offsets(
         part = math.ceil(share) if share < 1 else math.floor(share)
         ends[topic_partition] = min(latest[topic_partition], begins[topic_partition] + part)
     return ends
+
+
+class MinimumOffsets:
+    """The minimum of one stream (`minOffsetsPerTrigger`, `maxTriggerDelay`), and when it last read.
+
+    A trigger with fewer new offsets reads nothing, until the delay since the last one that read has
+    passed. The first trigger after a start never waits. Times are seconds of any clock.
+    """
+
+    def __init__(self, minimum: int, max_delay: float) -> None:
+        """Store the minimum and the longest delay in seconds."""
+        self._minimum = minimum
+        self._max_delay = max_delay
+        self._last_read: float | None = None
+
+    def must_wait(self, start: Offsets, latest: Offsets, now: float) -> bool:
+        """Return whether to read nothing now; otherwise record that the stream reads."""
+        is_due = self._last_read is None or now - self._last_read >= self._max_delay
+        if not is_due and new_offsets(start, latest) < self._minimum:
+            return True
+        self._last_read = now
+        return False
+
+
+def new_offsets(start: Offsets, latest: Offsets) -> int:
+    """Return how many offsets there are beyond the start; of a new partition all count."""
+    return sum(max(end - start.get(one, 0), 0) for one, end in latest.items())
 
 
 def split_ranges(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import pickle
@@ -8,14 +9,15 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_pykafka
 import spark_kafka_sink
 from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
-from spark_kafka_sink.spark.data_source import KafkaSink
+from spark_kafka_sink.spark.data_source import KafkaFormat, KafkaSink, KafkaSource
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
@@ -223,10 +225,94 @@ def test_a_check_has_no_partition_count_for_a_topic_column(cluster):
     assert KafkaSink.check(SimpleNamespace(schema=VALUE_AND_TOPIC), servers).partitions is None
 
 
-def test_the_error_of_a_read_names_the_format_to_use():
-    """The error of a read names the format to read with."""
-    with pytest.raises(ConfigError, match="pykafka only writes to Kafka: to read, use Spark's own"):
-        sink().schema()
+def source(**options):
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    return KafkaSource(CaseInsensitiveDict({**servers, "subscribe": "events", **options}))
+
+
+def test_one_class_serves_both_directions():
+    """Whatever its name, the class that is registered writes and reads."""
+    assert KafkaSink is KafkaSource is KafkaFormat
+
+
+def test_a_read_has_sparks_columns():
+    """Without a schema of the user's, the columns depend on includeHeaders alone."""
+    assert "timestampType" == source().schema().names[-1]
+    assert "headers" == source(includeheaders="true").schema().names[-1]
+    with pytest.raises(ConfigError, match="includeHeaders"):
+        source(includeHeaders="perhaps").schema()
+
+
+BYTES = StructType([StructField("value", BinaryType())])
+
+
+def test_readers_are_requested_without_asking_a_broker():
+    """Spark requests readers often; both only parse options, and can be pickled with plain data."""
+    for reader in (source().reader(BYTES), source().streamReader(BYTES)):
+        again = pickle.loads(pickle.dumps(reader))  # noqa: S301 -- our own bytes
+        assert vars(reader) == vars(again)
+    assert isinstance(source().streamReader(BYTES), SupportsTriggerAvailableNow)
+
+
+def read_batch(options, schema):
+    """Request the reader of a batch."""
+    source(**options).reader(schema)
+
+
+def start_stream(options, schema):
+    """Request the reader of a new stream, and where it starts."""
+    source(**options).streamReader(schema).initialOffset()
+
+
+@pytest.mark.parametrize("read", [read_batch, start_stream])
+@pytest.mark.parametrize(
+    ("options", "schema", "error", "message"),
+    [
+        ({"topic": "events"}, BYTES, ConfigError, "topic is an option of writes"),
+        ({"assign": '{"events": [0]}'}, BYTES, ConfigError, "subscribe"),
+        ({"kafka.fetch.min.byte": "1"}, BYTES, ConfigError, "did you mean 'kafka.fetch.min.bytes'"),
+        ({}, VALUE, SchemaError, "column 'value' is string, but must be binary"),
+    ],
+)
+def test_options_and_columns_of_a_read_are_checked_first(read, options, schema, error, message):
+    """Invalid options and columns are rejected before a broker is asked, in one sentence."""
+    with pytest.raises(error, match=message) as caught:
+        read(options, schema)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_of_one_kind_of_read_are_refused_in_the_other():
+    """A stream has no end, and a batch has no progress."""
+    with pytest.raises(ConfigError, match="endingOffsets"):
+        start_stream({"endingOffsets": "latest"}, BYTES)
+    with pytest.raises(ConfigError, match="commitGroup is for streams"):
+        source(commitGroup="monitored").reader(BYTES)
+
+
+def test_a_refused_stream_says_why_whatever_is_asked():
+    """A query that continues asks for the latest offsets, or for a batch to replay."""
+    refused = source(subscribe="").streamReader(BYTES)
+    refused.stop()
+    for ask in (
+        refused.latestOffset,
+        lambda: refused.latestOffset({}, ReadAllAvailable()),
+        lambda: refused.partitions({}, {}),
+        lambda: refused.read(InputPartition(None)),
+    ):
+        with pytest.raises(ConfigError, match="subscribe"):
+            ask()
+
+
+def test_limits_are_refused_where_pyspark_has_none(monkeypatch):
+    """PySpark 4.1 cannot limit a batch: the error names its version, and the reader fits it."""
+    monkeypatch.setattr("spark_kafka_sink.spark.data_source.find_spec", lambda _: None)
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(
+        ConfigError, match=r"maxOffsetsPerTrigger requires PySpark 4\.2 .* 4\.1\.4,"
+    ):
+        start_stream({"maxOffsetsPerTrigger": "5"}, BYTES)
+    reader = source().streamReader(BYTES)
+    assert [] == list(inspect.signature(reader.latestOffset).parameters)
 
 
 def test_importing_the_sink_loads_no_heavy_library():

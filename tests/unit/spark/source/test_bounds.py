@@ -89,5 +89,5 @@ def test_an_end_without_a_match_is_the_latest_offset():
 )
 def test_json_must_name_exactly_the_partitions(spec):
     """A partition that is missing, or one that the read does not have, is an error."""
-    with pytest.raises(ConfigError, match="^startingOffsets must name exactly the partitions"):
+    with pytest.raises(ConfigError, match=r"^startingOffsets must name exactly the partitions"):
         start_of(spec)

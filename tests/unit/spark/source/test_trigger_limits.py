@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source.trigger_limits import MinimumOffsets, new_offsets
+from spark_kafka_sink.spark.source.planning import MinimumOffsets, new_offsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 START = {A: 10, B: 20}

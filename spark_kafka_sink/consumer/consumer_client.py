@@ -1,0 +1,200 @@
+"""A client that reads: its connections, and the thread on which they live.
+
+The calls block, and may be made by any thread but the client's own. The event loop runs all the
+time, so that answers are received while the caller handles earlier ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from spark_kafka_sink.consumer.fetching.fetch_calls import FetchCalls
+from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.network.authentication.connection_security import read_security
+from spark_kafka_sink.network.base.network_thread import NetworkThread
+from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from concurrent.futures import Future
+    from types import TracebackType
+    from typing import Self
+    from uuid import UUID
+
+    from spark_kafka_sink.config.consumer_config import ConsumerConfig
+    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.model import TopicPartition
+
+T = TypeVar("T")
+
+_BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
+
+
+class PartitionIds(NamedTuple):
+    """What tells a partition apart from a later one of the same name."""
+
+    #: None if the broker has no topic ids (before Kafka 2.8).
+    topic_id: UUID | None
+    #: -1 if it is not known.
+    leader_epoch: int
+
+
+def _closed() -> IllegalStateError:
+    return IllegalStateError("the consumer client is closed: create another one")
+
+
+class ConsumerClient:
+    """The connections to one cluster, for calls about offsets and for `read_range`; `close` it.
+
+    It is not pickled: each process creates its own.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        """Start the client's thread; connections are opened when they are needed.
+
+        Raises ConfigError for TLS and SASL settings that cannot be used.
+        """
+        read_security(config.security)
+        # A read must not create the topic whose name was misspelt.
+        self.config = replace(config, allow_auto_create_topics=False)
+        self._fetches: FetchCalls
+        self._offsets: OffsetCalls
+        self._client: NetworkClient
+        self._thread = NetworkThread(
+            self._serve,
+            name=f"kafka-consumer-network-thread | {config.client_id}",
+            closed=_closed,
+            busy=_BUSY,
+        )
+        with ExitStack() as undo:
+            self._thread.start(undo)
+            undo.pop_all()
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread; may be called more than once."""
+        self._thread.stop()
+
+    async def _serve(self) -> None:
+        changed = asyncio.Event()
+        self._client = NetworkClient(self.config, on_change=changed.set)
+        requests = BrokerRequests(self._client, self.config, changed)
+        self._fetches = FetchCalls(requests, self.config)
+        self._offsets = OffsetCalls(requests)
+        self._thread.started()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._client.close()
+
+    # --- partitions and offsets
+
+    def list_partitions(
+        self, selection: Selection, *, timeout: float
+    ) -> tuple[TopicPartition, ...]:
+        """Return the partitions of a selection as of now, sorted; times are in seconds.
+
+        Raises BrokerError for a topic or partition that does not exist or may not be read,
+        NetworkError or KafkaTimeoutError if no broker answers in time.
+        """
+        return self._ask(lambda calls, by: calls.partitions(selection, by), timeout)
+
+    def earliest_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset that there is of each partition; see `list_partitions`."""
+        return self._bounds(partitions, EARLIEST_TIMESTAMP, timeout)
+
+    def latest_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition; see `list_partitions`.
+
+        With isolation.level=read_committed that is the last stable offset.
+        """
+        return self._bounds(partitions, LATEST_TIMESTAMP, timeout)
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time, in ms since 1970, None if there is none."""
+        return self._offsets_of(times, timeout)
+
+    def partition_ids(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionIds]:
+        """Return topic ids and leader epochs as last seen, without a request."""
+        snapshot = self._client.metadata.snapshot
+        ids = {}
+        for topic_partition in partitions:
+            topic_id = snapshot.topic_id(topic_partition.topic)
+            known = snapshot.partition(topic_partition)
+            ids[topic_partition] = PartitionIds(
+                None if topic_id == ZERO_UUID else topic_id,
+                -1 if known is None else known.leader_epoch,
+            )
+        return ids
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, KafkaError]:
+        """Commit offsets of a consumer group without members; return the refusals."""
+        return self._ask(lambda calls, by: calls.commit(group_id, offsets, by), timeout)
+
+    def _bounds(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float
+    ) -> dict[TopicPartition, int]:
+        found = self._offsets_of(dict.fromkeys(partitions, timestamp), timeout)
+        return {each: offset or 0 for each, offset in found.items()}
+
+    def _offsets_of(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> dict[TopicPartition, int | None]:
+        is_committed = self.config.isolation_level == "read_committed"
+        return self._ask(
+            lambda calls, by: calls.offsets(timestamps, by, is_committed=is_committed), timeout
+        )
+
+    def _ask(
+        self, call: Callable[[OffsetCalls, float], Coroutine[Any, Any, T]], timeout: float
+    ) -> T:
+        deadline = self.clock() + timeout
+        return self._thread.run(call(self._offsets, deadline), timeout)
+
+    # --- for readers
+
+    @property
+    def fetches(self) -> FetchCalls:
+        """The calls of readers, to be passed to `submit`."""
+        return self._fetches
+
+    def submit(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a call; its future can be waited for, or cancelled.
+
+        Raises IllegalStateError if the client is closed.
+        """
+        return self._thread.submit(call)
+
+    def clock(self) -> float:
+        """Return the time of the client's loop, in seconds."""
+        return self._thread.clock()

@@ -1,0 +1,249 @@
+"""The calls about partitions and offsets, each repeated until it has a final answer.
+
+Lives on the loop of its NetworkClient. Metadata are requested when they are missing or proved to be
+out of date, so offsets of known partitions need one request for each leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.consumer.offsets.offset_requests import (
+    LAST_COMMIT_WITH_NAMES,
+    OffsetAnswers,
+    by_leader,
+    commit_request,
+    find_coordinator_request,
+    found_coordinator,
+    list_offsets_request,
+    read_offsets,
+    refused_commits,
+)
+from spark_kafka_sink.consumer.offsets.topic_answers import (
+    TopicAnswers,
+    missing_partition,
+    missing_topic,
+    read_topics,
+    selected_partitions,
+    wanted_topics,
+)
+from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+    from spark_kafka_sink.consumer.offsets.offset_requests import Question
+    from spark_kafka_sink.model import Node, TopicPartition
+    from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+
+#: Seconds after which a topic that no broker knows does not exist, and brokers at whose addresses
+#: nothing listens are not about to start.
+FINAL_SECONDS: Final = 3.0
+#: How many partitions an error names.
+_MOST_NAMED: Final = 3
+
+
+class OffsetCalls:
+    """The calls; times are seconds of the loop's clock."""
+
+    def __init__(self, requests: BrokerRequests) -> None:
+        """Use the connections of `requests`."""
+        self._requests = requests
+        self._client = requests.client
+        self._loop = asyncio.get_running_loop()
+
+    # --- partitions
+
+    async def partitions(self, selection: Selection, deadline: float) -> tuple[TopicPartition, ...]:
+        """Return the partitions of a selection as of now; see `ConsumerClient.list_partitions`."""
+        described = await self._describe(wanted_topics(selection), deadline)
+        selected = selected_partitions(selection, described.topics)
+        names = {topic_partition.topic for topic_partition in selected}
+        topics = tuple(topic for topic in described.topics if topic.name in names)
+        self._remember(replace(described, topics=topics))
+        return selected
+
+    async def _describe(self, names: Iterable[str] | None, deadline: float) -> MetadataResponse:
+        """Return a response with these topics; without names, with all that are not internal."""
+        wanted = None if names is None else tuple(names)
+        began = self._loop.time()
+        attempts = 0
+        while True:
+            try:
+                response = await self._ask_for_topics(wanted, deadline)
+            except (NetworkError, DecodeError) as error:
+                if self._client.finds_nobody and self._loop.time() >= began + FINAL_SECONDS:
+                    raise
+                cause: KafkaError = error
+            else:
+                answers = read_topics(response, wanted)
+                if answers.missing is None and answers.retriable is None:
+                    return replace(response, topics=answers.topics)
+                cause = await self._cause(answers, began, deadline)
+            await self._requests.back_off(attempts, deadline, "Metadata", cause)
+            attempts += 1
+
+    async def _cause(self, answers: TopicAnswers, began: float, deadline: float) -> KafkaError:
+        """Return the reason to ask again; raise it if a topic has been missing for long enough."""
+        if answers.missing is None:
+            return answers.retriable or KafkaError("the topics are not known yet")
+        is_final = self._loop.time() >= min(began + FINAL_SECONDS, deadline - FINAL_SECONDS)
+        existing: list[str] = []
+        if is_final:
+            with suppress(KafkaError):
+                response = await self._ask_for_topics(None, deadline)
+                existing = [topic.name or "" for topic in read_topics(response, None).topics]
+        error = missing_topic(answers.missing, existing)
+        if is_final:
+            raise error
+        return error
+
+    async def _ask_for_topics(
+        self, names: tuple[str, ...] | None, deadline: float
+    ) -> MetadataResponse:
+        request = MetadataRequest(
+            topics=None if names is None else tuple(MetadataRequestTopic(name=n) for n in names),
+            allow_auto_topic_creation=False,
+        )
+        response = await self._requests.ask(None, request, deadline)
+        if response.error_code:
+            raise NetworkError(str(broker_error(response.error_code, "Metadata was refused")))
+        if not response.brokers:
+            raise NetworkError("a broker returned no brokers: it is probably still starting")
+        return response
+
+    def _remember(self, described: MetadataResponse) -> None:
+        """Put topics into the metadata, for the calls about offsets."""
+        now = self._loop.time()
+        for topic in described.topics:
+            self._client.metadata.add_topic(topic.name or "", now)
+        self._client.metadata.update(described, now, is_full=False)
+
+    # --- offsets
+
+    async def offsets(
+        self, timestamps: Mapping[TopicPartition, int], deadline: float, *, is_committed: bool
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets for timestamps, or for the special ones of ListOffsets.
+
+        Raises BrokerError for a final error, KafkaTimeoutError if there is no answer in time.
+        """
+        found: dict[TopicPartition, int | None] = {}
+        left = dict(timestamps)
+        attempts = 0
+        while left:
+            await self._know(left, deadline, refresh=attempts > 0)
+            groups, leaderless = by_leader(left, self._client.metadata.snapshot)
+            cause: KafkaError | None = None
+            if leaderless:
+                cause = NetworkError(f"{_listed(leaderless)} has no leader at the moment")
+            for answers in await asyncio.gather(
+                *(
+                    self._ask_leader(node, questions, deadline, is_committed=is_committed)
+                    for node, questions in groups.items()
+                )
+            ):
+                if isinstance(answers, KafkaError):
+                    cause = answers
+                    continue
+                found |= answers.found
+                for error in answers.failed.values():
+                    if not error.retriable:
+                        raise error
+                    cause = error
+            left = {each: time for each, time in left.items() if each not in found}
+            if left:
+                cause = cause or DecodeError(f"the answer lacks {_listed(list(left))}")
+                await self._requests.back_off(
+                    attempts, deadline, f"ListOffsets of {_listed(list(left))}", cause
+                )
+                attempts += 1
+        return {topic_partition: found[topic_partition] for topic_partition in timestamps}
+
+    async def _know(
+        self, partitions: Iterable[TopicPartition], deadline: float, *, refresh: bool
+    ) -> None:
+        """Make sure that the metadata have these partitions; with `refresh` request them anyway."""
+        snapshot = self._client.metadata.snapshot
+        wanted = list(partitions)
+        topics = dict.fromkeys(each.topic for each in wanted)
+        now = self._loop.time()
+        for topic in topics:
+            self._client.metadata.add_topic(topic, now)
+        unknown = {each.topic for each in wanted if snapshot.partition(each) is None}
+        if refresh or unknown:
+            asked = tuple(topics) if refresh else tuple(sorted(unknown))
+            self._remember(await self._describe(asked, deadline))
+            snapshot = self._client.metadata.snapshot
+            for each in wanted:
+                if snapshot.partition(each) is None:
+                    raise missing_partition(each, snapshot.partition_count(each.topic))
+
+    async def _ask_leader(
+        self, node: Node, questions: list[Question], deadline: float, *, is_committed: bool
+    ) -> OffsetAnswers | KafkaError:
+        left_ms = max(int((deadline - self._loop.time()) * 1000), 1)
+        request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)
+        try:
+            return read_offsets(await self._requests.ask(node, request, deadline), node)
+        except NetworkError as error:
+            return error
+
+    # --- commits
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline: float
+    ) -> dict[TopicPartition, KafkaError]:
+        """Commit offsets of a group; return the refusals. See `ConsumerClient.commit_offsets`."""
+        attempts = 0
+        while True:
+            try:
+                coordinator = await self._coordinator(group_id, deadline)
+                response = await self._requests.ask(
+                    coordinator,
+                    commit_request(group_id, offsets),
+                    deadline,
+                    max_version=LAST_COMMIT_WITH_NAMES,
+                )
+            except NetworkError as error:
+                cause: KafkaError = error
+            else:
+                refusals = refused_commits(response, group_id)
+                again = [error for error in refusals.values() if _is_worth_a_retry(error)]
+                if not again:
+                    return refusals
+                cause = again[0]
+            await self._requests.back_off(
+                attempts, deadline, f"OffsetCommit of group {group_id!r}", cause
+            )
+            attempts += 1
+
+    async def _coordinator(self, group_id: str, deadline: float) -> Node:
+        connection = await self._client.least_loaded_connection(deadline)
+        version = connection.api_versions.version_for(ApiKey.FIND_COORDINATOR)
+        request = find_coordinator_request(group_id, version)
+        code, coordinator = found_coordinator(await self._requests.ask(None, request, deadline))
+        if not code:
+            return coordinator
+        error = broker_error(code, f"FindCoordinator of group {group_id!r}")
+        raise NetworkError(str(error)) if is_retriable(code) else error
+
+
+def _is_worth_a_retry(error: KafkaError) -> bool:
+    # A topic that is gone, or in another cluster, does not come back.
+    code = getattr(error, "code", None)
+    return error.retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _listed(partitions: list[TopicPartition]) -> str:
+    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = len(partitions) - _MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names

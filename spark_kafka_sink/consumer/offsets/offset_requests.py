@@ -1,0 +1,166 @@
+"""ListOffsets and OffsetCommit requests, one for each broker, and their responses.
+
+An error of one partition does not affect the others. It is retried, with new metadata, if Kafka
+calls it retriable (OffsetFetcherUtils.handleListOffsetResponse), and final otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Node, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+)
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from spark_kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.errors import BrokerError, KafkaError
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
+    from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
+    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
+
+_READ_UNCOMMITTED: Final = 0
+_READ_COMMITTED: Final = 1
+#: The last OffsetCommit version that names topics; later ones use topic ids.
+LAST_COMMIT_WITH_NAMES: Final = 9
+#: The first FindCoordinator version that accepts several keys.
+COORDINATOR_KEYS_VERSION: Final = 4
+_ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant this user DESCRIBE and READ on the topic",
+}
+
+
+class Question(NamedTuple):
+    """A partition, and the timestamp whose offset is wanted (or one of the special ones)."""
+
+    topic_partition: TopicPartition
+    timestamp: int
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class OffsetAnswers(NamedTuple):
+    """The answers of one broker."""
+
+    #: None where no record has the timestamp or a later one.
+    found: dict[TopicPartition, int | None]
+    failed: dict[TopicPartition, BrokerError]
+
+
+def by_leader(
+    timestamps: Mapping[TopicPartition, int], snapshot: MetadataSnapshot
+) -> tuple[dict[Node, list[Question]], list[TopicPartition]]:
+    """Group questions by the leaders of their partitions; return also those without a leader."""
+    groups: dict[int, list[Question]] = {}
+    leaderless = []
+    for topic_partition, timestamp in timestamps.items():
+        partition = snapshot.partition(topic_partition)
+        if partition is None or partition.leader_id not in snapshot.nodes:
+            leaderless.append(topic_partition)
+        else:
+            question = Question(topic_partition, timestamp, partition.leader_epoch)
+            groups.setdefault(partition.leader_id, []).append(question)
+    return {snapshot.nodes[node_id]: asked for node_id, asked in groups.items()}, leaderless
+
+
+def list_offsets_request(
+    questions: list[Question], *, is_committed: bool, timeout_ms: int
+) -> ListOffsetsRequest:
+    """Build the request for one broker; "latest" is the last stable offset if `is_committed`."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp, leader_epoch in questions:
+        topics.setdefault(topic, []).append(
+            ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+            )
+        )
+    return ListOffsetsRequest(
+        isolation_level=_READ_COMMITTED if is_committed else _READ_UNCOMMITTED,
+        topics=tuple(
+            ListOffsetsTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        ),
+        timeout_ms=timeout_ms,
+    )
+
+
+def read_offsets(response: ListOffsetsResponse, node: Node) -> OffsetAnswers:
+    """Return the offsets in a response, and the errors of other partitions."""
+    answers = OffsetAnswers({}, {})
+    for topic in response.topics:
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            code = partition.error_code
+            if code:
+                what = f"{topic_partition}: ListOffsets at {node}"
+                answers.failed[topic_partition] = broker_error(code, what, _ADVICE.get(code))
+            else:
+                offset = partition.offset
+                answers.found[topic_partition] = None if offset == UNKNOWN_OFFSET else offset
+    return answers
+
+
+def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
+    """Build the request for the coordinator of a group."""
+    if version < COORDINATOR_KEYS_VERSION:
+        return FindCoordinatorRequest(key=group_id, key_type=CoordinatorType.GROUP)
+    return FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=(group_id,))
+
+
+def found_coordinator(response: FindCoordinatorResponse) -> tuple[int, Node]:
+    """Return the error code and the node of the only coordinator."""
+    answer = response.coordinators[0] if response.coordinators else response
+    return answer.error_code, Node(answer.node_id, answer.host, answer.port)
+
+
+def commit_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> OffsetCommitRequest:
+    """Build the request that commits offsets of a group from outside the group.
+
+    Kafka accepts them as long as the group has no members, and creates a group that does not exist.
+    """
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        ),
+    )
+
+
+def refused_commits(
+    response: OffsetCommitResponse, group_id: str
+) -> dict[TopicPartition, KafkaError]:
+    """Return the partitions whose offsets were refused, and why."""
+    return {
+        TopicPartition(topic.name, partition.partition_index): broker_error(
+            partition.error_code,
+            f"OffsetCommit of group {group_id!r} for "
+            f"{TopicPartition(topic.name, partition.partition_index)}",
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code
+    }

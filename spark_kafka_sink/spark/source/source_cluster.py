@@ -1,0 +1,167 @@
+"""The questions that the driver asks the cluster about a source, with Spark's retries.
+
+- A question that fails for a transient reason is asked again, up to fetchOffset.numRetries times.
+  A stream asks again after a timeout, too: brokers that are briefly unavailable must not end it. A
+  batch does not, since a user is waiting for it to start.
+- A latest offset below the known start is asked for again before it is believed (KAFKA-7703).
+- A topic that a running stream has read, and that is gone, is left out of the answer: whether that
+  is an error is for failOnDataLoss to say.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.source.client_cache import client_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.consumer.consumer_client import ConsumerClient, PartitionIds
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.spark.source.client_cache import ClientCache
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+#: How long a batch waits for brokers: short, since a user is waiting for the job to start.
+_BATCH_SECONDS: Final = 15.0
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+
+
+class SourceCluster:
+    """The cluster of one read; it lives on the driver and is never pickled."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        is_stream: bool,
+        clients: ClientCache | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Store the options; nothing is asked yet."""
+        self._options = options
+        self._is_stream = is_stream
+        self._clients = clients or client_cache()
+        self._sleep = sleep
+        #: Whether a topic of the selection was missing in a stream that has begun.
+        self._is_incomplete = False
+        timeout = options.consumer.default_api_timeout_ms / 1000
+        self._timeout = timeout if is_stream else min(timeout, _BATCH_SECONDS)
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions to read; a missing topic is an error."""
+        return self._list(self._options.selection)
+
+    def remaining_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return those of the partitions to read that exist, for a stream that has begun."""
+        selection = self._options.selection
+        if isinstance(selection, SubscribePattern):
+            return self._list(selection)
+        if not self._is_incomplete:
+            try:
+                return self._list(selection)
+            except BrokerError as error:
+                if not _is_missing_topic(error):
+                    raise
+                logger.warning("%s", error)
+            # The wait for a missing topic would delay every trigger.
+            self._is_incomplete = True
+        names = (
+            selection.topics
+            if isinstance(selection, Subscribe)
+            else sorted({one.topic for one in selection.partitions})
+        )
+        found = self._list(SubscribePattern(f"^({'|'.join(map(re.escape, names))})$"))
+        if isinstance(selection, Assign):
+            return tuple(one for one in found if one in selection.partitions)
+        return found
+
+    def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """Return the earliest offsets of some partitions."""
+        if not partitions:
+            return {}
+        return self._ask(lambda client: client.earliest_offsets(partitions, timeout=self._timeout))
+
+    def latest(self, partitions: Sequence[TopicPartition], known: Offsets | None = None) -> Offsets:
+        """Return the latest offsets of some partitions.
+
+        `known` are offsets that have been reached already.
+        """
+        if not partitions:
+            return {}
+        attempts = self._options.fetch_offset_num_retries
+        for attempt in range(1, max(attempts, 1) + 1):
+            found = self._ask(
+                lambda client: client.latest_offsets(partitions, timeout=self._timeout)
+            )
+            below = [
+                f"{one} (known {known[one]}, found {offset})"
+                for one, offset in sorted(found.items())
+                if known is not None and offset < known.get(one, 0)
+            ]
+            if not below:
+                break
+            logger.warning(
+                "the latest offsets of some partitions are below the known ones: %s",
+                ", ".join(below),
+            )
+            if attempt < attempts:
+                self._sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+        return found
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offsets at or after the times (ms), None where there is none."""
+        if not times:
+            return {}
+        return self._ask(lambda client: client.offsets_for_times(times, timeout=self._timeout))
+
+    def ids(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionIds]:
+        """Return what tells the partitions of a topic from those of a later one of its name."""
+        wanted = tuple(partitions)
+        if not wanted:
+            return {}
+        return self._ask(lambda client: client.partition_ids(wanted))
+
+    def commit(self, group_id: str, offsets: Offsets) -> Mapping[TopicPartition, KafkaError]:
+        """Commit offsets to a group, and return which were refused; asked once only."""
+        with self._clients.borrow(self._options.consumer) as client:
+            return client.commit_offsets(group_id, offsets, timeout=self._timeout)
+
+    def _list(self, selection: Selection) -> tuple[TopicPartition, ...]:
+        return self._ask(lambda client: client.list_partitions(selection, timeout=self._timeout))
+
+    def _ask(self, question: Callable[[ConsumerClient], Answer]) -> Answer:
+        attempt = 1
+        while True:
+            try:
+                with self._clients.borrow(self._options.consumer) as client:
+                    return question(client)
+            except KafkaError as error:
+                if not self._may_help(error) or attempt >= self._options.fetch_offset_num_retries:
+                    raise
+                logger.warning("attempt %d to ask for the offsets failed: %s", attempt, error)
+            attempt += 1
+            self._sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+
+    def _may_help(self, error: KafkaError) -> bool:
+        """Return whether to ask again; the client has waited for a missing topic already."""
+        is_timeout = isinstance(error, KafkaTimeoutError | NetworkError)
+        return (
+            error.retriable and not _is_missing_topic(error) and (self._is_stream or not is_timeout)
+        )
+
+
+def _is_missing_topic(error: KafkaError) -> bool:
+    return isinstance(error, BrokerError) and error.name == _UNKNOWN_TOPIC

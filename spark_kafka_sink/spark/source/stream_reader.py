@@ -1,0 +1,242 @@
+"""The reader of a stream: plans micro-batches on the driver, reads them in tasks.
+
+One Python process on the driver serves a stream from its start to its end, and calls one reader:
+what must be remembered from one micro-batch to the next is in its `_Driver`. Spark pickles another
+reader for the tasks, with plain data only.
+
+PySpark 4.2 and later tell `latestOffset` the start and a limit. PySpark 4.1 looks at the signature
+and calls it without arguments, and before `initialOffset`; it has no limits, and reads all
+available data as one batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.spark.source.bounds import starting_offsets
+from spark_kafka_sink.spark.source.first_batch import FirstBatch
+from spark_kafka_sink.spark.source.group_commits import GroupCommits
+from spark_kafka_sink.spark.source.input_partitions import input_partitions
+from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
+from spark_kafka_sink.spark.source.planning import (
+    MinimumOffsets,
+    limit_offsets,
+    new_partitions,
+    plan_ranges,
+)
+from spark_kafka_sink.spark.source.source_cluster import SourceCluster
+from spark_kafka_sink.spark.source.task_read import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.spark.source.first_batch import Start
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+logger = logging.getLogger(__name__)
+
+#: How long `stop` waits for the last commit to a group.
+_STOP_SECONDS: Final = 1.0
+
+
+class StreamDriver:
+    """What the driver remembers of a stream; never pickled."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        cluster: SourceCluster | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without asking the cluster anything."""
+        self._options = options
+        self._cluster = cluster or SourceCluster(options, is_stream=True)
+        self._clock = clock
+        self._first = FirstBatch()
+        minimum = options.min_offsets_per_trigger
+        self._minimum = (
+            None
+            if minimum is None
+            else MinimumOffsets(minimum, options.max_trigger_delay_ms / 1000)
+        )
+        group = options.commit_group
+        self._commits = None if group is None else GroupCommits(group, self._cluster.commit)
+        #: The offsets that a batch has reached, for PySpark 4.1, which does not pass them.
+        self._reached: Offsets | None = None
+        #: The latest offsets as last seen, for the progress of the query.
+        self.latest: Offsets | None = None
+        self.is_available_now = False
+        #: With AvailableNow: the latest offsets of the first trigger, at which the query ends.
+        self._target: Offsets | None = None
+        for warning in options.warnings:
+            logger.warning("%s", warning)
+
+    def initial(self) -> Offsets:
+        """Return the offsets at which a new query starts."""
+        if self._first.start is None:
+            return self._first.begin(self._start())
+        return self._first.start.offsets
+
+    def _start(self) -> Start:
+        return starting_offsets(
+            self._options.starting,
+            self._options.starting_option,
+            self._cluster.partitions(),
+            self._cluster,
+            strategy=self._options.starting_timestamp_strategy,
+        )
+
+    def next_end(
+        self, start: Offsets, *, max_offsets: int | None = None, reads_all: bool = False
+    ) -> Offsets:
+        """Return where the batch from `start` ends; `start` itself if there is nothing to read.
+
+        `reads_all` stands for a trigger that ignores all limits.
+        """
+        pinned = self._first.pinned(start)
+        latest = self._latest(start)
+        self._first.plan(latest)
+        self.latest = latest
+        end = {one: pinned.get(one, offset) for one, offset in latest.items()}
+        if reads_all:
+            return end
+        if (
+            self._minimum is not None
+            and not pinned
+            and not self.is_available_now
+            and self._minimum.must_wait(start, end, self._clock())
+        ):
+            return start
+        if max_offsets is None:
+            return end
+        earliest = self._cluster.earliest(new_partitions(start, end))
+        return limit_offsets(max_offsets, start, end, earliest)
+
+    def end_of_all(self) -> Offsets:
+        """Return the latest offsets, for PySpark 4.1, which tells neither start nor limit."""
+        self.latest = self._latest(self._reached or {})
+        self._first.plan(self.latest)
+        return self.latest
+
+    def _latest(self, known: Offsets) -> Offsets:
+        if self._target is not None:
+            return self._target
+        latest = self._cluster.latest(self._cluster.remaining_partitions(), known)
+        if self.is_available_now:
+            self._target = latest
+        return latest
+
+    def divide(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return the input partitions of a batch, which may be one that Spark replays."""
+        is_first = self._first.divide(start)
+        self._reached = end
+        if start == end:
+            return []
+        earliest = self._earliest_of_new(start, end)
+        planned = plan_ranges(start, end, earliest, is_first=is_first)
+        return input_partitions(planned, self._options, self._cluster)
+
+    def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
+        new = new_partitions(start, end)
+        if not new:
+            return {}
+        existing = set(self._cluster.remaining_partitions())
+        return self._cluster.earliest([one for one in new if one in existing])
+
+    def commit(self, end: Offsets) -> None:
+        """Commit the progress to commitGroup, if it is set."""
+        if self._commits is not None:
+            self._commits.put(end)
+
+    def stop(self) -> None:
+        """Wait a moment for the last commit; idle clients are closed by their cache."""
+        if self._commits is not None:
+            self._commits.wait(_STOP_SECONDS)
+
+
+class KafkaStreamReader(DataSourceStreamReader):
+    """The reader of a stream, without the method `latestOffset`, which depends on PySpark.
+
+    `columns` have been checked.
+    """
+
+    def __init__(self, options: SourceOptions, columns: StructType) -> None:
+        self._options = options
+        self._read = Read(options, columns)
+        self._driver_or_none: StreamDriver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return plain data only: what the driver remembers stays there."""
+        return {**vars(self), "_driver_or_none": None}
+
+    @property
+    def _driver(self) -> StreamDriver:
+        if self._driver_or_none is None:
+            self._driver_or_none = StreamDriver(self._options)
+        return self._driver_or_none
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 -- Spark's name
+        """Return where a new query starts (on the driver)."""
+        return _plain(self._driver.initial)
+
+    def partitions(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> list[InputPartition]:
+        """Divide a micro-batch among tasks (on the driver)."""
+        try:
+            return self._driver.divide(parse_offsets(start), parse_offsets(end))
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's rows (in the worker)."""
+        return self._read.batches(partition)
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Commit the progress to commitGroup; never fails and never waits (on the driver)."""
+        self._driver.commit(parse_offsets(end))
+
+    def stop(self) -> None:
+        """Stop; Spark does not always call it."""
+        if self._driver_or_none is not None:
+            self._driver_or_none.stop()
+
+
+class KafkaStreamReader41(KafkaStreamReader):
+    """The reader of a stream in PySpark 4.1."""
+
+    def latestOffset(self) -> dict[str, dict[str, int]]:  # type: ignore[override]  # noqa: N802
+        """Return the latest offsets (on the driver)."""
+        return _plain(self._driver.end_of_all)
+
+
+def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
+    """Return offsets in the canonical form; an error loses the frames that Spark would show."""
+    try:
+        return offsets_json(offsets())
+    except KafkaError as error:
+        raise error.with_traceback(None) from None
+
+
+def check_no_limits(options: SourceOptions, version: str) -> None:
+    """Raise ConfigError for options that PySpark 4.1 cannot support; `version` is PySpark's."""
+    for name, value in (
+        ("maxOffsetsPerTrigger", options.max_offsets_per_trigger),
+        ("minOffsetsPerTrigger", options.min_offsets_per_trigger),
+    ):
+        if value is not None:
+            raise ConfigError(
+                f"{name} requires PySpark 4.2 or later; this is PySpark {version}, which does not "
+                "let Python data sources limit a batch: remove the option"
+            )

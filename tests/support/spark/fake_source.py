@@ -1,0 +1,128 @@
+"""A cluster that consists only of the offsets of its partitions, for the reader of a stream."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.source_options import SourceOptions
+from spark_kafka_sink.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_kafka_sink.model import TopicPartition
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+class Ids(NamedTuple):
+    """What tells a partition from a later one of the same name."""
+
+    topic_id: None = None
+    leader_epoch: int = 3
+
+
+class FakeClient:
+    """A `ConsumerClient` over logs that a test changes."""
+
+    def __init__(self) -> None:
+        """Begin without topics."""
+        #: For each partition, the earliest and the latest offset.
+        self.logs: dict[TopicPartition, tuple[int, int]] = {}
+        #: For each partition, the offset of the first record at or after any time.
+        self.times: dict[TopicPartition, int] = {}
+        #: The errors of the next calls, one for each call.
+        self.errors: list[Exception] = []
+        #: The latest offsets of the next calls, instead of those of the logs.
+        self.stale: list[dict[TopicPartition, int]] = []
+        self.calls: list[str] = []
+        self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
+        self.refusals: dict[TopicPartition, BrokerError] = {}
+        self.closed = 0
+
+    def list_partitions(self, selection: Any, *, timeout: float) -> tuple[TopicPartition, ...]:
+        """Return the partitions of a selection, sorted."""
+        self._call("list_partitions")
+        match selection:
+            case Subscribe(topics):
+                names = set(topics)
+                wanted = {one for one in self.logs if one.topic in names}
+            case SubscribePattern(pattern):
+                return tuple(sorted(one for one in self.logs if _matches(pattern, one.topic)))
+            case Assign(partitions):
+                names = {one.topic for one in partitions}
+                wanted = set(partitions)
+        for name in sorted(names - {one.topic for one in self.logs}):
+            raise BrokerError(
+                f"topic {name!r} does not exist",
+                code=3,
+                name="UNKNOWN_TOPIC_OR_PARTITION",
+                retriable=True,
+            )
+        return tuple(sorted(wanted))
+
+    def earliest_offsets(self, partitions: Any, *, timeout: float) -> dict[TopicPartition, int]:
+        """Return the log starts."""
+        self._call("earliest_offsets")
+        return {one: self.logs[one][0] for one in partitions}
+
+    def latest_offsets(self, partitions: Any, *, timeout: float) -> dict[TopicPartition, int]:
+        """Return the log ends."""
+        self._call("latest_offsets")
+        if self.stale:
+            return self.stale.pop(0)
+        return {one: self.logs[one][1] for one in partitions}
+
+    def offsets_for_times(self, times: Any, *, timeout: float) -> dict[TopicPartition, int | None]:
+        """Return the offsets of the times."""
+        self._call("offsets_for_times")
+        return {one: self.times.get(one) for one in times}
+
+    def partition_ids(self, partitions: Any) -> dict[TopicPartition, Ids]:
+        """Return ids."""
+        self._call("partition_ids")
+        return {one: Ids() for one in partitions if one in self.logs}
+
+    def commit_offsets(
+        self, group_id: str, offsets: dict[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, BrokerError]:
+        """Record a commit."""
+        self._call("commit_offsets")
+        self.commits.append((group_id, dict(offsets)))
+        return self.refusals
+
+    def close(self) -> None:
+        """Count that it was closed."""
+        self.closed += 1
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return re.search(pattern, name) is not None
+
+
+class FakeClients:
+    """A `ClientCache` that lends one client."""
+
+    def __init__(self, client: FakeClient) -> None:
+        """Store the client."""
+        self.client = client
+
+    @contextmanager
+    def borrow(self, _: Any) -> Iterator[FakeClient]:
+        """Yield the client."""
+        yield self.client
+
+
+def source_options(*, is_stream: bool = True, **options: Any) -> SourceOptions:
+    """Parse options; those with dots are given by `**`."""
+    selected = any(name in options for name in ("subscribe", "subscribePattern", "assign"))
+    given = {**SERVERS, **({} if selected else {"subscribe": "t"}), **options}
+    return SourceOptions.from_mapping(given, is_stream=is_stream)

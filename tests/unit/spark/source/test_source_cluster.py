@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.source_cluster import SourceCluster
+from tests.support.spark.fake_source import FakeClient, FakeClients, source_options
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+RETRIABLE = BrokerError("no leader", code=5, name="LEADER_NOT_AVAILABLE", retriable=True)
+
+
+@pytest.fixture
+def client():
+    fake = FakeClient()
+    fake.logs = {A: (0, 10), B: (0, 10)}
+    return fake
+
+
+@pytest.fixture
+def pauses():
+    return []
+
+
+@pytest.fixture
+def cluster(client, pauses):
+    def make(*, is_stream=True, **options):
+        given = source_options(is_stream=is_stream, **options)
+        clients = FakeClients(client)
+        return SourceCluster(given, is_stream=is_stream, clients=clients, sleep=pauses.append)
+
+    return make
+
+
+def test_nothing_is_asked_about_no_partitions(cluster, client):
+    """Without partitions, no question reaches the cluster."""
+    asked = cluster()
+    assert {} == asked.earliest([]) == asked.latest([]) == asked.at_times({}) == asked.ids([])
+    assert [] == client.calls
+
+
+def test_a_transient_error_is_asked_about_again(cluster, client, pauses):
+    """A question is asked fetchOffset.numRetries times, with pauses, before its error is raised."""
+    client.errors = [RETRIABLE] * 2
+    assert {A: 10} == cluster().latest([A])
+    assert [1.0, 1.0] == pauses
+    client.errors = [RETRIABLE] * 3
+    with pytest.raises(BrokerError, match="no leader"):
+        cluster().latest([A])
+
+
+def test_the_number_and_the_pause_can_be_set(cluster, client, pauses):
+    """The options fetchOffset.numRetries and fetchOffset.retryIntervalMs are obeyed."""
+    client.errors = [RETRIABLE] * 4
+    options = {"fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "20"}
+    assert (A, B) == cluster(**options).partitions()
+    assert [0.02] * 4 == pauses
+
+
+def test_a_permanent_error_is_raised_at_once(cluster, client, pauses):
+    """An error that asking again cannot help is raised."""
+    client.errors = [BrokerError("no right", code=29, name="TOPIC_AUTHORIZATION_FAILED")]
+    with pytest.raises(BrokerError, match="no right"):
+        cluster().partitions()
+    assert [] == pauses
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError("slow"), NetworkError("nobody there")])
+def test_only_a_stream_waits_for_brokers_again(cluster, client, error):
+    """Brokers that do not answer end a batch, which has just begun, but not a stream."""
+    retriable = isinstance(error, KafkaTimeoutError) or error.retriable
+    client.errors = [error]
+    with pytest.raises(type(error)):
+        cluster(is_stream=False).partitions()
+    client.errors = [error]
+    assert retriable
+    assert (A, B) == cluster().partitions()
+
+
+def test_a_latest_offset_below_the_known_one_is_asked_for_again(cluster, client, pauses, caplog):
+    """A stale answer is not believed at once, and the log names the partition."""
+    client.stale = [{A: 3, B: 10}]
+    with caplog.at_level(logging.WARNING):
+        assert {A: 10, B: 10} == cluster().latest([A, B], known={A: 7, B: 10})
+    assert ["t-0 (known 7, found 3)"] == [text.rpartition(": ")[2] for text in caplog.messages]
+    assert [1.0] == pauses
+
+
+def test_a_latest_offset_that_stays_below_is_believed(cluster, client, pauses):
+    """After as many answers as the option says, the log has become shorter."""
+    client.stale = [{A: 3}] * 3
+    assert {A: 3} == cluster().latest([A], known={A: 7})
+    assert [1.0, 1.0] == pauses
+
+
+def test_the_first_answer_about_unknown_partitions_is_believed(cluster, client):
+    """A new query knows no offsets."""
+    client.stale = [{A: 3}]
+    assert {A: 3} == cluster().latest([A])
+    assert ["latest_offsets"] == client.calls
+
+
+def test_a_missing_topic_is_an_error_at_the_start(cluster):
+    """A new query, and a batch, need their topics."""
+    with pytest.raises(BrokerError, match="topic 'u' does not exist"):
+        cluster(subscribe="t,u").partitions()
+
+
+@pytest.mark.parametrize(
+    "selection", [{"subscribe": "t,u"}, {"assign": '{"t": [0, 1], "u": [0]}'}], ids=str
+)
+def test_a_topic_that_is_gone_is_left_out_later(cluster, selection, caplog):
+    """A running query is told which partitions remain; failOnDataLoss decides what that means."""
+    running = cluster(**selection)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert (A, B) == running.remaining_partitions()
+    assert ["topic 'u' does not exist"] == caplog.messages
+
+
+def test_partitions_that_were_not_assigned_are_left_out(cluster):
+    """Of an assigned topic, only the assigned partitions remain."""
+    assert (B,) == cluster(assign='{"t": [1], "u": [0]}').remaining_partitions()
+
+
+def test_missing_rights_end_a_running_query(cluster, client):
+    """Only a topic that does not exist is left out."""
+    client.errors = [BrokerError("no right", code=29, name="TOPIC_AUTHORIZATION_FAILED")]
+    with pytest.raises(BrokerError, match="no right"):
+        cluster().remaining_partitions()
+
+
+def test_a_commit_is_tried_once(cluster, client, pauses):
+    """A commit for monitors is not worth a retry; the next batch makes up for it."""
+    client.errors = [RETRIABLE]
+    with pytest.raises(BrokerError):
+        cluster().commit("monitored", {A: 3})
+    assert {} == cluster().commit("monitored", {A: 3})
+    assert [("monitored", {A: 3})] == client.commits
+    assert [] == pauses

@@ -1,0 +1,289 @@
+"""A stream's driver, called as Spark calls it, over logs that a test changes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from spark_kafka_sink.errors import DataLossError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.source_cluster import SourceCluster
+from spark_kafka_sink.spark.source.stream_reader import StreamDriver
+from tests.support.spark.fake_source import FakeClient, FakeClients, source_options
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+@pytest.fixture
+def client():
+    fake = FakeClient()
+    fake.logs = {A: (0, 100), B: (0, 10)}
+    return fake
+
+
+@pytest.fixture
+def driver(client):
+    """Return a function that starts the driver of a query, as each start of Spark does."""
+
+    def start(clock=lambda: 0.0, **options):
+        given = source_options(**options)
+        cluster = SourceCluster(
+            given, is_stream=True, clients=FakeClients(client), sleep=lambda _: None
+        )
+        return StreamDriver(given, cluster=cluster, clock=clock)
+
+    return start
+
+
+def first_batch(driver, **limits):
+    """Run the first batch of a new query in Spark's order of calls; return its bounds."""
+    start = driver.initial()
+    end = driver.next_end(start, **limits)
+    assert start == driver.initial()
+    return start, end, ranges(driver.divide(start, end))
+
+
+def next_batch(driver, start, **limits):
+    """Run another batch; return its end and its ranges."""
+    end = driver.next_end(start, **limits)
+    return end, ranges(driver.divide(start, end))
+
+
+def ranges(partitions):
+    return [(one.value.partition, one.value.start, one.value.end) for one in partitions]
+
+
+def grow(client, **sizes):
+    """Append records: `grow(client, a=5)` to partition 0."""
+    for name, size in sizes.items():
+        partition = TopicPartition("t", "abc".index(name))
+        first, end = client.logs.get(partition, (0, 0))
+        client.logs[partition] = (first, end + size)
+
+
+def test_a_stream_from_latest_has_an_empty_first_batch(driver, client):
+    """The first batch ends where it starts; rows written before the second are read by it."""
+    query = driver()
+    start, end, found = first_batch(query)
+    assert (start, []) == (end, found)
+    grow(client, a=5)
+    assert ({A: 105, B: 10}, [(0, 100, 105)]) == next_batch(query, end)
+
+
+def test_rows_are_not_lost_if_the_driver_dies_in_the_first_batch(driver, client):
+    """A replay of the first batch is empty, and the second reads what was written meanwhile."""
+    start, end, _ = first_batch(driver())
+    grow(client, a=5)
+    again = driver()
+    newer = again.initial()
+    assert newer != start
+    assert [] == again.divide(newer, end)
+    assert ({A: 105, B: 10}, [(0, 100, 105)]) == next_batch(again, end)
+
+
+def test_rows_are_not_lost_if_the_driver_dies_in_the_second_batch(driver, client):
+    """A replayed later batch starts in the checkpoint."""
+    query = driver()
+    _, first_end, _ = first_batch(query)
+    grow(client, a=5)
+    second_end, _ = next_batch(query, first_end)
+    grow(client, a=5)
+    again = driver()
+    assert [(0, 100, 105)] == ranges(again.divide(first_end, second_end))
+    assert ({A: 110, B: 10}, [(0, 105, 110)]) == next_batch(again, second_end)
+
+
+def test_a_stream_from_earliest_reads_at_once(driver):
+    """A start at earliest is not pinned."""
+    start, end, found = first_batch(driver(startingOffsets="earliest"), reads_all=True)
+    assert ({A: 0, B: 0}, {A: 100, B: 10}) == (start, end)
+    assert [(0, 0, 100), (1, 0, 10)] == found
+
+
+def test_given_offsets_are_read_at_once_and_latest_ones_are_pinned(driver):
+    """With JSON, each partition follows its own rule."""
+    query = driver(startingOffsets='{"t": {"0": 40, "1": -1}}')
+    start, end, found = first_batch(query)
+    assert ({A: 40, B: 10}, {A: 100, B: 10}, [(0, 40, 100)]) == (start, end, found)
+
+
+def test_nothing_new_is_the_start_again(driver):
+    """Without new rows, the end equals the start."""
+    query = driver()
+    _, end, _ = first_batch(query)
+    assert (end, []) == next_batch(query, end)
+
+
+def test_a_batch_is_limited(driver):
+    """The maximum is divided in proportion, until everything is read."""
+    query = driver(startingOffsets="earliest")
+    _, end, found = first_batch(query, max_offsets=11)
+    assert [(0, 0, 10), (1, 0, 1)] == found
+    assert {A: 100, B: 10} == query.latest
+    reads = 1
+    while end != query.latest:
+        end, _ = next_batch(query, end, max_offsets=11)
+        reads += 1
+    assert 10 == reads
+
+
+def test_a_new_partition_is_read_from_its_start(driver, client):
+    """A partition that appears later is read from its earliest offset, with a limit, too."""
+    query = driver()
+    _, end, _ = first_batch(query)
+    grow(client, c=20)
+    assert [(2, 0, 20)] == next_batch(query, end)[1]
+    query = driver()
+    assert [(2, 0, 7)] == next_batch(query, end, max_offsets=7)[1]
+
+
+def test_a_new_partition_without_its_first_rows_is_a_loss(driver, client):
+    """If the log of a new partition does not start at 0, rows are lost already."""
+    query = driver()
+    _, end, _ = first_batch(query)
+    client.logs[C] = (5, 9)
+    with pytest.raises(
+        DataLossError, match=r"t-2: the partition is new, but its log starts at off"
+    ):
+        next_batch(query, end)
+
+
+def test_a_partition_that_is_gone_is_a_loss(driver, client):
+    """The error names the partition and the offset, and says how to go on."""
+    query = driver()
+    _, end, _ = first_batch(query)
+    del client.logs[B]
+    with pytest.raises(DataLossError, match=r"t-1: the partition is gone, .* offset 10 .*To go on"):
+        next_batch(query, end)
+
+
+def test_a_topic_that_is_gone_is_a_loss(driver, client):
+    """A deleted topic is reported as lost partitions, not as a mistake in the options."""
+    query = driver()
+    _, end, _ = first_batch(query)
+    client.logs.clear()
+    with pytest.raises(DataLossError, match=r"t-0: the partition is gone.*; t-1: the partition is"):
+        next_batch(query, end)
+
+
+def test_a_loss_can_be_accepted(driver, client, caplog):
+    """With failOnDataLoss=false, a warning says what is lost, and the rest is read."""
+    query = driver(failOnDataLoss="false")
+    _, end, _ = first_batch(query)
+    del client.logs[B]
+    client.logs[A] = (0, 30)
+    grow(client, c=1)
+    with caplog.at_level(logging.WARNING):
+        end, found = next_batch(query, end)
+    assert ({A: 30, C: 1}, [(2, 0, 1)]) == (end, found)
+    losses = [text for text in caplog.messages if "the read goes on without them" in text]
+    assert 2 == len(losses)
+    assert "t-0: the log ends at offset 30, before offset 100" in losses[1]
+    assert "70 offsets are lost" in losses[1]
+    grow(client, a=5)
+    assert [(0, 30, 35)] == next_batch(query, end)[1]
+
+
+def test_a_minimum_makes_triggers_wait(driver, client):
+    """The first trigger reads what there is; later ones wait for the minimum or the delay."""
+    now = [0.0]
+    query = driver(
+        clock=lambda: now[0],
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="50",
+        maxTriggerDelay="60s",
+    )
+    _, end, found = first_batch(query)
+    assert 2 == len(found)
+    grow(client, a=10)
+    assert (end, []) == next_batch(query, end)
+    grow(client, b=40)
+    end, found = next_batch(query, end)
+    assert [(0, 100, 110), (1, 10, 50)] == found
+    grow(client, a=1)
+    assert (end, []) == next_batch(query, end)
+    now[0] = 60.0
+    assert [(0, 110, 111)] == next_batch(query, end)[1]
+
+
+def test_a_trigger_that_reads_all_ignores_the_minimum_and_the_maximum(driver, client):
+    """Trigger.Once reads everything."""
+    query = driver(startingOffsets="earliest", minOffsetsPerTrigger="50")
+    _, end, _ = first_batch(query, max_offsets=1)
+    grow(client, a=1)
+    assert {A: 101, B: 10} == query.next_end(end, max_offsets=1, reads_all=True)
+
+
+def test_available_now_ends_at_its_target(driver, client):
+    """The latest offsets and the partitions are those of the first trigger."""
+    query = driver(startingOffsets="earliest", minOffsetsPerTrigger="1000")
+    query.is_available_now = True
+    _, end, _ = first_batch(query, max_offsets=60)
+    grow(client, a=1000, c=1000)
+    batches = 0
+    while True:
+        following, found = next_batch(query, end, max_offsets=60)
+        if following == end:
+            break
+        end = following
+        batches += 1
+        assert found
+    assert ({A: 100, B: 10}, 1) == (end, batches)
+    assert client.calls.count("latest_offsets") == 1
+
+
+def test_available_now_continues_from_a_checkpoint(driver, client):
+    """A restarted query reads up to its own target, with the partitions that are new by then."""
+    grow(client, c=7)
+    query = driver()
+    query.is_available_now = True
+    end, found = next_batch(query, {A: 90, B: 10})
+    assert ({A: 100, B: 10, C: 7}, [(0, 90, 100), (2, 0, 7)]) == (end, found)
+    assert (end, []) == next_batch(query, end)
+
+
+def test_ranges_carry_the_ids_of_their_topic(driver):
+    """A task can tell its topic from a later one of the same name."""
+    query = driver(startingOffsets="earliest", minPartitions="4")
+    start = query.initial()
+    partitions = query.divide(start, query.next_end(start))
+    assert {3} == {one.value.leader_epoch for one in partitions}
+    assert 4 <= len(partitions)
+
+
+def test_an_equal_start_and_end_cost_nothing(driver, client):
+    """On a restart, PySpark 4.1 asks for the partitions of an empty range."""
+    query = driver()
+    assert [] == query.divide({A: 5}, {A: 5})
+    assert [] == client.calls
+
+
+def test_where_the_end_is_asked_for_first_the_start_is_pinned_too(driver, client):
+    """PySpark 4.1 asks for the latest offsets, then for the start, and reads nothing at first."""
+    query = driver()
+    end = query.end_of_all()
+    grow(client, a=5)
+    assert (end, []) == (query.initial(), query.divide(query.initial(), end))
+    following = query.end_of_all()
+    assert [(0, 100, 105)] == ranges(query.divide(end, following))
+
+
+def test_where_no_start_is_told_the_reached_offsets_are_known(driver, client):
+    """PySpark 4.1 does not pass the start, so a stale answer is compared with the last batch."""
+    query = driver()
+    query.divide({A: 100, B: 10}, {A: 100, B: 10})
+    client.stale = [{A: 50, B: 10}]
+    assert {A: 100, B: 10} == query.end_of_all()
+
+
+def test_progress_is_committed_to_the_group(driver, client):
+    """With commitGroup, the end of a finished batch is committed; without it, nothing is."""
+    query = driver(commitGroup="monitored")
+    query.commit({A: 5})
+    query.stop()
+    assert [("monitored", {A: 5})] == client.commits
+    silent = driver()
+    silent.commit({A: 6})
+    silent.stop()
+    assert 1 == len(client.commits)
