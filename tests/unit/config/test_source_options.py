@@ -242,6 +242,10 @@ def test_the_notice_of_a_stream_names_the_option_for_lag_monitors():
     assert ("kafka.group.id has no effect: a read joins no consumer group",) == stream(
         commitGroup="lag", **{"kafka.group.id": "g"}
     ).warnings
+    assert not any("commitGroup" in each for each in stream(**{"kafka.acks": "1"}).warnings)
+    assert not any(
+        "commitGroup" in each for each in stream(**{"kafka.max.poll.records": "5"}).warnings
+    )
 
 
 def test_a_batch_commits_nothing():
