@@ -96,10 +96,9 @@ def _batch_milliseconds(rows: DataFrame) -> float:
 
 
 def _run_latest_offsets(setting: Setting) -> None:
+    from spark_kafka_sink.config.consumer_config import ConsumerConfig  # noqa: PLC0415
     from spark_kafka_sink.config.source_options import Subscribe  # noqa: PLC0415
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient  # noqa: PLC0415
-
-    from spark_kafka_sink.config.consumer_config import ConsumerConfig  # noqa: PLC0415
 
     progress(f"creating {MANY_PARTITIONS} partitions")
     topic = setting.kafka.create_topic(MANY_PARTITIONS)

@@ -1,7 +1,7 @@
 """The Kafka cluster that an example uses.
 
 An example starts the embedded broker and runs against it, unless `--bootstrap-servers` is given.
-The example's topic must then exist in that cluster, or the brokers must create topics on demand.
+The example's topics must then exist in that cluster, or the brokers must create topics on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def kafka_for(topic: str, *, partitions: int) -> Iterator[str]:
+def kafka_for(*topics: str, partitions: int) -> Iterator[str]:
     """Parse the command line and yield the bootstrap servers of a running cluster."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap-servers", help="Kafka cluster (default: the embedded broker)")
@@ -25,5 +25,5 @@ def kafka_for(topic: str, *, partitions: int) -> Iterator[str]:
     if given is not None:
         yield given
         return
-    with DevBroker(topics={topic: partitions}) as broker:
+    with DevBroker(topics=dict.fromkeys(topics, partitions)) as broker:
         yield broker.bootstrap_servers

@@ -1,4 +1,8 @@
-"""`make soak`: write to Kafka during minutes of random faults, reproducible from a seed."""
+"""`make soak`: write to Kafka during minutes of random faults, reproducible from a seed.
+
+Afterwards, a pipeline from Kafka to Kafka runs until as many of its processes were killed as
+`--pipeline-kills` says.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ import sys
 
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
 from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.reading.pipeline_soak import run_pipeline_soak
 from tests.support.soaking.soak import run_soak
 from tests.support.soaking.soak_plan import make_plan
 
 #: The share of the time spent on killing processes during exactly-once writes.
 KILLS_SHARE = 0.2
+PARTS = ("faults", "kills", "pipeline")
 
 
 def main() -> int:
@@ -22,6 +28,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="seed (default: random)")
     parser.add_argument("--nodes", type=int, default=3, help="brokers (default: 3)")
     parser.add_argument("--version", default=KAFKA_4, help="version of Apache Kafka")
+    parser.add_argument(
+        "--pipeline-kills",
+        type=int,
+        default=40,
+        help="processes to kill while a topic is copied with Spark (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=PARTS,
+        help="run this part only; may be given several times",
+    )
     parser.add_argument("--plan", action="store_true", help="only print the plan of faults")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
@@ -32,19 +50,27 @@ def main() -> int:
         for event in sorted(plan.network + plan.cluster, key=lambda event: event.at):
             _say(str(event))
         return 0
-    report = run_soak(
-        seed=seed,
-        seconds=seconds * (1 - KILLS_SHARE),
-        version=options.version,
-        nodes=options.nodes,
-        say=_say,
-    )
-    _say(str(report))
-    killed = run_kill_soak(
-        seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
-    )
-    _say(str(killed))
-    return 1 if report.problems or killed.problems else 0
+    runs = {
+        "faults": lambda: run_soak(
+            seed=seed,
+            seconds=seconds * (1 - KILLS_SHARE),
+            version=options.version,
+            nodes=options.nodes,
+            say=_say,
+        ),
+        "kills": lambda: run_kill_soak(
+            seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
+        ),
+        "pipeline": lambda: run_pipeline_soak(
+            seed=seed, kills=options.pipeline_kills, version=options.version, say=_say
+        ),
+    }
+    problems = 0
+    for part in options.only or PARTS:
+        report = runs[part]()
+        _say(str(report))
+        problems += len(report.problems)
+    return 1 if problems else 0
 
 
 def _say(line: str) -> None:

@@ -48,7 +48,7 @@ CONSUMER_CONFIG_DEF: Final = (
         Range(0),
         _HIGH,
         "The maximum size of the data of one partition in a response, in bytes. A larger record "
-        "batch is returned all the same, alone.",
+        "batch is returned all the same, alone. Java's default is 1048576.",
     )
     .define(
         "fetch.max.bytes",
@@ -108,7 +108,7 @@ CONSUMER_CONFIG_DEF: Final = (
         None,
         _MEDIUM,
         "Whether brokers with auto.create.topics.enable may create a missing topic because it is "
-        "read. Otherwise a missing topic is an error.",
+        "read. Otherwise a missing topic is an error. Java's default is true.",
     )
     .include(
         CLIENT_CONFIG_DEF,
@@ -133,7 +133,7 @@ CONSUMER_CONFIG_DEF: Final = (
         Range(-1),
         _MEDIUM,
         "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating "
-        "system, which lets it grow with the connection's speed.",
+        "system, which lets it grow with the connection's speed. Java's default is 65536.",
     )
     .define(
         "client.id",

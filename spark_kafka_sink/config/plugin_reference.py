@@ -76,6 +76,20 @@ class PluginReference:
             raise ConfigError(f"{refused}: {type(error).__name__}: {error}") from error
 
 
+def check_importable(
+    setting: str, reference: PluginReference | None, kind: PluginKind, operation: str
+) -> None:
+    """Raise ConfigError for a plug-in that is an object: tasks have to import theirs.
+
+    `operation` says what of, with its article: "a Spark write".
+    """
+    if reference is not None and reference.target is not None:
+        raise ConfigError(
+            f"{setting} must be {', '.join(kind.names)} or 'package.module:attribute' in "
+            f"{operation}, so that tasks can import it, not {reference}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PluginKind:
     """The names of the plug-ins of one kind."""

@@ -40,7 +40,12 @@ from spark_kafka_sink.config.exactly_once_options import (
     ExactlyOnceOptions,
     exactly_once_options,
 )
-from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS, TOKEN_SOURCES
+from spark_kafka_sink.config.plugin_reference import (
+    PARTITIONERS,
+    REPORTERS,
+    TOKEN_SOURCES,
+    check_importable,
+)
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import (
     PRODUCER_CONFIG_DEF,
@@ -199,6 +204,7 @@ _IGNORED: Final = {
 }
 
 
+_A_WRITE: Final = "a Spark write"
 _SPARK_OPTION_NAMES: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 
 
@@ -277,19 +283,10 @@ def _check_plugins(producer: ProducerConfig) -> None:
             f"Spark write, not {partitioner}; to choose partitions yourself, add a partition column"
         )
     tokens = producer.security.sasl_login_callback_handler_class
-    if tokens is not None and tokens.target is not None:
-        raise ConfigError(
-            f"{KAFKA_PREFIX}sasl.login.callback.handler.class must be "
-            f"{', '.join(TOKEN_SOURCES.names)} or 'package.module:attribute' in a Spark write, so "
-            f"that tasks can import it, not {tokens}"
-        )
+    name = f"{KAFKA_PREFIX}sasl.login.callback.handler.class"
+    check_importable(name, tokens, TOKEN_SOURCES, _A_WRITE)
     for reporter in producer.metric_reporters:
-        if reporter.target is not None:
-            raise ConfigError(
-                f"{KAFKA_PREFIX}metric.reporters must be {', '.join(REPORTERS.names)} or "
-                "'package.module:attribute' in a Spark write, so that tasks can import it, not "
-                f"{reporter}"
-            )
+        check_importable(f"{KAFKA_PREFIX}metric.reporters", reporter, REPORTERS, _A_WRITE)
 
 
 def _is_kafka_setting(key: str) -> bool:

@@ -31,6 +31,7 @@ from spark_kafka_sink.config.consumer_settings import (
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
 )
+from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source.offset_specs import Latest, OffsetSpec, Selection
 from spark_kafka_sink.config.source.positions import Position, batch_range, stream_start
@@ -100,22 +101,7 @@ class SourceOptions:
         Raises ConfigError for an option that is unknown, malformed, unsupported or in conflict with
         another one. No error shows the value of a secret.
         """
-        own: dict[str, object] = {}
-        kafka: dict[str, object] = {}
-        without_effect: dict[str, str] = {}
-        for name, value in options.items():
-            key = name.lower()
-            setting = key.removeprefix(KAFKA_PREFIX) if key.startswith(KAFKA_PREFIX) else ""
-            if key in _OWN:
-                own[_OWN[key]] = value
-            elif setting in WITHOUT_EFFECT:
-                without_effect[key] = WITHOUT_EFFECT[setting].reason
-            elif setting in PRODUCER_ONLY:
-                without_effect[key] = "a read writes nothing to Kafka"
-            elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
-                kafka[setting] = value
-            elif key not in _OF_SPARK:
-                raise _unknown_option(name)
+        own, kafka, without_effect = _sort_out(options)
         values = SOURCE_OPTIONS_DEF.parse(own)
         selected = selection(values)
         if is_stream:
@@ -130,6 +116,13 @@ class SourceOptions:
         if values["groupIdPrefix"] is not None:
             without_effect["groupIdPrefix"] = _NO_GROUP
         _check_limits(values)
+        consumer = ConsumerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX)
+        check_importable(
+            f"{KAFKA_PREFIX}sasl.login.callback.handler.class",
+            consumer.security.sasl_login_callback_handler_class,
+            TOKEN_SOURCES,
+            "a Spark read",
+        )
         return cls(
             selection=selected,
             starting=start.spec,
@@ -150,8 +143,34 @@ class SourceOptions:
             commit_group=values["commitGroup"],
             ignored=tuple(sorted(without_effect)),
             warnings=tuple(_warnings(without_effect, values["commitGroup"], is_stream=is_stream)),
-            consumer=ConsumerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
+            consumer=consumer,
         )
+
+
+def _sort_out(
+    options: Mapping[str, object],
+) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
+    """Return the source's options, the consumer's settings, and the reasons to ignore the others.
+
+    Raises ConfigError for an unknown option, and for one of the sink.
+    """
+    own: dict[str, object] = {}
+    kafka: dict[str, object] = {}
+    without_effect: dict[str, str] = {}
+    for name, value in options.items():
+        key = name.lower()
+        setting = key.removeprefix(KAFKA_PREFIX) if key.startswith(KAFKA_PREFIX) else ""
+        if key in _OWN:
+            own[_OWN[key]] = value
+        elif setting in WITHOUT_EFFECT:
+            without_effect[key] = WITHOUT_EFFECT[setting].reason
+        elif setting in PRODUCER_ONLY:
+            without_effect[key] = "a read writes nothing to Kafka"
+        elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
+            kafka[setting] = value
+        elif key not in _OF_SPARK:
+            raise _unknown_option(name)
+    return own, kafka, without_effect
 
 
 def _check_batch(values: Mapping[str, Any]) -> None:

@@ -60,6 +60,14 @@ def parser() -> argparse.ArgumentParser:
         help="number of brokers, on consecutive ports from --port (default: %(default)s)",
     )
     made.add_argument(
+        "--racks",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        metavar="RACK,...",
+        help="rack of each broker; consumers in another rack than the leader's are sent to a "
+        "follower in their own",
+    )
+    made.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
@@ -147,8 +155,15 @@ def main(given: Sequence[str] | None = None) -> int:
         auto_create_topics=not arguments.no_auto_create_topics,
         default_replication_factor=usual_replication_factor(arguments.brokers),
         transaction_version=arguments.transaction_version,
+        racks=arguments.racks,
+        rack_aware_replica_selector=bool(arguments.racks),
     )
-    server = ClusterServer(brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir))
+    try:
+        brokers = brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir)
+    except ConfigError as error:
+        sys.stderr.write(f"cannot start: {error}\n")
+        return 1
+    server = ClusterServer(brokers)
 
     def on_listening() -> None:
         for topic in arguments.topic:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
 from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -59,6 +61,7 @@ class Broker:
             settings = BrokerSettings() if cluster is None else cluster.settings
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {
             handler.api_key: handler.versions for handler in HANDLERS
@@ -193,6 +196,7 @@ class Broker:
             node_id=self.node_id,
             cluster=self.cluster,
             settings=self.settings,
+            fetch_sessions=self.fetch_sessions,
         )
 
     def _error(
@@ -214,7 +218,14 @@ class Broker:
 def brokers_of(
     settings: BrokerSettings, number: int, *, data_dir: Path | None = None
 ) -> list[Broker]:
-    """Create the brokers of one cluster, with ids from 1."""
+    """Create the brokers of one cluster, with ids from 1.
+
+    Raises ConfigError if the settings have racks for another number of brokers.
+    """
+    if settings.racks and len(settings.racks) != number:
+        raise ConfigError(
+            f"racks must name one rack for each broker: {len(settings.racks)} for {number} brokers"
+        )
     cluster = ClusterState(settings=settings, data_dir=data_dir)
     return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
 

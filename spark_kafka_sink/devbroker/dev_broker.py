@@ -239,6 +239,42 @@ class DevBroker:
 
         self._call(elect)
 
+    def stop_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower lag behind its leader: no more records of a partition reach it.
+
+        It remains in sync, and consumers that fetch from it get no new records, or
+        OFFSET_OUT_OF_RANGE for an offset that it does not have. It has all records again after
+        `resume_replication`, or once it leads. `topic` and `partition` name the partition.
+        Raises RefusedError if the broker `node_id` is not a follower.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.stop_replication(place, node_id))
+
+    def resume_replication(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a follower catch up with its leader.
+
+        `topic` and `partition` name the partition, and `node_id` the broker. Raises RefusedError if
+        there is no such partition.
+        """
+        place = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.resume_replication(place, node_id))
+
+    def compact(self, topic: str) -> None:
+        """Compact a topic now: only the last record of each key remains, at its offset.
+
+        A record without a value is removed, too, by a later call than the first one that finds it,
+        after the `delete.retention.ms` of the topic. Records of open transactions and all later
+        ones remain. The `cleanup.policy` of `topic` does not matter. Raises RefusedError if there
+        is no such topic.
+        """
+
+        def compact(broker: Broker) -> None:
+            for partition in broker.cluster.existing_topic(topic).partitions:
+                place = TopicPartition(topic, partition.index)
+                broker.cluster.logs.compact(place, self._server.clock())
+
+        self._call(compact)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records; one that is created later gets another topic id.
 

@@ -274,9 +274,20 @@ def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
     return output.finish()
 
 
+#: A context for each thread: a new one costs more than to decompress a small batch.
+_ZSTD_CONTEXTS: Final = threading.local()
+
+
+def _zstd_context() -> zstandard.ZstdDecompressor:
+    context = getattr(_ZSTD_CONTEXTS, "context", None)
+    if context is None:
+        context = _ZSTD_CONTEXTS.context = zstandard.ZstdDecompressor()
+    return context
+
+
 def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
     output = _BoundedOutput(max_bytes)
-    context = zstandard.ZstdDecompressor()
+    context = _zstd_context()
     position = 0
     try:
         while True:

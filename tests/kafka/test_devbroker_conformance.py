@@ -188,7 +188,7 @@ def compacted(broker):
 
 def fetching(broker):
     """Fetch with all kinds of limits, offsets, sessions and epochs."""
-    topic = broker.topic(2)
+    topic = broker.topic(2, retention_ms="-1")
     for _ in range(4):
         broker.produce(topic, GOOD)
     broker.produce(topic, GOOD, GOOD)
@@ -222,7 +222,8 @@ def fetching(broker):
 
 def offsets(broker):
     """Look up offsets by special timestamp and by time."""
-    topic = broker.topic(2)
+    # Otherwise Kafka's retention may remove the old records at any time.
+    topic = broker.topic(2, retention_ms="-1")
     for times in ((10, 30, 20), (15, 40), (40,)):
         broker.produce(topic, plain_batch([PlainRecord(timestamp=time) for time in times]))
     return {

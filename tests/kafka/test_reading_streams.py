@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.reading.comparison import FORMATS, OURS, THEIRS, Sources
 from tests.support.spark.numbered_topic import NumberedTopic
-from tests.support.spark.streams import Checkpoint, run_to_end
+from tests.support.spark.source_groups import committed_offsets
+from tests.support.spark.streams import PATIENCE_SECONDS, Checkpoint, run_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -122,3 +124,40 @@ def test_a_checkpoint_with_a_deleted_topic_can_be_taken_over(
     kept.add(10)
     values.run(sources.read_stream(second, **options), checkpoint)
     assert sorted(kept.numbers + deleted.numbers) == sorted(values.read)
+
+
+def test_a_group_shows_the_progress_to_other_clients(sources, kafka_4, tmp_path):
+    """With `commitGroup`, librdkafka finds the end of a batch as the offsets of the group."""
+    source = NumberedTopic(kafka_4, PARTITIONS)
+    checkpoint = Checkpoint(tmp_path)
+    stream = sources.read_stream(
+        OURS,
+        subscribe=source.topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=LIMIT,
+        commitGroup=f"group-{source.topic}",
+    )
+
+    def committed():
+        offsets = committed_offsets(kafka_4.bootstrap_servers, f"group-{source.topic}")
+        return {str(partition): offset for (_, partition), offset in offsets.items()}
+
+    def has_planned_all():
+        planned = _planned(checkpoint)
+        return bool(planned) and sum(planned[-1][source.topic].values()) == source.rows
+
+    source.add(50)
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint.path))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        wait_until(has_planned_all, seconds=PATIENCE_SECONDS, what="the batches of all rows")
+        # Spark reports the end of a batch when it plans the next one.
+        source.add(1)
+        wait_until(
+            lambda: sum(committed().values()) >= 50,
+            seconds=PATIENCE_SECONDS,
+            what="the offsets of the group",
+        )
+    finally:
+        query.stop()
+    assert committed() in [ends[source.topic] for ends in _planned(checkpoint)]

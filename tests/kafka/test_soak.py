@@ -1,4 +1,4 @@
-"""A minute of random faults and some seconds of random kills; `make soak` runs longer."""
+"""A minute of random faults, and some random kills; `make soak` runs longer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
 from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.reading.pipeline_soak import Victim, run_pipeline_soak
 from tests.support.soaking.soak import run_soak
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -37,3 +38,13 @@ def test_every_row_is_written_once_despite_random_kills():
         skip_or_fail(error, os.environ)
     assert [] == report.problems, str(report)
     assert report.kills.total() > 0
+
+
+def test_a_pipeline_copies_every_row_once_and_in_order_despite_random_kills():
+    """From Kafka to Kafka, with each kind of process killed once, no row is lost or duplicated."""
+    try:
+        report = run_pipeline_soak(seed=SEED, kills=len(Victim), version=KAFKA_4)
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    assert [] == report.problems, str(report)
+    assert len(Victim) == report.kills.total()

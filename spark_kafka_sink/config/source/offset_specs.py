@@ -81,15 +81,6 @@ class GlobalTimestamp:
 OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | Timestamps | GlobalTimestamp
 
 
-def named_partitions(spec: OffsetSpec) -> frozenset[TopicPartition] | None:
-    """Return the partitions that a start or an end names; None if it holds for any partition."""
-    match spec:
-        case SpecificOffsets(named) | Timestamps(named):
-            return frozenset(named)
-        case _:
-            return None
-
-
 def check_same_partitions(
     option: str, named: Collection[TopicPartition], assigned: Collection[TopicPartition]
 ) -> None:

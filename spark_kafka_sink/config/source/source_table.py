@@ -202,7 +202,8 @@ SOURCE_OPTIONS_DEF: Final = (
         120_000,
         Range(1),
         _LOW,
-        "How long a task may wait without receiving anything before it fails.",
+        "How long a task may wait without receiving anything before it fails. The default of "
+        "Spark's own source is spark.network.timeout.",
     )
     .define(
         "groupIdPrefix",

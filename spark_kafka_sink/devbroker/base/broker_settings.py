@@ -32,6 +32,13 @@ class BrokerSettings:
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     #: Maximum bytes of records in one Fetch response (fetch.max.bytes).
     fetch_max_bytes: int = 55 * 1024 * 1024
+    #: Maximum number of fetch sessions (max.incremental.fetch.session.cache.slots).
+    max_incremental_fetch_session_cache_slots: int = 1000
+    #: The rack of each broker (broker.rack), by ascending id; empty if the brokers have none.
+    racks: tuple[str, ...] = ()
+    #: Whether a leader sends consumers to a follower in their rack (RackAwareReplicaSelector as
+    #: replica.selector.class).
+    rack_aware_replica_selector: bool = False
     #: How many connections are allowed, and their timeouts.
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     #: Maximum size of a request in bytes (socket.request.max.bytes).
@@ -93,6 +100,9 @@ class SettingChanges(TypedDict, total=False):
     default_replication_factor: int
     topic_defaults: TopicConfig
     fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    racks: tuple[str, ...]
+    rack_aware_replica_selector: bool
     connection_limits: ConnectionLimits
     socket_request_max_bytes: int
     control_request_max_bytes: int

@@ -63,7 +63,7 @@ class AlterRecords:
     0
     """
 
-    #: Receives the batches of one partition, and returns what to send in their place.
+    #: Receives the batches of one partition, possibly none, and returns what to send instead.
     alter: Callable[[bytes], bytes] = flip_bit
     partitions: Collection[tuple[str, int]] | None = None
 

@@ -156,6 +156,11 @@ class ClusterState:
         """The broker that handles requests to the controller, -1 while none runs."""
         return min(self.nodes, default=-1)
 
+    @property
+    def racks(self) -> dict[int, str]:
+        """The racks of the brokers that have one, by id."""
+        return {node_id: rack for node_id, rack in enumerate(self.settings.racks, 1) if rack}
+
     def nodes_at(self, listener: str) -> dict[int, Node]:
         """Return all brokers, by id, with the addresses that clients of a listener use."""
         here = self.other_addresses.get(listener, {})
@@ -311,6 +316,25 @@ class ClusterState:
         partition.leadership.elect_uncleanly(node_id, self.nodes)
         self._leader_moved(partition)
 
+    def stop_replication(self, topic_partition: TopicPartition, node_id: int) -> None:
+        """Make a follower lag: records that are appended from now on do not reach it.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with INVALID_REPLICA_ASSIGNMENT if
+        the broker is not a follower.
+        """
+        partition = self.partition(topic_partition)
+        if node_id not in partition.replicas or node_id == partition.leader_id:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{topic_partition}: broker {node_id} is not a follower",
+            )
+        partition.lagging[node_id] = partition.end_offset(node_id)
+
+    def resume_replication(self, topic_partition: TopicPartition, node_id: int) -> None:
+        """Make a follower catch up. Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
+        self.partition(topic_partition).lagging.pop(node_id, None)
+        self.changed(topic_partition)
+
     def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
         if coordinates(topic_partition):
             return self._coordinators.all(topic_partition.topic)[topic_partition.partition]
@@ -327,6 +351,7 @@ class ClusterState:
 
     def _leader_moved(self, partition: Partition) -> None:
         partition.log.begin_leader_epoch(partition.leader_epoch)
+        partition.lagging.pop(partition.leader_id, None)
         self.changed(TopicPartition(partition.topic.name, partition.index))
 
     def _coordinator_moved(self, topic: str, index: int, now: float) -> None:

@@ -30,6 +30,8 @@ class Partition:
     index: int
     leadership: Leadership
     log: PartitionLog = field(default_factory=PartitionLog)
+    #: Followers that have stopped to replicate, each with the offset at which its log ends.
+    lagging: dict[int, int] = field(default_factory=dict)
 
     @property
     def leader_id(self) -> int:
@@ -45,6 +47,11 @@ class Partition:
     def replicas(self) -> tuple[int, ...]:
         """The brokers with a replica."""
         return self.leadership.replicas
+
+    def end_offset(self, node_id: int) -> int:
+        """Return where the log of a replica ends; that is also its high watermark."""
+        end_offset = self.log.high_watermark
+        return min(self.lagging.get(node_id, end_offset), end_offset)
 
     def check_leader(self, node_id: int) -> None:
         """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""

@@ -48,7 +48,11 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
             controller_id=cluster.controller_id,
             brokers=tuple(
                 DescribeClusterBroker(
-                    broker_id=node.node_id, host=node.host, port=node.port, is_fenced=False
+                    broker_id=node.node_id,
+                    host=node.host,
+                    port=node.port,
+                    rack=cluster.racks.get(node.node_id),
+                    is_fenced=False,
                 )
                 for node in context.nodes.values()
             ),

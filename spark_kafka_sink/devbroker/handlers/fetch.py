@@ -1,18 +1,20 @@
 """Fetch 4-17: returns record batches of partitions, and can wait until there are enough.
 
-- There are no fetch sessions (KIP-227). A request that would open one gets a full response with
-  session id 0, which means that there is no session; a request that continues one gets
-  FETCH_SESSION_ID_NOT_FOUND.
+- A request is part of a fetch session, opens one, or has none (`cluster.fetch_sessions`, KIP-227).
 - Batches are always whole. The first batch is returned even if it exceeds the limits, so that a
   consumer always makes progress (KIP-74); the request's max_bytes and fetch.max.bytes limit the
   rest.
 - While fewer than min_bytes are readable, there is no error and max_wait_ms has not passed, the
-  response is delayed.
+  response is delayed. Partitions that did not exist when the request arrived get an error, but do
+  not end the wait; one that ceases to exist does, and so does a new leader. A fetch from a segment
+  that is complete does not wait.
 - The high watermark is the log end offset. With read_committed, the response ends at the last
   stable offset and lists the aborted transactions whose records the consumer must skip (KIP-98).
-- Topics are given by name up to version 12 and by id from version 13 on. The current leader epoch
-  is checked (KIP-320), and so is the last fetched epoch (KIP-595).
-- From version 11 on, followers serve consumers too (KIP-392); here they are never behind. A broker
+- Topics are given by name up to version 12 and by id from version 13 on. A topic that has been
+  recreated since its name was looked up, in a session or before a wait, gets INCONSISTENT_TOPIC_ID.
+- The current leader epoch is checked (KIP-320), and so is the last fetched epoch (KIP-595).
+- From version 11 on, followers serve consumers too (KIP-392), and with
+  `rack_aware_replica_selector` the leader sends a consumer to a follower in its rack. A broker
   without a replica returns NOT_LEADER_OR_FOLLOWER. So does any broker to a fetch from a follower:
   nothing is replicated.
 """
@@ -21,9 +23,19 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
+    FetchContext,
+    PartitionResult,
+    RequestedPartition,
+    SessionResponse,
+    partition_key,
+)
+from spark_kafka_sink.devbroker.cluster.replica_selector import closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -38,35 +50,49 @@ from spark_kafka_sink.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Sequence
 
     from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.log.partition_log import FetchedRecords, PartitionLog
-    from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
+    from spark_kafka_sink.protocol.messages.fetch import FetchPartition
+    from spark_kafka_sink.protocol.primitives import Buffer
 
 _FIRST_VERSION_FOR_FOLLOWERS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
-#: Session epochs of a full request: "no session" and "open a session".
-_FULL_FETCH_EPOCHS = frozenset({-1, 0})
 _READ_COMMITTED = 1
 _UNKNOWN_OFFSET = -1
+_NOT_DIVERGING = EpochEndOffset()
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class _PartitionResult(NamedTuple):
+class _Read(NamedTuple):
     """One partition's part of the response, and its effect on the rest of the response."""
 
     data: PartitionData
     #: Bytes that count towards min_bytes.
-    readable_bytes: int
+    readable_bytes: int = 0
     #: Bytes in the response.
-    size_in_bytes: int
-    #: Whether to respond at once: the read failed, or the log diverges from the client's.
-    urgent: bool
+    size_in_bytes: int = 0
+    #: Whether to respond at once: for instance, the read failed, or the log diverges from the
+    #: client's.
+    urgent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A request as it arrived, kept while it waits."""
+
+    session: FetchContext
+    #: The partitions to read.
+    requested: list[RequestedPartition]
+    #: The results of those that did not exist.
+    missing: list[PartitionResult]
 
 
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
@@ -77,59 +103,15 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
         """Return the available records, or `Delayed` to wait for more."""
-        if request.session_epoch not in _FULL_FETCH_EPOCHS:
-            raise RefusedError(
-                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "this broker does not support fetch sessions"
-            )
-        remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
-        min_bytes = min(request.min_bytes, remaining)
-        readable = 0
-        urgent = False
-        watched: set[TopicPartition] = set()
-        leaders: set[int] = set()
-        topics: list[FetchableTopicResponse] = []
-        answered: set[tuple[str, uuid.UUID, int]] = set()
-        for topic in request.topics:
-            name = _topic_name(context, topic)
-            results: list[PartitionData] = []
-            for asked in topic.partitions:
-                # Drop duplicates: a small request that repeats one would get a huge response.
-                place = topic.topic, topic.topic_id, asked.partition
-                if place in answered:
-                    continue
-                answered.add(place)
-                try:
-                    partition = _find(context, name, asked)
-                except RefusedError as refused:
-                    results.append(_failed(asked, refused.error_code))
-                    continue
-                if partition is None:
-                    continue
-                result = _read(
-                    context, request, partition, asked, remaining, min_one_batch=readable == 0
-                )
-                results.append(result.data)
-                watched.add(TopicPartition(partition.topic.name, asked.partition))
-                readable += result.readable_bytes
-                remaining = max(0, remaining - result.size_in_bytes)
-                urgent = urgent or result.urgent
-                if result.data.current_leader.leader_id >= 0:
-                    leaders.add(result.data.current_leader.leader_id)
-            topics.append(
-                FetchableTopicResponse(
-                    topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(results)
-                )
-            )
+        fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
+        results, complete = _read_all(context, request, fetch.requested)
         until = context.arrived + request.max_wait_ms / 1000
-        if watched and not urgent and readable < min_bytes and context.now < until:
-            return Delayed(until, frozenset(watched))
+        if fetch.requested and not complete and context.now < until:
+            return Delayed(until, frozenset(map(_place, fetch.requested)), kept=fetch)
         if context.throttled:
-            # KafkaApis.handleFetchRequest: the client has to fetch the same again.
-            return FetchResponse(responses=())
-        return FetchResponse(
-            responses=tuple(topics),
-            node_endpoints=_endpoints(context, leaders),
-        )
+            return _response(context, fetch.session.throttle())
+        response = fetch.session.respond([*results, *fetch.missing], context.now_ms)
+        return _response(context, response)
 
     def error_response(
         self,
@@ -142,22 +124,140 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         return FetchResponse(error_code=error_code, responses=())
 
 
-def _topic_name(context: RequestContext, topic: FetchTopic) -> str | None:
-    if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
-        return topic.topic
-    known = context.cluster.topic_by_id(topic.topic_id)
-    return None if known is None else known.name
+def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
+    """Find the partitions of a request and of its session. Raises RefusedError."""
+    uses_topic_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+
+    def find_name(topic_id: uuid.UUID) -> str | None:
+        topic = context.cluster.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    # A partition that is repeated is read once: a small request must not get a huge response.
+    listed = (
+        RequestedPartition(
+            find_name(topic.topic_id) if uses_topic_ids else topic.topic, topic.topic_id, asked
+        )
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    session = context.fetch_sessions.begin(
+        request.session_id,
+        request.session_epoch,
+        {requested.key: requested for requested in listed},
+        [
+            partition_key(topic.topic, topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ],
+        uses_topic_ids=uses_topic_ids,
+        find_name=find_name,
+        now_ms=context.now_ms,
+    )
+    fetch = _Fetch(session, [], [])
+    for requested in session.partitions:
+        if requested.topic is None:
+            fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not context.cluster.has(_place(requested)):
+            fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            fetch.requested.append(requested)
+    return fetch
 
 
-def _find(context: RequestContext, name: str | None, asked: FetchPartition) -> Partition | None:
-    """Return the partition to read; None for one that a fault omits. Raises RefusedError."""
-    if name is None:
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic id is unknown")
-    topic_partition = TopicPartition(name, asked.partition)
-    return None if context.omits(topic_partition) else context.cluster.partition(topic_partition)
+def _place(requested: RequestedPartition) -> TopicPartition:
+    return TopicPartition(requested.topic or "", requested.asked.partition)
+
+
+def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionResult:
+    """Return the result of a partition that was not found (FetchResponse.partitionResponse)."""
+    return PartitionResult(
+        requested,
+        PartitionData(
+            partition_index=requested.asked.partition,
+            error_code=error_code,
+            high_watermark=_UNKNOWN_OFFSET,
+            records=None,
+        ),
+    )
+
+
+def _read_all(
+    context: RequestContext, request: FetchRequest, partitions: Sequence[RequestedPartition]
+) -> tuple[list[PartitionResult], bool]:
+    """Read partitions within the limits; also return whether to respond without waiting."""
+    remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
+    min_bytes = min(request.min_bytes, remaining)
+    readable = 0
+    urgent = False
+    results: list[PartitionResult] = []
+    for requested in partitions:
+        read = _read(context, request, requested, remaining, min_one_batch=readable == 0)
+        results.append(PartitionResult(requested, read.data))
+        readable += read.readable_bytes
+        remaining = max(0, remaining - read.size_in_bytes)
+        urgent = urgent or read.urgent
+    return results, urgent or readable >= min_bytes
+
+
+def _response(context: RequestContext, response: SessionResponse) -> FetchResponse:
+    results = [each for each in response.results if not context.omits(_place(each.requested))]
+    leaders = {each.data.current_leader.leader_id for each in results}
+    topics = itertools.groupby(
+        results, lambda each: (each.requested.topic_id, each.requested.topic or "")
+    )
+    return FetchResponse(
+        error_code=response.error_code,
+        session_id=response.session_id,
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=topic, topic_id=topic_id, partitions=tuple(each.data for each in group)
+            )
+            for (topic_id, topic), group in topics
+        ),
+        node_endpoints=_endpoints(context, leaders),
+    )
 
 
 def _read(
+    context: RequestContext,
+    request: FetchRequest,
+    requested: RequestedPartition,
+    remaining: int,
+    *,
+    min_one_batch: bool,
+) -> _Read:
+    partition = None
+    try:
+        context.check_fault(_place(requested))
+        partition = context.cluster.partition(_place(requested))
+        _check_topic_id(partition, requested.topic_id)
+        _refuse_followers(context, request)
+        return _read_partition(
+            context, request, partition, requested.asked, remaining, min_one_batch=min_one_batch
+        )
+    except RefusedError as refused:
+        leader = LeaderIdAndEpoch()
+        if (
+            partition is not None
+            and refused.error_code in _LEADER_ERRORS
+            and context.version >= _FIRST_VERSION_WITH_NODE_ENDPOINTS
+        ):
+            leader = LeaderIdAndEpoch(
+                leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
+            )
+        return _Read(
+            PartitionData(
+                partition_index=requested.asked.partition,
+                error_code=refused.error_code,
+                high_watermark=_UNKNOWN_OFFSET,
+                aborted_transactions=None,
+                current_leader=leader,
+                records=(),
+            )
+        )
+
+
+def _read_partition(
     context: RequestContext,
     request: FetchRequest,
     partition: Partition,
@@ -165,63 +265,87 @@ def _read(
     remaining: int,
     *,
     min_one_batch: bool,
-) -> _PartitionResult:
+) -> _Read:
+    """Read one partition (ReplicaManager.readFromLog). Raises RefusedError."""
     log = partition.log
-    topic_partition = TopicPartition(partition.topic.name, partition.index)
-    try:
-        context.check_fault(topic_partition)
-        _refuse_followers(context, request)
-        partition.check_reader(
-            context.node_id,
-            asked.current_leader_epoch,
-            only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
-        )
-        diverging = _diverging_epoch(partition, asked)
-        if diverging is not None:
-            data = PartitionData(
-                partition_index=asked.partition,
-                high_watermark=log.high_watermark,
-                last_stable_offset=log.last_stable_offset,
-                log_start_offset=log.log_start_offset,
-                aborted_transactions=None,
-                diverging_epoch=diverging,
-                records=(),
-            )
-            return _PartitionResult(data, 0, 0, urgent=True)
-        committed = request.isolation_level == _READ_COMMITTED
-        records = log.read(
-            asked.fetch_offset,
-            max_bytes=min(asked.partition_max_bytes, remaining),
-            min_one_batch=min_one_batch,
-            committed=committed,
-        )
-    except RefusedError as refused:
-        leader = LeaderIdAndEpoch()
-        if (
-            refused.error_code in _LEADER_ERRORS
-            and context.version >= _FIRST_VERSION_WITH_NODE_ENDPOINTS
-        ):
-            leader = LeaderIdAndEpoch(
-                leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
-            )
-        data = PartitionData(
-            partition_index=asked.partition,
-            error_code=refused.error_code,
-            high_watermark=_UNKNOWN_OFFSET,
-            aborted_transactions=None,
-            current_leader=leader,
-            records=(),
-        )
-        return _PartitionResult(data, 0, 0, urgent=True)
-    data = PartitionData(
-        partition_index=asked.partition,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
-        records=context.altered(topic_partition, records.batches),
+    preferred = _preferred_replica(context, request, partition, asked.fetch_offset)
+    if preferred is not None:
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        return _Read(_data(context, partition, preferred_read_replica=preferred))
+    partition.check_reader(
+        context.node_id,
+        asked.current_leader_epoch,
+        only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
     )
-    return _PartitionResult(data, records.readable_bytes, records.size_in_bytes, urgent=False)
+    end_offset = partition.end_offset(context.node_id)
+    diverging = _diverging_epoch(log, asked, end_offset)
+    if diverging is not None:
+        return _Read(_data(context, partition, diverging_epoch=diverging))
+    committed = request.isolation_level == _READ_COMMITTED
+    records = log.read(
+        asked.fetch_offset,
+        max_bytes=min(asked.partition_max_bytes, remaining),
+        min_one_batch=min_one_batch,
+        committed=committed,
+        end_offset=end_offset,
+    )
+    data = _data(
+        context,
+        partition,
+        aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
+        records=context.altered(
+            TopicPartition(partition.topic.name, partition.index), records.batches
+        ),
+    )
+    # As in DelayedFetch: there is enough if it is not even in the segment that grows.
+    readable_up_to = data.last_stable_offset if committed else data.high_watermark
+    urgent = log.is_in_older_segment(asked.fetch_offset, readable_up_to)
+    return _Read(data, records.readable_bytes, records.size_in_bytes, urgent)
+
+
+def _data(
+    context: RequestContext,
+    partition: Partition,
+    *,
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = None,
+    diverging_epoch: EpochEndOffset = _NOT_DIVERGING,
+    preferred_read_replica: int = -1,
+    records: tuple[Buffer, ...] = (),
+) -> PartitionData:
+    """Return the result of a read that did not fail."""
+    log = partition.log
+    end_offset = partition.end_offset(context.node_id)
+    return PartitionData(
+        partition_index=partition.index,
+        high_watermark=end_offset,
+        last_stable_offset=min(log.last_stable_offset, end_offset),
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=aborted_transactions,
+        diverging_epoch=diverging_epoch,
+        preferred_read_replica=preferred_read_replica,
+        records=records,
+    )
+
+
+def _check_topic_id(partition: Partition, topic_id: uuid.UUID) -> None:
+    if topic_id not in {ZERO_UUID, partition.topic.topic_id}:
+        raise RefusedError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"topic {partition.topic.name!r} was recreated and has another id",
+        )
+
+
+def _preferred_replica(
+    context: RequestContext, request: FetchRequest, partition: Partition, fetch_offset: int
+) -> int | None:
+    """Return the follower that a consumer of this broker should fetch from; None for none."""
+    if (
+        context.version < _FIRST_VERSION_FOR_FOLLOWERS
+        or not context.settings.rack_aware_replica_selector
+        or context.node_id != partition.leader_id
+    ):
+        return None
+    return closest_follower(partition, request.rack_id, fetch_offset, context.cluster.racks)
 
 
 def _aborted(
@@ -248,37 +372,40 @@ def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
         )
 
 
-def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+def _diverging_epoch(
+    log: PartitionLog, asked: FetchPartition, end_offset: int
+) -> EpochEndOffset | None:
     """Return where the client's log diverges from this one; None if it does not.
 
-    As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch.
+    As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch, and
+    for an offset before the log start.
     """
     if asked.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
-    end = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+    end = log.end_offset_for_epoch(asked.last_fetched_epoch)
     if end is None:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"leader epoch {asked.last_fetched_epoch} is unknown",
         )
-    if end.epoch == asked.last_fetched_epoch and end.end_offset >= asked.fetch_offset:
+    if asked.fetch_offset < log.log_start_offset:
+        raise RefusedError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"the log starts at offset {log.log_start_offset}"
+        )
+    end_of_epoch = min(end.end_offset, end_offset)
+    if end.epoch == asked.last_fetched_epoch and end_of_epoch >= asked.fetch_offset:
         return None
-    return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+    return EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)
 
 
 def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint, ...]:
     return tuple(
-        NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
+        NodeEndpoint(
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            rack=context.cluster.racks.get(node_id),
+        )
         for node_id, node in context.nodes.items()
         if node_id in leaders
-    )
-
-
-def _failed(asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
-    """Return the response for a partition that was not found (FetchResponse.partitionResponse)."""
-    return PartitionData(
-        partition_index=asked.partition,
-        error_code=error_code,
-        high_watermark=_UNKNOWN_OFFSET,
-        records=None,
     )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.headers import RequestHeader
@@ -49,6 +50,8 @@ class RequestContext:
     node_id: int
     cluster: ClusterState
     settings: BrokerSettings
+    #: The fetch sessions of this broker.
+    fetch_sessions: FetchSessions
     #: Address of the client; empty if unknown.
     client_host: str = ""
     #: Name of the listener that the client is connected to.
@@ -81,7 +84,8 @@ class RequestContext:
     ) -> tuple[Buffer, ...]:
         """Return what to send of a partition's batches, which a fault may replace."""
         if isinstance(self.fault, AlterRecords) and _affects(self.fault, topic_partition):
-            return (self.fault.alter(b"".join(batches)),)
+            altered = self.fault.alter(b"".join(batches))
+            return (altered,) if altered else ()
         return tuple(batches)
 
     def omits(self, topic_partition: TopicPartition) -> bool:

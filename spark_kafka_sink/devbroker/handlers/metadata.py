@@ -183,7 +183,12 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             cluster_operations = ALL_CLUSTER_OPERATIONS
         return MetadataResponse(
             brokers=tuple(
-                MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+                MetadataResponseBroker(
+                    node_id=node.node_id,
+                    host=node.host,
+                    port=node.port,
+                    rack=context.cluster.racks.get(node.node_id),
+                )
                 for node in context.nodes.values()
             ),
             cluster_id=context.cluster.cluster_id,

@@ -297,7 +297,12 @@ def _answer(
             for topic in request.topic_data
         ),
         node_endpoints=tuple(
-            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
+            NodeEndpoint(
+                node_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=context.cluster.racks.get(node_id),
+            )
             for node_id, node in context.nodes.items()
             if node_id in leaders and context.version >= _FIRST_VERSION_WITH_LEADERS
         ),

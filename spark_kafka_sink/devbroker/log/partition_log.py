@@ -389,7 +389,7 @@ class PartitionLog:
         remaining batches. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not
         between log start and log end, and OSError.
         """
-        self._check_in_range(offset)
+        self._check_in_range(offset, self.log_end_offset)
         if offset == self.log_end_offset:
             return
         kept = self._segment_index(offset) + 1
@@ -421,16 +421,24 @@ class PartitionLog:
         self._base_offsets[first : first + len(replaced)] = [cleaned.base_offset]
 
     def read(
-        self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        min_one_batch: bool,
+        committed: bool = False,
+        end_offset: int | None = None,
     ) -> FetchedRecords:
         """Return up to `max_bytes` of batches, starting with the one that holds `offset`.
 
         With `min_one_batch` the first batch is returned whatever its size; with `committed` none at
-        or after the last stable offset is. Raises RefusedError with OFFSET_OUT_OF_RANGE for an
-        offset that is not between log start and log end.
+        or after the last stable offset is. `end_offset` is where the log of a lagging follower
+        ends. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not between log
+        start and log end.
         """
-        self._check_in_range(offset)
-        stop = self.last_stable_offset if committed else self.log_end_offset
+        end_offset = self.log_end_offset if end_offset is None else end_offset
+        self._check_in_range(offset, end_offset)
+        stop = min(self.last_stable_offset, end_offset) if committed else end_offset
         if offset >= stop:
             return FetchedRecords([], 0, 0, offset)
         for index in range(self._segment_index(offset), len(self._segments)):
@@ -454,12 +462,16 @@ class PartitionLog:
                 return FetchedRecords(*found)
         return FetchedRecords([], 0, 0, offset)
 
-    def _check_in_range(self, offset: int) -> None:
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+    def _check_in_range(self, offset: int, end_offset: int) -> None:
+        if not self.log_start_offset <= offset <= end_offset:
             raise RefusedError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}",
+                f"offset {offset} is not between {self.log_start_offset} and {end_offset}",
             )
+
+    def is_in_older_segment(self, offset: int, end_offset: int) -> bool:
+        """Return whether an offset lies in a segment before that of a later offset."""
+        return self._segment_index(offset) < self._segment_index(end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Return where a leader epoch ended, if known; see `LeaderEpochCache.end_of`."""

@@ -97,6 +97,7 @@ class Server:
         except BaseException:
             self._close_listeners()
             raise
+        self.broker.fetch_sessions.clear()
         ports = [int(opened.socket.getsockname()[1]) for opened in self._open]
         for listener, port in zip(listeners, ports, strict=True):
             host = listener.advertised_host

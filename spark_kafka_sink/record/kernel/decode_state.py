@@ -77,6 +77,8 @@ DECODER_DTYPE: Final = np.dtype(
         *_bytes_fields("header_value"),
     ]
 )
+#: The places of the fields in the row: all of them are int64.
+FIELD: Final = {name: place for place, name in enumerate(DECODER_DTYPE.names or ())}
 
 
 class Stage(IntEnum):

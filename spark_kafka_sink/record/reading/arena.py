@@ -30,52 +30,62 @@ class Arena:
     """Arrays of a decoder, by name, whose sizes can grow."""
 
     def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]]) -> None:
-        self.arrays: dict[str, npt.NDArray[Any]] = {
-            name: np.empty(size, dtype) for name, (size, dtype) in sizes.items()
-        }
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self.addresses: dict[str, int] = {}
         #: The most bytes that an output has used.
         self.touched = 0
+        for name, (size, dtype) in sizes.items():
+            self._set(name, np.empty(size, dtype))
 
-    def grow(self, name: str, needed: int, used: int) -> None:
-        """Make room for `needed` entries of an array; keep the `used` ones."""
+    def grow(self, name: str, needed: int, used: int, largest: int) -> None:
+        """Make room for `needed` entries of an array; keep the `used` ones.
+
+        So that an array seldom grows, it becomes larger than needed, up to `largest` bytes.
+        """
         before = self.arrays[name]
         if needed > before.size:
-            grown = np.empty(max(needed, _GROWTH * before.size), before.dtype)
+            roomy = min(_GROWTH * before.size, largest // before.itemsize)
+            grown = np.empty(max(needed, roomy), before.dtype)
             grown[:used] = before[:used]
-            self.arrays[name] = grown
+            self._set(name, grown)
 
-    @property
-    def largest(self) -> int:
-        """The size of the largest array in bytes."""
-        return max((array.nbytes for array in self.arrays.values()), default=0)
+    def _set(self, name: str, array: npt.NDArray[Any]) -> None:
+        self.arrays[name] = array
+        self.addresses[name] = array.ctypes.data
 
 
 class ArenaPool:
-    """The arenas of one decoder that nobody uses at the moment; arenas may return in any thread."""
+    """The arenas of one decoder that nobody uses at the moment; arenas may return in any thread.
 
-    def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]], max_bytes: int) -> None:
+    `sizes` has the first sizes of the arrays, and their types. `largest` is the size in bytes of
+    the largest array that is kept: only a single huge record needs more.
+    """
+
+    def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]], largest: int) -> None:
         self._sizes = dict(sizes)
-        self._max_bytes = max_bytes
+        self._largest = largest
         self._idle: deque[Arena] = deque()
 
     def take(self) -> Arena:
-        """Return an idle arena, or a new one that is as large as the last one returned."""
+        """Return an idle arena, or a new one as large as those that were returned."""
         try:
             return self._idle.pop()
         except IndexError:
             return Arena(self._sizes)
 
     def lease(self, arena: Arena) -> Lease:
-        """Return an object that returns the arena when it is freed."""
+        """Return an object that returns the arena when it is freed; remember the arena's sizes."""
         for name, array in arena.arrays.items():
             size, dtype = self._sizes[name]
-            if size < array.size and array.nbytes <= self._max_bytes:
+            if size < array.size and array.nbytes <= self._largest:
                 self._sizes[name] = array.size, dtype
         return Lease(self, arena)
 
     def put(self, arena: Arena) -> None:
-        """Keep an arena for later use, unless it is larger than any but a huge record needs."""
-        if len(self._idle) < _MOST_IDLE and arena.largest <= self._max_bytes:
+        """Keep an arena for later use, unless there are enough or it is too large."""
+        if len(self._idle) < _MOST_IDLE and all(
+            array.nbytes <= self._largest for array in arena.arrays.values()
+        ):
             self._idle.append(arena)
 
 

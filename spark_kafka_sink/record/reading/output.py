@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
+from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK, FIELD
 from spark_kafka_sink.record.reading.arena import ArenaPool
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 _FIRST_DATA_BYTES: Final = 64 * 1024
 _FIRST_HEADERS: Final = 1024
 _FIRST_CONSTANTS: Final = 1024
-#: An array that is larger than this multiple of an output is not used again.
-_ARENA_FACTOR: Final = 2
 #: A record batch that uses less than this part of its arena is copied, so that it does not hold it.
 _SMALLEST_PART: Final = 1 / 8
 #: Of a row, beside its bytes: its offsets, timestamp and so on.
@@ -29,12 +27,12 @@ _CONSTANTS: Final = ("topic", "partition", "timestampType")
 
 
 class Output:
-    """The current output of one decoder; `task` is the row with the state of its kernel."""
+    """The current output of one decoder; `task` has the fields of its kernel's state."""
 
     def __init__(  # noqa: PLR0917  as the decoder that makes it
         self,
         schema: pa.Schema,
-        task: np.void,
+        task: memoryview[int],
         topic: str,
         partition: int,
         max_rows: int,
@@ -45,8 +43,8 @@ class Output:
         self._constants: dict[tuple[str, object], pa.Array[Any]] = {}
         self._constant_values: dict[str, object] = {"topic": topic, "partition": partition}
         names = schema.names
-        task["max_rows"], task["max_bytes"] = max_rows, max_bytes
-        task["separates_types"] = "timestampType" in names
+        task[FIELD["max_rows"]], task[FIELD["max_bytes"]] = max_rows, max_bytes
+        task[FIELD["separates_types"]] = "timestampType" in names
         sizes: dict[str, tuple[int, Any]] = {
             array: (max_rows, np.int64) for name, array in _NUMBERS.items() if name in names
         }
@@ -60,31 +58,35 @@ class Output:
             sizes["header_validity"] = (_bitmap_bytes(max_rows), np.uint8)
             sizes |= _string_sizes("header_key", _FIRST_HEADERS)
             sizes |= _string_sizes("header_value", _FIRST_HEADERS)
-        self._pool = ArenaPool(sizes, _ARENA_FACTOR * max_bytes)
+        self._offsets_names = [name for name in sizes if name.endswith("_offsets")]
+        self._largest = max(max_bytes + COPY_SLACK, 8 * (max_rows + 1))
+        self._pool = ArenaPool(sizes, self._largest)
         self._arena = self._pool.take()
         self._begin()
 
     def grow(self) -> None:
         """Make room for the next row; the table says how much it needs."""
-        task, arena = self._task, self._arena
+        task, arena, largest = self._task, self._arena, self._largest
         for name in self._strings:
-            needed, used = int(task[f"{name}_needed"]), int(task[f"{name}_used"])
-            arena.grow(f"{name}_data", needed + COPY_SLACK, used)
+            needed, used = task[FIELD[f"{name}_needed"]], task[FIELD[f"{name}_used"]]
+            arena.grow(f"{name}_data", needed + COPY_SLACK, used, largest)
         if self._has_headers:
-            needed, used = int(task["headers_needed"]), int(task["headers_used"])
+            needed, used = task[FIELD["headers_needed"]], task[FIELD["headers_used"]]
             for name in ("header_key", "header_value"):
-                arena.grow(f"{name}_offsets", needed + 1, used + 1)
-                arena.grow(f"{name}_validity", _bitmap_bytes(needed), _bitmap_bytes(used))
+                arena.grow(f"{name}_offsets", needed + 1, used + 1, largest)
+                bits, used_bits = _bitmap_bytes(needed), _bitmap_bytes(used)
+                arena.grow(f"{name}_validity", bits, used_bits, largest)
         self._enter_arrays()
 
     def finish(self) -> pa.RecordBatch | None:
         """Return the rows as a record batch, if there are any, and begin the next output."""
         task, arena = self._task, self._arena
-        rows = int(task["rows"])
+        rows = task[FIELD["rows"]]
         if not rows:
             return None
-        used = int(task["bytes"]) + _BYTES_PER_ROW * rows
-        arena.touched = max(arena.touched, used)
+        used = task[FIELD["bytes"]] + _BYTES_PER_ROW * rows
+        # Halved again and again, so that a single huge output is forgotten.
+        arena.touched = max((arena.touched + used) // 2, used)
         lease = self._pool.lease(arena) if used >= _SMALLEST_PART * arena.touched else None
         columns = [self._column(field, rows, lease) for field in self._schema]
         if lease is not None:
@@ -95,22 +97,22 @@ class Output:
     def _begin(self) -> None:
         task = self._task
         for counter in ("rows", "bytes", "headerless", "headers_used"):
-            task[counter] = 0
+            task[FIELD[counter]] = 0
         for name in self._strings:
-            task[f"{name}_used"] = task[f"{name}_nulls"] = 0
+            task[FIELD[f"{name}_used"]] = task[FIELD[f"{name}_nulls"]] = 0
         self._enter_arrays()
 
     def _enter_arrays(self) -> None:
         """Write the addresses and sizes of the current arrays to the table."""
         task, arrays = self._task, self._arena.arrays
-        for name, array in arrays.items():
-            task[name] = array.ctypes.data
-            if name.endswith("_offsets"):
-                array[0] = 0
+        for name, address in self._arena.addresses.items():
+            task[FIELD[name]] = address
+        for name in self._offsets_names:
+            arrays[name][0] = 0
         for name in self._strings:
-            task[f"{name}_capacity"] = arrays[f"{name}_data"].size - COPY_SLACK
+            task[FIELD[f"{name}_capacity"]] = arrays[f"{name}_data"].size - COPY_SLACK
         if self._has_headers:
-            task["headers_capacity"] = min(
+            task[FIELD["headers_capacity"]] = min(
                 arrays["header_key_offsets"].size - 1,
                 arrays["header_value_offsets"].size - 1,
                 8 * arrays["header_value_validity"].size,
@@ -130,7 +132,7 @@ class Output:
     def _strings_column(
         self, name: str, kind: Any, rows: int, lease: Lease | None
     ) -> pa.Array[Any]:
-        nulls = int(self._task[f"{name}_nulls"])
+        nulls = self._task[FIELD[f"{name}_nulls"]]
         is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
         return pa.Array.from_buffers(
             kind,
@@ -138,14 +140,14 @@ class Output:
             [
                 self._validity(name, rows, nulls, lease),
                 self._offsets(name, rows, lease, is_large=is_large),
-                self._buffer(f"{name}_data", int(self._task[f"{name}_used"]), lease),
+                self._buffer(f"{name}_data", self._task[FIELD[f"{name}_used"]], lease),
             ],
             nulls,
         )
 
     def _headers(self, kind: Any, rows: int, lease: Lease | None) -> pa.Array[Any]:
         task = self._task
-        count, nulls = int(task["headers_used"]), int(task["headerless"])
+        count, nulls = task[FIELD["headers_used"]], task[FIELD["headerless"]]
         struct = kind.value_type
         parts = [
             self._strings_column(name, field.type, count, lease)
@@ -166,13 +168,12 @@ class Output:
         return self._buffer(f"{name}_offsets", 4 * (rows + 1), lease)
 
     def _buffer(self, name: str, size: int, lease: Lease | None) -> Any:
-        array = self._arena.arrays[name]
         if lease is None:
-            return pa.py_buffer(array.view(np.uint8)[:size].tobytes())
-        return pa.foreign_buffer(array.ctypes.data, size, lease)
+            return pa.py_buffer(self._arena.arrays[name].view(np.uint8)[:size].tobytes())
+        return pa.foreign_buffer(self._arena.addresses[name], size, lease)
 
     def _constant(self, name: str, kind: Any, rows: int) -> pa.Array[Any]:
-        value = self._constant_values.get(name, int(self._task["timestamp_type"]))
+        value = self._constant_values.get(name, self._task[FIELD["timestamp_type"]])
         array = self._constants.get((name, value))
         if array is None or len(array) < rows:
             size = max(_FIRST_CONSTANTS, 1 << (rows - 1).bit_length())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import (
@@ -20,7 +21,7 @@ from spark_kafka_sink.record.compression import (
 )
 from spark_kafka_sink.record.decode import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.kernel.decode_kernel import decode_batches, index_batches
-from spark_kafka_sink.record.kernel.decode_state import DECODER_DTYPE, DecodeStatus, Stage
+from spark_kafka_sink.record.kernel.decode_state import DECODER_DTYPE, FIELD, DecodeStatus, Stage
 from spark_kafka_sink.record.reading.output import Output
 from spark_kafka_sink.record.reading.schema import check_schema
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, check_crc
@@ -28,7 +29,6 @@ from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, check_cr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from typing_extensions import Buffer
 
     from spark_kafka_sink.record.columns import UInt8Array
@@ -105,8 +105,10 @@ class RecordDecoder:
         self._partition = partition
         self._max_uncompressed_bytes = max_uncompressed_bytes
         self._table = np.zeros(1, DECODER_DTYPE)
-        self._task = self._table[0]
-        self._task["check_crcs"] = check_crcs
+        #: The same memory: numbers in the order of `FIELD`.
+        numbers: Any = self._table.view(np.int64)
+        self._task = memoryview(numbers)
+        self._task[FIELD["check_crcs"]] = check_crcs
         self._output = Output(schema, self._task, topic, partition, max_rows, max_bytes)
 
     def index(self, data: Buffer, position: int) -> BatchIndex:
@@ -142,16 +144,21 @@ class RecordDecoder:
 
         Raises CorruptRecordError. The rows before the corrupt record remain, for `flush`.
         """
-        array = _as_array(data)
+        view = memoryview(data).cast("B")
+        array = _as_array(view)
         if index.size > array.size:
             raise ValueError("the index belongs to another answer")
-        transactions = _AbortedTransactions(aborted)
         task = self._task
-        transactions.write_to(task)
-        task["data"], task["size"], task["position"] = array.ctypes.data, index.size, 0
-        task["start"], task["end"] = start, end
-        task["stage"] = Stage.NOTHING
-        payload: UInt8Array | None = None
+        task[FIELD["aborted_count"]] = task[FIELD["next_aborted"]] = 0
+        transactions = _AbortedTransactions(task, aborted) if aborted else None
+        task[FIELD["data"]], task[FIELD["size"]], task[FIELD["position"]] = (
+            array.ctypes.data,
+            index.size,
+            0,
+        )
+        task[FIELD["start"]], task[FIELD["end"]] = start, end
+        task[FIELD["stage"]] = Stage.NOTHING
+        payload: pa.Buffer | None = None
         while (status := decode_batches(self._table)) is not DecodeStatus.DONE:
             if status is DecodeStatus.FULL:
                 batch = self._output.finish()
@@ -160,50 +167,49 @@ class RecordDecoder:
             elif status is DecodeStatus.GROW:
                 self._output.grow()
             elif status is DecodeStatus.PREPARE:
-                payload = self._prepare(array)
+                payload = self._prepare(view)
             else:
-                raise self._error(status, array)
-        del payload  # Until here, its address is in the table.
+                raise self._error(status, view)
+        # Until here, their addresses are in the table.
+        del payload, transactions
 
     def flush(self) -> pa.RecordBatch | None:
         """Return the rows gathered so far; None if there are none."""
         return self._output.finish()
 
-    def _prepare(self, data: UInt8Array) -> UInt8Array | None:
+    def _prepare(self, data: memoryview) -> pa.Buffer | None:
         """Check and decompress the batch at the position; return the payload if it is new."""
         task = self._task
-        batch = self._batch(data)
+        position = task[FIELD["position"]]
+        batch = data[position : position + task[FIELD["batch_size"]]]
         payload = None
         try:
-            if not task["crc_checked"]:
+            if not task[FIELD["crc_checked"]]:
                 check_crc(batch)
-            compression = CompressionType(int(task["attributes"]) & _COMPRESSION_CODEC_MASK)
-            if compression is not CompressionType.NONE and not task["skipped"]:
+            compression = CompressionType(task[FIELD["attributes"]] & _COMPRESSION_CODEC_MASK)
+            if compression is not CompressionType.NONE and not task[FIELD["skipped"]]:
                 content = batch[RECORD_BATCH_OVERHEAD:]
-                payload = _as_array(decompress(compression, content, self._max_uncompressed_bytes))
-                task["records"] = payload.ctypes.data
-                task["records_end"] = payload.ctypes.data + payload.size
+                payload = pa.py_buffer(
+                    decompress(compression, content, self._max_uncompressed_bytes)
+                )
+                task[FIELD["records"]] = payload.address
+                task[FIELD["records_end"]] = payload.address + payload.size
         except DecompressedTooLargeError as error:
             raise self._corrupt(
-                int(task["base_offset"]), f"{error}: raise {_LIMIT_SETTING} to read it"
+                task[FIELD["base_offset"]], f"{error}: raise {_LIMIT_SETTING} to read it"
             ) from error
         except CorruptRecordError as error:
-            raise self._corrupt(int(task["base_offset"]), str(error)) from error
-        task["stage"] = Stage.PREPARED
+            raise self._corrupt(task[FIELD["base_offset"]], str(error)) from error
+        task[FIELD["stage"]] = Stage.PREPARED
         return payload
 
-    def _batch(self, data: UInt8Array) -> memoryview:
-        position = int(self._task["position"])
-        view: Any = data
-        return memoryview(view)[position : position + int(self._task["batch_size"])]
-
-    def _error(self, status: DecodeStatus, data: UInt8Array) -> CorruptRecordError:
+    def _error(self, status: DecodeStatus, data: memoryview) -> CorruptRecordError:
         task = self._task
         if status is DecodeStatus.BAD_FORMAT:
-            cause = _format(int(data[int(task["position"]) + _MAGIC_OFFSET]))
+            cause = _format(data[task[FIELD["position"]] + _MAGIC_OFFSET])
         else:
             cause = _CAUSES[status]
-        return self._corrupt(int(task["base_offset"]) + int(task["last_delta"]) + 1, cause)
+        return self._corrupt(task[FIELD["base_offset"]] + task[FIELD["last_delta"]] + 1, cause)
 
     def _corrupt(self, offset: int, cause: str) -> CorruptRecordError:
         return CorruptRecordError(
@@ -212,23 +218,20 @@ class RecordDecoder:
 
 
 class _AbortedTransactions:
-    """The aborted transactions of an answer, in the arrays that the kernel reads."""
+    """The aborted transactions of an answer, in arrays whose addresses are in the table."""
 
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        numbers = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64).reshape(-1, 2)
+    def __init__(self, task: Any, aborted: Sequence[tuple[int, int]]) -> None:
+        numbers = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64)
         self._offsets = np.ascontiguousarray(numbers[:, 1])
         self._producers, indexes = np.unique(numbers[:, 0], return_inverse=True)
         self._indexes = indexes.astype(np.int64)
         self._is_aborting = np.zeros(self._producers.size, np.uint8)
-
-    def write_to(self, task: Any) -> None:
-        """Write the addresses to the decoder's table."""
-        task["aborted_offsets"] = self._offsets.ctypes.data
-        task["aborted_producers"] = self._indexes.ctypes.data
-        task["aborted_count"], task["next_aborted"] = self._offsets.size, 0
-        task["producers"] = self._producers.ctypes.data
-        task["producer_count"] = self._producers.size
-        task["is_aborting"] = self._is_aborting.ctypes.data
+        task[FIELD["aborted_offsets"]] = self._offsets.ctypes.data
+        task[FIELD["aborted_producers"]] = self._indexes.ctypes.data
+        task[FIELD["aborted_count"]] = self._offsets.size
+        task[FIELD["producers"]] = self._producers.ctypes.data
+        task[FIELD["producer_count"]] = self._producers.size
+        task[FIELD["is_aborting"]] = self._is_aborting.ctypes.data
 
 
 def _as_array(data: Buffer) -> UInt8Array:

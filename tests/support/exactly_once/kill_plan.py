@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +83,18 @@ class KillPlan:
 
 def signal_session(session: int, number: int) -> None:
     """Send a signal to all processes of a session except this one."""
-    for process in _processes():
+    for process in session_processes(session):
         if process != os.getpid():
-            try:
-                if os.getsid(process) == session:
-                    os.kill(process, number)
-            except ProcessLookupError:
-                continue
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+
+def session_processes(session: int) -> Iterator[int]:
+    """Yield the processes of a session."""
+    for process in _processes():
+        with suppress(ProcessLookupError):
+            if os.getsid(process) == session:
+                yield process
 
 
 def _processes() -> Iterator[int]:

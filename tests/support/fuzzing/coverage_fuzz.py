@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 #: The module with the targets: its `TARGETS` maps names to classes.
 TARGETS_MODULE = "tests.support.fuzzing.fuzz"
-#: The code that reads from the network, without the kernels, which numba compiles from their
-#: bytecode.
+#: The code that reads from the network. atheris instruments the whole packages of these modules.
 _INSTRUMENTED = (
     "spark_kafka_sink.protocol",
     "spark_kafka_sink.security",
@@ -37,9 +36,12 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.record_batch",
     "spark_kafka_sink.record.compression",
     "spark_kafka_sink.record.varint",
+    "spark_kafka_sink.record.reading",
     "spark_kafka_sink.devbroker.sasl",
     "spark_kafka_sink.devbroker.handlers",
 )
+#: Imported without instrumentation: numba compiles the kernels from their bytecode.
+_KERNELS = "spark_kafka_sink.record.kernel.decode_kernel"
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096
 #: The timeout for one input, in seconds. libFuzzer's own memory limit is disabled: it checks the
@@ -127,6 +129,7 @@ def _run(directory: Path, seconds: str, seed: str, module: str) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
     import atheris  # noqa: PLC0415 - not available everywhere
 
+    import_module(_KERNELS)
     with atheris.instrument_imports(include=[*_INSTRUMENTED, module]):
         targets = [make() for make in import_module(module).TARGETS.values()]
         try_input = import_module("tests.support.fuzzing.fuzz").try_input

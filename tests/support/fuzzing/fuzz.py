@@ -1,9 +1,10 @@
 """Fuzz the code that reads from the network with random and mutated bytes.
 
-There are six targets: a broker without sockets; its SASL authenticator; the client's frame decoder,
-its response decoders, and its SASL exchange; and the record decoder. A target may reject its input
-with the errors that it documents. Any other exception, an error in the log, an input that takes too
-long, or memory that is never freed is a finding. A seed determines all inputs.
+There are seven targets: a broker without sockets; its SASL authenticator; the client's frame
+decoder, its response decoders, and its SASL exchange; the record decoder, and the compiled decoder,
+which is compared with it. A target may reject its input with the errors that it documents. Any
+other exception, an error in the log, an input that takes too long, or memory that is never freed is
+a finding. A seed determines all inputs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.devbroker.broker_requests import NOW, broker_with
 from tests.support.fuzzing.fuzz_client import ClientSaslTarget, FrameTarget
+from tests.support.fuzzing.fuzz_decoder import DecoderTarget
 from tests.support.fuzzing.random_bytes import changed, random_message
 from tests.support.record.plain_batches import plain_batch
 
@@ -215,6 +217,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
         ResponseTarget,
         ClientSaslTarget,
         RecordsTarget,
+        DecoderTarget,
     )
 }
 

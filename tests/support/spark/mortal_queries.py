@@ -10,7 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.exactly_once.kill_plan import FREEZE, VARIABLE, KillPlan, signal_session
+from tests.support.exactly_once.kill_plan import (
+    FREEZE,
+    VARIABLE,
+    KillPlan,
+    session_processes,
+    signal_session,
+)
 from tests.support.kafka.process_leash import ProcessLeash
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.spark.streams import Checkpoint
@@ -69,6 +75,19 @@ class MortalProcess:
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "T"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program itself has ended."""
+        return self._process.poll() is not None
+
+    def python_processes(self) -> dict[str, list[int]]:
+        """Return the ids of the Python processes that Spark has started, by their main module."""
+        processes: dict[str, list[int]] = {}
+        for process in sorted(session_processes(self._process.pid)):
+            if process != self._process.pid and (module := _pyspark_module(process)):
+                processes.setdefault(module, []).append(process)
+        return processes
+
     def thaw(self) -> None:
         """Resume the program after it was frozen."""
         signal_session(self._process.pid, signal.SIGCONT)
@@ -87,6 +106,15 @@ class MortalProcess:
             signal_session(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE_SECONDS)
             self._leash.close()
+
+
+def _pyspark_module(process: int) -> str:
+    """Return the module for which PySpark's daemon runs a process; empty for other processes."""
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    except OSError:
+        return ""
+    return command[3] if command[1:3] == ["-m", "pyspark.daemon"] else ""
 
 
 class MortalQuery:

@@ -242,6 +242,10 @@ def test_the_notice_of_a_stream_names_the_option_for_lag_monitors():
     assert ("kafka.group.id has no effect: a read joins no consumer group",) == stream(
         commitGroup="lag", **{"kafka.group.id": "g"}
     ).warnings
+    assert not any("commitGroup" in each for each in stream(**{"kafka.acks": "1"}).warnings)
+    assert not any(
+        "commitGroup" in each for each in stream(**{"kafka.max.poll.records": "5"}).warnings
+    )
 
 
 def test_a_batch_commits_nothing():
@@ -313,6 +317,22 @@ def test_the_repr_shows_no_secret(monkeypatch):
     assert "hunter2" == made.consumer.security.ssl_key_password.value
     assert "hunter2" not in repr(made)
     assert b"hunter2" not in pickle.dumps(made)
+
+
+def test_a_function_for_tokens_is_rejected():
+    """A function that returns tokens is given by its import path, since tasks have to import it."""
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.login.callback.handler.class": len,
+    }
+    assert (
+        "kafka.sasl.login.callback.handler.class must be token_endpoint, unsecured, msk_iam or "
+        "'package.module:attribute' in a Spark read, so that tasks can import it, not builtins.len"
+        == refusal(given)
+    )
+    made = batch(**{**given, "kafka.sasl.login.callback.handler.class": "a.b:c"})
+    assert "a.b:c" == made.consumer.security.sasl_login_callback_handler_class.import_path
 
 
 # --- other options

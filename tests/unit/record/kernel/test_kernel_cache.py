@@ -390,7 +390,16 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
     assert find_directory() is None
 
 
-@pytest.mark.parametrize("source", ["kernel/kernel.py", "kernel/kernel_support.py", "columns.py"])
+def test_all_compiled_modules_are_sources():
+    """Each module of the room is a source of the kernels, except those that manage the cache."""
+    folder = Path(kernel_cache.__file__).parent
+    modules = {f"kernel/{path.name}" for path in folder.glob("*.py")}
+    others = {"__init__", "kernel_cache", "private_directory"}
+    expected = modules - {f"kernel/{name}.py" for name in others}
+    assert expected == {name for name in kernel_cache._KERNEL_SOURCES if "/" in name}
+
+
+@pytest.mark.parametrize("source", ["kernel/kernel.py", "kernel/decode_records.py", "columns.py"])
 def test_a_change_of_any_source_changes_the_directory(shared, monkeypatch, source):
     """A change of any source, including called modules and layouts, changes the directory."""
     before = find_directory()

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.decode import (
+    DEFAULT_MAX_UNCOMPRESSED_BYTES,
     ControlRecordType,
+    Record,
     decode_control_record,
     decode_record_batch,
 )
@@ -51,6 +53,7 @@ def fetched_rows(
     start: int,
     end: int,
     aborted: Sequence[tuple[int, int]] = (),
+    max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of an answer; raise CorruptRecordError where it is reached.
 
@@ -68,25 +71,30 @@ def fetched_rows(
         validate_record_batch(batch)
         of_aborted = header.producer_id in aborting
         if header.is_control and of_aborted:
-            if _is_abort_marker(batch):
+            records = _records(batch, max_uncompressed_bytes)
+            if records and _is_abort_marker(records[0]):
                 aborting.remove(header.producer_id)
         elif header.last_offset >= start and not (header.is_transactional and of_aborted):
-            yield from _rows(batch, header, columns, start, end)
+            records = _records(batch, max_uncompressed_bytes)
+            yield from _rows(records, header, columns, start, end)
 
 
-def _is_abort_marker(batch: memoryview) -> bool:
-    records = decode_record_batch(batch).records
-    if not records:
-        return False
-    # Only the key of the marker matters.
-    marker = decode_control_record(records[0]._replace(value=bytes(6)))
+def _records(batch: memoryview, max_uncompressed_bytes: int) -> list[Record]:
+    if not decode_header(batch).compression:
+        max_uncompressed_bytes = len(batch)
+    return decode_record_batch(batch, max_uncompressed_bytes=max_uncompressed_bytes).records
+
+
+def _is_abort_marker(record: Record) -> bool:
+    # Only its key matters.
+    marker = decode_control_record(record._replace(value=bytes(6)))
     return marker.type == ControlRecordType.ABORT
 
 
 def _rows(
-    batch: memoryview, header: RecordBatchHeader, columns: Sequence[str], start: int, end: int
+    records: list[Record], header: RecordBatchHeader, columns: Sequence[str], start: int, end: int
 ) -> Iterator[dict[str, Any]]:
-    for record in decode_record_batch(batch).records:
+    for record in records:
         if header.is_control or not start <= record.offset < end:
             continue
         if "timestamp" in columns and abs(record.timestamp) > _MAX_MILLIS:

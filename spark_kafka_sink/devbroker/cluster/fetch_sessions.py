@@ -1,0 +1,313 @@
+"""Fetch sessions: the partitions that a consumer fetches, remembered by a broker (KIP-227).
+
+The counterpart of Kafka's FetchManager and FetchSessionCache. Rules:
+
+- A request with session epoch 0 lists all its partitions and opens a session, if there is room; one
+  with epoch -1 has no session. Both close the session that they name.
+- Any other request continues its session. Its epoch must be the one that follows that of the last
+  request. It lists only the partitions that are new or changed, and those to forget.
+- The response to such a request has only partitions with records or an error, and those whose high
+  watermark or log start offset has changed since the last response.
+- A partition with records moves to the end of its session, so that each gets its turn.
+- If there are too many sessions, a new one replaces one that has been idle for two minutes, or a
+  smaller one that is older than two minutes. Otherwise the new one is not opened.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.fetch import FINAL_EPOCH, MAX_INT32
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_kafka_sink.protocol.messages.fetch import FetchPartition, PartitionData
+
+NO_SESSION = 0
+_INITIAL_EPOCH = 0
+_EVICTION_MS = 120_000
+_NO_OFFSET = -1
+
+#: A partition's topic, by id or else by name, and its index.
+PartitionKey: TypeAlias = "tuple[uuid.UUID | str | None, int]"
+
+
+def partition_key(topic: str | None, topic_id: uuid.UUID, index: int) -> PartitionKey:
+    """Return the key of a partition, by the id of its topic if the client uses ids."""
+    return (topic if topic_id == ZERO_UUID else topic_id), index
+
+
+class RequestedPartition(NamedTuple):
+    """A partition to fetch."""
+
+    #: None if the id is not that of a topic.
+    topic: str | None
+    #: Zero if the client uses names.
+    topic_id: uuid.UUID
+    asked: FetchPartition
+
+    @property
+    def key(self) -> PartitionKey:
+        """What identifies the partition in a session."""
+        return partition_key(self.topic, self.topic_id, self.asked.partition)
+
+
+class PartitionResult(NamedTuple):
+    """A partition with its part of the response."""
+
+    requested: RequestedPartition
+    data: PartitionData
+
+
+class SessionResponse(NamedTuple):
+    """The session's part of a response."""
+
+    session_id: int
+    error_code: ErrorCode = ErrorCode.NONE
+    results: Sequence[PartitionResult] = ()
+
+
+@dataclass(slots=True)
+class _CachedPartition:
+    """A partition of a session, with what the client knows of it."""
+
+    requested: RequestedPartition
+    high_watermark: int = _NO_OFFSET
+    log_start_offset: int = _NO_OFFSET
+
+    def update(self, data: PartitionData) -> bool:
+        """Store what a response says; return whether the client has to receive it."""
+        changed = (
+            data.error_code != ErrorCode.NONE
+            or bool(data.records)
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.preferred_read_replica >= 0
+            or data.diverging_epoch.epoch >= 0
+        )
+        self.high_watermark = data.high_watermark
+        self.log_start_offset = data.log_start_offset
+        if data.error_code != ErrorCode.NONE:
+            # The end of the error is a change, too.
+            self.high_watermark = _NO_OFFSET
+        return changed
+
+
+@dataclass(slots=True)
+class _Session:
+    """The partitions of one consumer."""
+
+    session_id: int
+    uses_topic_ids: bool
+    created_ms: int
+    last_used_ms: int
+    partitions: dict[PartitionKey, _CachedPartition] = field(default_factory=dict)
+    #: The epoch that the next request must have.
+    epoch: int = _INITIAL_EPOCH + 1
+
+    def update(
+        self,
+        requested: Mapping[PartitionKey, RequestedPartition],
+        forgotten: Sequence[PartitionKey],
+    ) -> None:
+        """Add, change and forget partitions as a request says."""
+        for key, partition in requested.items():
+            cached = self.partitions.get(key)
+            if cached is None:
+                self.partitions[key] = _CachedPartition(partition)
+            else:
+                cached.requested = cached.requested._replace(asked=partition.asked)
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+
+class FetchContext:
+    """The session of one request: here, of a request that has none."""
+
+    def __init__(self, partitions: Sequence[RequestedPartition]) -> None:
+        """Fetch these partitions."""
+        self.partitions = partitions
+
+    def respond(
+        self,
+        results: Sequence[PartitionResult],
+        now_ms: int,  # noqa: ARG002 - only a new session needs it
+    ) -> SessionResponse:
+        """Return the response that has these results, and update the session."""
+        return SessionResponse(NO_SESSION, results=results)
+
+    def throttle(self) -> SessionResponse:
+        """Return the response to a client that has exceeded a quota: it has no partitions."""
+        return SessionResponse(NO_SESSION)
+
+
+class _FullFetch(FetchContext):
+    """A request that opens a session."""
+
+    def __init__(
+        self,
+        cache: FetchSessions,
+        partitions: Sequence[RequestedPartition],
+        *,
+        uses_topic_ids: bool,
+    ) -> None:
+        super().__init__(partitions)
+        self._cache = cache
+        self._uses_topic_ids = uses_topic_ids
+
+    def respond(self, results: Sequence[PartitionResult], now_ms: int) -> SessionResponse:
+        session_id = self._cache.open(results, now_ms, uses_topic_ids=self._uses_topic_ids)
+        return SessionResponse(session_id, results=results)
+
+
+class _IncrementalFetch(FetchContext):
+    """A request that continues a session."""
+
+    def __init__(self, session: _Session, find_name: Callable[[uuid.UUID], str | None]) -> None:
+        for cached in session.partitions.values():
+            requested = cached.requested
+            if requested.topic is None:
+                cached.requested = requested._replace(topic=find_name(requested.topic_id))
+        super().__init__([cached.requested for cached in session.partitions.values()])
+        self._session = session
+        self._epoch = session.epoch
+
+    def respond(self, results: Sequence[PartitionResult], now_ms: int) -> SessionResponse:  # noqa: ARG002
+        session = self._session
+        if session.epoch != self._epoch:
+            return self._out_of_turn()
+        changed = []
+        for result in results:
+            key = result.requested.key
+            cached = session.partitions[key]
+            if cached.update(result.data):
+                changed.append(result)
+                if result.data.records:
+                    session.partitions[key] = session.partitions.pop(key)
+        return SessionResponse(session.session_id, results=changed)
+
+    def throttle(self) -> SessionResponse:
+        if self._session.epoch != self._epoch:
+            return self._out_of_turn()
+        return SessionResponse(self._session.session_id)
+
+    def _out_of_turn(self) -> SessionResponse:
+        """Return the response to a request that waited while another one continued its session."""
+        return SessionResponse(self._session.session_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+
+class FetchSessions:
+    """The sessions of one broker."""
+
+    def __init__(self, most: int) -> None:
+        """Keep at most this many sessions."""
+        self._most = most
+        self._sessions: dict[int, _Session] = {}
+
+    def __len__(self) -> int:
+        """Return the number of sessions."""
+        return len(self._sessions)
+
+    def clear(self) -> None:
+        """Close all sessions, as the end of a broker does."""
+        self._sessions.clear()
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        requested: Mapping[PartitionKey, RequestedPartition],
+        forgotten: Sequence[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        find_name: Callable[[uuid.UUID], str | None],
+        now_ms: int,
+    ) -> FetchContext:
+        """Open, continue or close a session as a request says (FetchManager.newContext).
+
+        Raises RefusedError with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or
+        FETCH_SESSION_TOPIC_ID_ERROR for a session that began with names and continues with ids.
+        """
+        if epoch in {_INITIAL_EPOCH, FINAL_EPOCH}:
+            self._sessions.pop(session_id, None)
+            partitions = list(requested.values())
+            if epoch == FINAL_EPOCH:
+                return FetchContext(partitions)
+            return _FullFetch(self, partitions, uses_topic_ids=uses_topic_ids)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RefusedError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {session_id}"
+            )
+        if epoch != session.epoch:
+            raise RefusedError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"the epoch of fetch session {session_id} is {session.epoch}, not {epoch}",
+            )
+        if uses_topic_ids != session.uses_topic_ids:
+            raise RefusedError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session_id} mixes names and ids of topics",
+            )
+        session.update(requested, forgotten)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext(list(requested.values()))
+        session.last_used_ms = now_ms
+        session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
+        return _IncrementalFetch(session, find_name)
+
+    def open(self, results: Sequence[PartitionResult], now_ms: int, *, uses_topic_ids: bool) -> int:
+        """Open a session and return its id, NO_SESSION if there are too many sessions."""
+        if len(self._sessions) >= self._most and not self._evict(len(results), now_ms):
+            return NO_SESSION
+        session_id = self._new_id()
+        self._sessions[session_id] = _Session(
+            session_id,
+            uses_topic_ids,
+            now_ms,
+            now_ms,
+            {
+                requested.key: _CachedPartition(
+                    requested, data.high_watermark, data.log_start_offset
+                )
+                for requested, data in results
+            },
+        )
+        return session_id
+
+    def _new_id(self) -> int:
+        while True:
+            # Random, so that a session of an earlier run of the broker is not found.
+            session_id = secrets.randbelow(MAX_INT32 - 1) + 1
+            if session_id not in self._sessions:
+                return session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Close a session in favor of one with `size` partitions; return False if none may be."""
+        stale = min(self._sessions.values(), key=lambda each: each.last_used_ms, default=None)
+        if stale is None:
+            return False
+        if now_ms - stale.last_used_ms > _EVICTION_MS:
+            del self._sessions[stale.session_id]
+            return True
+        smallest = min(
+            (each for each in self._sessions.values() if _is_old(each)),
+            key=lambda each: len(each.partitions),
+            default=None,
+        )
+        if smallest is None or size <= len(smallest.partitions):
+            return False
+        del self._sessions[smallest.session_id]
+        return True
+
+
+def _is_old(session: _Session) -> bool:
+    return session.last_used_ms - session.created_ms > _EVICTION_MS

@@ -1,0 +1,407 @@
+"""Ranges read from an embedded broker that moves, loses and delays things."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from spark_kafka_sink.consumer import range_reader
+from spark_kafka_sink.consumer.range_reader import DataLoss, PartitionRange, read_range
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.log.log_cleaner import clean
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DataLossError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    SchemaError,
+)
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
+from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.testing import AnswerError, CloseConnection, NeverAnswer, Throttle
+from tests.support.consumer.reading import (
+    PATIENCE,
+    VALUES,
+    abort_a_transaction,
+    delete_topic,
+    fill,
+    log_of,
+    numbered,
+    offsets_of,
+    open_transaction,
+    range_of,
+    read_all,
+    reading,
+    values_of,
+)
+from tests.support.faults.fault_proxy import FaultProxy
+from tests.support.faults.fault_rules import Action, Fault, Side
+
+COUNT = 200
+ALL = numbered(COUNT)
+
+
+@pytest.fixture
+def broker():
+    """Yield a broker with a topic `t` of one partition that has `ALL`."""
+    with DevBroker(topics={"t": 1}) as broker:
+        fill(broker.bootstrap_servers, "t", ALL)
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    """Yield a client of the broker."""
+    with reading(broker.bootstrap_servers) as client:
+        yield client
+
+
+# --- rows
+
+
+def test_a_range_has_the_records_between_its_offsets(client):
+    """Records before the start and from the end on are left out, although their batches come."""
+    which = replace(range_of(client), start=33, end=144)
+    assert ALL[33:144] == read_all(client, which)
+
+
+def test_small_answers_make_a_whole(broker, client):
+    """A range that takes many answers has every record once, in order."""
+    fetches = broker.on(ApiKey.FETCH, lambda *_: None)
+    batches = read_range(client, range_of(client), VALUES)
+
+    assert list(range(COUNT)) == offsets_of(batches)
+    assert fetches.seen > COUNT * 90 / 2_000
+
+
+@pytest.mark.parametrize(("start", "end"), [(10, 10), (10, 5)])
+def test_an_empty_range_sends_nothing(broker, client, start, end):
+    """A range without offsets yields nothing, and no broker is asked."""
+    which = replace(range_of(client), start=start, end=end)
+    asked = broker.on(ApiKey.FETCH, lambda *_: None)
+
+    assert [] == read_all(client, which)
+    assert 0 == asked.seen
+
+
+def test_a_column_that_records_do_not_have_is_an_error_at_once(client):
+    """The schema is checked before the first record is asked for."""
+    pa = pytest.importorskip("pyarrow")
+    with pytest.raises(SchemaError, match="there is no column 'price'"):
+        read_range(client, range_of(client), pa.schema([("price", pa.int64())]))
+
+
+def test_gaps_in_the_offsets_are_no_loss():
+    """A range ends at its end offset, however many records compaction has removed."""
+    with DevBroker() as broker:
+        broker.create_topic("c", configs={"cleanup.policy": "compact"})
+        fill(broker.bootstrap_servers, "c", ALL, key=b"the key")
+        log = log_of(broker, "c")
+        broker.call(lambda _: log.roll(0))
+        broker.call(lambda _: clean(log, 0))
+        with reading(broker.bootstrap_servers) as client:
+            which = replace(range_of(client, "c"), start=0, end=COUNT)
+            assert ALL[-1:] == read_all(client, which)
+
+
+def test_a_range_may_hold_nothing_but_a_marker(broker, client):
+    """The position after a transaction marker is past it, although it is not a record."""
+    abort_a_transaction(broker.bootstrap_servers, [b"one"])
+    which = replace(range_of(client), start=COUNT + 1)
+
+    assert COUNT + 2 == which.end
+    assert [] == read_all(client, which)
+
+
+# --- transactions
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_aborted_records_are_left_out_of_committed_reads(broker, level):
+    """Under read_committed the records of aborted transactions are skipped, and no others."""
+    servers = broker.bootstrap_servers
+    aborted, committed = numbered(60, start=1000), numbered(60, start=2000)
+    abort_a_transaction(servers, aborted)
+    fill(servers, "t", committed)
+    with reading(servers, **{"isolation.level": level}) as client:
+        which = range_of(client)
+        expected = [*ALL, *([] if level == "read_committed" else aborted), *committed]
+
+        assert expected == read_all(client, which)
+        # 60 records, the marker, and 60 records.
+        assert COUNT + 121 == which.end
+
+
+def test_an_open_transaction_ends_a_committed_range(broker):
+    """The last stable offset is the latest one; beyond it, the error names the transaction."""
+    servers = broker.bootstrap_servers
+    with (
+        open_transaction(servers, numbered(20)),
+        reading(servers, **{"isolation.level": "read_committed"}) as client,
+    ):
+        which = range_of(client)
+        assert COUNT == which.end
+        assert ALL == read_all(client, which)
+        with pytest.raises(KafkaTimeoutError, match=f"open transaction .* offset {COUNT} on"):
+            read_all(client, replace(which, end=COUNT + 20), poll_timeout=2.0)
+        with reading(servers) as uncommitted:
+            assert COUNT + 20 == range_of(uncommitted).end
+            assert [*ALL, *numbered(20)] == read_all(uncommitted, range_of(uncommitted))
+
+
+# --- pace
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Make the record batches of readers smaller than the answers of the broker."""
+    monkeypatch.setattr(range_reader, "RecordDecoder", partial(RecordDecoder, max_rows=10))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_slow_consumer_holds_back_the_fetches(broker, client):
+    """While the first answer is being consumed, only one more Fetch is sent."""
+    which = range_of(client)
+    fetches = broker.on(ApiKey.FETCH, lambda *_: None)
+    batches = read_range(client, which, VALUES)
+    first = next(batches)
+    # A request that the broker answers after any Fetch that was sent before.
+    range_of(client)
+
+    assert ALL[:10] == values_of([first])
+    assert 2 == fetches.seen
+    batches.close()
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+@pytest.mark.usefixtures("small_batches")
+def test_a_generator_may_be_closed_at_any_time(client, rounds):
+    """After a reader was closed in the middle, another one reads the range as a whole."""
+    batches = read_range(client, range_of(client), VALUES)
+    for _ in range(rounds):
+        next(batches)
+    batches.close()
+
+    assert ALL == read_all(client, range_of(client))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_several_ranges_are_read_at_once(client):
+    """Readers of one client do not disturb each other."""
+    readers = [read_range(client, range_of(client), VALUES) for _ in range(3)]
+    found = [[], [], []]
+    for batches in zip(*readers, strict=True):
+        for number, batch in enumerate(batches):
+            found[number] += values_of([batch])
+
+    assert [ALL, ALL, ALL] == found
+
+
+def test_a_closed_client_ends_its_readers(broker):
+    """A reader whose client is closed raises an error."""
+    with reading(broker.bootstrap_servers) as client:
+        batches = read_range(client, range_of(client), VALUES)
+    with pytest.raises(IllegalStateError, match="closed"):
+        list(batches)
+
+
+# --- faults
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        CloseConnection(),
+        CloseConnection(handled=True),
+        Throttle(0.05),
+        AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        AnswerError(ErrorCode.OFFSET_NOT_AVAILABLE),
+        AnswerError(ErrorCode.UNKNOWN_LEADER_EPOCH),
+        AnswerError(ErrorCode.UNKNOWN_TOPIC_ID),
+        AnswerError(ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+    ids=repr,
+)
+def test_a_fault_in_the_middle_loses_and_repeats_nothing(broker, client, fault):
+    """Whatever happens to some of the answers, each record is read once, in order."""
+    which = range_of(client)
+    hook = broker.on(
+        ApiKey.FETCH, lambda _, context: fault if context.number % 3 == 2 else None, times=4
+    )
+
+    assert ALL == read_all(client, which)
+    assert 4 == hook.fired
+
+
+@pytest.mark.parametrize("action", [Action.SWALLOW, Action.RESET, Action.CUT, Action.SPLIT])
+def test_a_damaged_stream_loses_and_repeats_nothing(broker, action):
+    """If the connection breaks within an answer, the Fetch is sent again."""
+    fault = Fault(side=Side.ANSWER, action=action, api_key=ApiKey.FETCH, nth=3)
+    with FaultProxy([fault]) as proxy:
+        broker.call(lambda it: it.advertise(*_split(proxy.address), listener="PLAINTEXT"))
+        proxy.connect_to(f"127.0.0.1:{broker.port}")
+        with reading(proxy.address) as client:
+            assert ALL == read_all(client, range_of(client))
+        assert 1 == proxy.strikes_of(fault)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def test_a_broker_that_never_answers_is_asked_over_another_connection(broker):
+    """An answer that does not come within request.timeout.ms is asked for again."""
+    hook = broker.on(ApiKey.FETCH, NeverAnswer(), times=1)
+    settings = {"request.timeout.ms": 300, "fetch.max.wait.ms": 50}
+    with reading(broker.bootstrap_servers, **settings) as client:
+        assert ALL == read_all(client, range_of(client))
+    assert 1 == hook.fired
+
+
+def test_no_answer_at_all_ends_in_an_error(broker, client):
+    """The error names the partition, the offset and what was last seen."""
+    which = range_of(client)
+    broker.on(ApiKey.FETCH, NeverAnswer())
+    with pytest.raises(
+        KafkaTimeoutError, match=r"t-0: no progress within 0\.3 s at offset 0"
+    ) as it:
+        read_all(client, which, poll_timeout=0.3)
+    assert "no answer yet to Fetch from offset 0" in str(it.value)
+
+
+def test_a_topic_that_may_not_be_read_fails_at_once(broker, client):
+    """The error names the missing right."""
+    which = range_of(client)
+    broker.on(ApiKey.FETCH, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match="Grant this user READ on the topic"):
+        read_all(client, which)
+
+
+def test_leaders_that_move_in_mid_range_lose_and_repeat_nothing():
+    """The reader goes to each new leader."""
+    with DevBroker(brokers=3, topics={"t": 1}) as cluster:
+        fill(cluster.bootstrap_servers, "t", ALL)
+        moves = []
+
+        def move(_, context):
+            if context.number in {2, 4, 6}:
+                target = context.node_id % 3 + 1
+                moves.append(target)
+                threading.Thread(
+                    target=cluster.move_leader, args=("t", 0, target), daemon=True
+                ).start()
+
+        with reading(cluster.bootstrap_servers) as client:
+            which = range_of(client)
+            cluster.on(ApiKey.FETCH, move)
+            assert ALL == read_all(client, which)
+        assert moves
+
+
+def test_a_stopped_leader_is_replaced():
+    """If the leader stops, the reader goes on at the next one."""
+    with DevBroker(brokers=3, topics={"t": 1}) as cluster:
+        fill(cluster.bootstrap_servers, "t", ALL)
+        with reading(cluster.bootstrap_servers) as client:
+            which = range_of(client)
+            cluster.stop(cluster.leader("t"))
+            assert ALL == read_all(client, which)
+
+
+# --- data loss
+
+
+class _Losses(list):
+    """The losses that a reader has reported."""
+
+    def read(self, client, which) -> list[bytes]:
+        """Return the values of a range although some of it is lost."""
+        return read_all(client, which, fail_on_data_loss=False, on_data_loss=self.append)
+
+
+def test_deleted_records_are_a_loss(broker, client):
+    """Records that retention has removed are an error, or are skipped and reported."""
+    which = range_of(client)
+    log = log_of(broker)
+    broker.call(lambda _: log.delete_records(50))
+    losses = _Losses()
+
+    assert ALL[50:] == losses.read(client, which)
+    assert [DataLoss("t", 0, 0, 50, 50, losses[0].reason)] == losses
+    with pytest.raises(DataLossError, match=r"t-0: offset 0 cannot be read.*50 offsets") as it:
+        read_all(client, which)
+    assert (0, 50, 50) == (it.value.wanted, it.value.available, it.value.lost)
+
+
+def test_records_deleted_under_the_reader_are_a_loss(broker, client):
+    """Retention may overtake a reader in the middle of its range."""
+    which = range_of(client)
+    log = log_of(broker)
+    broker.on(
+        ApiKey.FETCH, lambda _, context: log.delete_records(150) if context.number == 3 else None
+    )
+    losses = _Losses()
+    found = losses.read(client, which)
+
+    assert [*ALL[: losses[0].wanted], *ALL[150:]] == found
+    assert (150, 150 - losses[0].wanted) == (losses[0].available, losses[0].lost)
+
+
+def test_a_truncated_log_is_a_loss(broker, client):
+    """A log that now ends within the range is an error, or the rest is reported as lost."""
+    which = range_of(client)
+    log = log_of(broker)
+    broker.call(lambda _: log.truncate_to(100))
+    end = log.high_watermark
+    losses = _Losses()
+
+    assert ALL[:end] == losses.read(client, which)
+    assert [(COUNT, end, COUNT - end)] == [(it.wanted, it.available, it.lost) for it in losses]
+    with pytest.raises(DataLossError, match=f"the log ends at offset {end}"):
+        read_all(client, which)
+
+
+def test_a_log_that_ends_before_the_range_is_a_loss(broker, client):
+    """A start beyond the end of the log is an error, or all of the range is lost."""
+    which = replace(range_of(client), start=COUNT + 10, end=COUNT + 30)
+    losses = _Losses()
+
+    assert [] == losses.read(client, which)
+    assert [(COUNT + 10, COUNT, 20)] == [(it.wanted, it.available, it.lost) for it in losses]
+
+
+def test_a_deleted_topic_is_a_loss(broker, client):
+    """A topic that no longer exists is an error that says so, or all of the range is lost."""
+    which = range_of(client)
+    delete_topic(broker)
+    losses = _Losses()
+
+    assert [] == losses.read(client, which)
+    assert [(COUNT, "the topic no longer exists")] == [(it.lost, it.reason) for it in losses]
+
+
+def test_a_topic_made_again_is_never_read_in_place_of_the_old_one(broker, client):
+    """A new topic of the same name is another one, even if it has the offsets of the range."""
+    which = range_of(client)
+    delete_topic(broker)
+    broker.create_topic("t")
+    fill(broker.bootstrap_servers, "t", numbered(COUNT, start=1000))
+    losses = _Losses()
+
+    assert [] == losses.read(client, which)
+    assert [COUNT] == [it.lost for it in losses]
+    with pytest.raises(DataLossError, match="the topic was deleted and recreated"):
+        read_all(client, which)
+
+
+def test_a_partition_that_never_existed_is_a_loss(client):
+    """A partition beyond those of the topic is an error that names their number."""
+    which = PartitionRange("t", 7, 0, 10)
+    with pytest.raises(DataLossError, match="the topic has 1 partitions"):
+        list(read_range(client, which, arrow_schema(["value"]), poll_timeout=PATIENCE))

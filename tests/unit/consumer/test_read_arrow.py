@@ -1,0 +1,164 @@
+"""Topics read into Arrow without Spark, from an embedded broker."""
+
+from __future__ import annotations
+
+import doctest
+import gc
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spark_kafka_sink import KafkaProducer
+from spark_kafka_sink.consumer.read_arrow import read_arrow
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError, SchemaError
+from spark_kafka_sink.model import TopicPartition
+from tests.support import leaks
+from tests.support.consumer.reading import fill, log_of, numbered
+
+ALL = numbered(20)
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker():
+    """Yield a broker with two topics: `t` of two partitions, and `u`."""
+    with DevBroker(topics={"t": 2, "u": 1}) as broker:
+        fill(broker.bootstrap_servers, "t", ALL)
+        fill(broker.bootstrap_servers, "t", numbered(5, 100), partition=1)
+        fill(broker.bootstrap_servers, "u", numbered(3, 200))
+        yield broker
+
+
+def read(broker: DevBroker, topic: object = "t", **more: object) -> list[bytes]:
+    """Return the values that a call reads."""
+    table = read_arrow(broker.bootstrap_servers, topic, columns=["value"], **more).read_all()
+    return table.column("value").to_pylist()
+
+
+def test_a_topic_is_read_partition_by_partition(broker):
+    """All columns but the headers are read, in Spark's order."""
+    table = read_arrow(broker.bootstrap_servers, "t").read_all()
+
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert names == table.column_names
+    assert [0] * 20 + [1] * 5 == table.column("partition").to_pylist()
+    assert [*ALL, *numbered(5, 100)] == table.column("value").to_pylist()
+    assert "headers" in read_arrow(broker.bootstrap_servers, "t", include_headers=True).schema.names
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        (["u", "t"], [*ALL, *numbered(5, 100), *numbered(3, 200)]),
+        (ONE, numbered(5, 100)),
+        ([TopicPartition("u", 0), ONE], [*numbered(5, 100), *numbered(3, 200)]),
+        ([ZERO, "u"], [*ALL, *numbered(3, 200)]),
+    ],
+    ids=["topics", "partition", "partitions", "both"],
+)
+def test_topics_and_partitions_can_be_combined(broker, topic, expected):
+    """Several topics, or partitions of them, are read one after the other."""
+    assert expected == read(broker, topic)
+
+
+def test_offsets_are_given_by_partition(broker):
+    """A mapping has an offset for each partition; its keys may be their numbers."""
+    assert [*ALL[3:10], *numbered(2, 101)] == read(
+        broker, start={ZERO: 3, ONE: 1}, end={0: 10, 1: 3}
+    )
+    assert [*ALL[18:], *numbered(5, 100)] == read(broker, start={0: 18, 1: -2}, end={0: -1, 1: -1})
+
+
+def test_times_select_records(broker):
+    """A time selects the first record at or after it; without one, there is nothing to read."""
+    now = datetime.now(UTC)
+    assert len(ALL) + 5 == len(read(broker, start=now - timedelta(days=1), end="latest"))
+    assert [] == read(broker, start=now + timedelta(days=1))
+    assert [*ALL] == read(broker, start={0: now - timedelta(days=1), 1: 5}, end={0: -1, 1: 5})
+    assert len(ALL) + 5 == len(read(broker, end=now + timedelta(days=1)))
+
+
+def test_later_records_are_not_read(broker):
+    """The ends are those of the call, not of the time when the result is iterated."""
+    reader = read_arrow(broker.bootstrap_servers, "u", columns=["value"])
+    fill(broker.bootstrap_servers, "u", [b"later"])
+
+    assert numbered(3, 200) == reader.read_all().column("value").to_pylist()
+
+
+def test_settings_are_given_by_keyword_or_by_name(broker):
+    """Underscores stand for dots; both ways reach the consumer's configuration."""
+    assert ALL == read(broker, ZERO, max_partition_fetch_bytes=2_000, settings={"client.id": "me"})
+    with pytest.raises(ConfigError, match=r"client\.id is given twice"):
+        read(broker, settings={"client.id": "a"}, client_id="b")
+    with pytest.raises(ConfigError, match=r"isolation\.level"):
+        read(broker, isolation_levle="read_committed")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"start": "beginning"}, 'start must be "earliest", "latest"'),
+        ({"start": {0: 0}}, "start must name exactly the partitions"),
+        ({"end": {0: -3, 1: 0}}, "end of t-0 must be an offset or a datetime: -3"),
+        ({"start": datetime(2026, 1, 1)}, "start must have a time zone"),  # noqa: DTZ001 - refused
+        ({"start": {0: 21, 1: 0}}, "t-0: start is offset 21, which is after the end, offset 20"),
+        ({"topic": []}, "topic must be the name of a topic"),
+        ({"topic": ["t", "t"]}, "several different ones"),
+        ({"topic": ["t", "u"], "start": {0: 1}}, "must have TopicPartitions as keys"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_the_call(broker, more, message):
+    """The error names the argument and says what it can be."""
+    given = {"topic": "t", **more}
+    with pytest.raises(ConfigError, match=message):
+        read(broker, given.pop("topic"), **given)
+
+
+def test_an_unknown_column_is_an_error_of_the_call(broker):
+    """The error lists the columns that there are."""
+    with pytest.raises(SchemaError, match="there is no column 'price'"):
+        read_arrow(broker.bootstrap_servers, "t", columns=["price"])
+
+
+def test_a_missing_topic_is_an_error_that_suggests_names():
+    """The error names topics with similar names."""
+    with DevBroker(topics={"orders": 1}) as broker, pytest.raises(BrokerError, match="'orders'"):
+        read_arrow(broker.bootstrap_servers, "order")
+
+
+def test_deleted_records_fail_the_read_or_are_skipped(broker, caplog):
+    """A loss is an error of the iteration, or a warning."""
+    log = log_of(broker)
+    strict, lenient = (
+        read_arrow(broker.bootstrap_servers, ZERO, fail_on_data_loss=fails)
+        for fails in (True, False)
+    )
+    broker.call(lambda _: log.delete_records(5))
+
+    with pytest.raises(DataLossError, match="t-0: offset 0 cannot be read"):
+        strict.read_all()
+    assert 15 == lenient.read_all().num_rows
+    assert "t-0: 5 offsets are lost, from offset 0 on" in caplog.text
+
+
+def test_nothing_is_left_behind(broker):
+    """A result that is not iterated, or dropped in the middle, keeps no thread."""
+    before = leaks.look()
+    unread = read_arrow(broker.bootstrap_servers, "t")
+    assert [] == leaks.left_since(before)
+    begun = read_arrow(broker.bootstrap_servers, "t", max_partition_fetch_bytes=1)
+    assert begun.read_next_batch().num_rows
+    del begun, unread
+    gc.collect()
+    assert [] == leaks.left_since(before)
+
+
+def test_the_example_runs(broker):
+    """The example of the docstring prints the output that it shows."""
+    text = (read_arrow.__doc__ or "").replace("localhost:9092", broker.bootstrap_servers)
+    names = {"KafkaProducer": KafkaProducer, "read_arrow": read_arrow}
+    example = doctest.DocTestParser().get_doctest(text, names, "read_arrow", None, None)
+
+    assert 0 == doctest.DocTestRunner(verbose=False).run(example).failed
