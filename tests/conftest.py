@@ -60,6 +60,7 @@ _MARKERS = {
         "secured_kafka",
         "kafka_cluster",
         "kafka_cluster_3",
+        "kafka_in_racks",
     },
     "spark": {"spark", "spark_with_source"},
 }
@@ -179,6 +180,14 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
 def kafka_cluster_3() -> Iterator[KafkaCluster]:
     """Yield three brokers like those of `kafka_cluster`, of the oldest supported version."""
     yield from _own_cluster(KAFKA_3, nodes=3)
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def kafka_in_racks(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Yield three brokers in the racks r1 to r3, whose leaders send consumers to their racks."""
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    overrides = {"broker.rack": "r{node_id}", "replica.selector.class": selector}
+    yield from _own_cluster(request.param, overrides, nodes=3)
 
 
 def _own_cluster(

@@ -259,6 +259,22 @@ class DevBroker:
         place = TopicPartition(topic, partition)
         self._call(lambda broker: broker.cluster.resume_replication(place, node_id))
 
+    def compact(self, topic: str) -> None:
+        """Compact a topic now: only the last record of each key remains, at its offset.
+
+        A record without a value is removed, too, by a later call than the first one that finds it,
+        after the `delete.retention.ms` of the topic. Records of open transactions and all later
+        ones remain. The `cleanup.policy` of `topic` does not matter. Raises RefusedError if there
+        is no such topic.
+        """
+
+        def compact(broker: Broker) -> None:
+            for partition in broker.cluster.existing_topic(topic).partitions:
+                place = TopicPartition(topic, partition.index)
+                broker.cluster.logs.compact(place, self._server.clock())
+
+        self._call(compact)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records; one that is created later gets another topic id.
 

@@ -51,7 +51,6 @@ PLANS = {
     },
     "many tasks": {"minPartitions": 11},
     "fewer tasks than partitions": {"minPartitions": 2},
-    "small tasks": {"maxRecordsPerPartition": 9},
     "many small tasks": {"minPartitions": 14, "maxRecordsPerPartition": 9},
     "tasks of a part": {"minPartitions": 5, "endingOffsets": _offsets(20, 1, 0)},
     "assigned partitions": {"assign": [0, 2]},
@@ -107,6 +106,14 @@ def test_tasks_read_the_same_offsets(sources, topic, plan):
     ours, theirs = (_tasks(sources, source, options) for source in FORMATS)
     assert theirs == ours
     assert theirs
+
+
+def test_small_tasks_need_no_minimum_of_tasks(sources, topic):
+    """With `maxRecordsPerPartition` alone, only our source splits the partitions of a batch."""
+    options = {"subscribe": topic, "maxRecordsPerPartition": 9}
+    ours, theirs = (_tasks(sources, source, options) for source in FORMATS)
+    assert len(RECORDS) == len(theirs)
+    assert [8] * 5 + [8, 8, 9] + [5, 5] == [count for _, _, count in ours]
 
 
 def test_a_pattern_finds_the_same_topics(sources, kafka_4, topic):

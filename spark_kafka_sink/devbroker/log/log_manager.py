@@ -275,6 +275,18 @@ class LogManager:
             except OSError as error:
                 logger.warning("cannot write the cleaner checkpoint: %s", error)
 
+    def compact(self, topic_partition: TopicPartition, now: float) -> None:
+        """Compact the whole log of a partition now, however little of it is dirty.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR.
+        """
+        now_ms = int(now * 1000)
+        log = self._logs[topic_partition]
+        with refused_if_disk_fails(f"{topic_partition} cannot be compacted"):
+            log.roll(now_ms)
+            clean(log, now_ms)
+        self._cleaner_offsets[topic_partition] = log.first_dirty_offset
+
     def expire_producers(self, now: float) -> None:
         """Remove producers that have been idle for too long (PeriodicProducerExpirationCheck)."""
         for log in self._logs.values():

@@ -52,6 +52,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/kernel_hashes.py",
     "kernel/kernel_objects.py",
     "kernel/kernel_support.py",
+    "kernel/kernel_unpack.py",
     "kernel/kernel_utf8.py",
     "columns.py",
     "key_hashes.py",

@@ -1,8 +1,8 @@
 """The reading of a range in a task, which a batch and a stream share.
 
-Spark asks for `InputPartition(None)` when a batch has no partitions: that reads as empty. A task
-that ends early, as with LIMIT, leaves the client usable for the next one; a client that failed is
-closed.
+Spark asks for `InputPartition(None)` when a batch has no partitions, PySpark 4.1 for None: both
+read as empty. A task that ends early, as with LIMIT, leaves the client usable for the next one; a
+client that failed is closed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Read(NamedTuple):
     options: SourceOptions
     columns: StructType
 
-    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def batches(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the range of a task, if it has one (in the worker)."""
-        wanted: PartitionRange | None = partition.value
+        wanted: PartitionRange | None = None if partition is None else partition.value
         if wanted is None or wanted.start >= wanted.end:
             return
         from spark_kafka_sink.consumer.range_reader import read_range

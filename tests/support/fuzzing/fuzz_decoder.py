@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.support.record.compared_decoders import compare_decoders
-from tests.support.record.random_answers import random_answer, random_reading
+from tests.support.record.reading.compared_decoders import compare_decoders
+from tests.support.record.reading.random_answers import random_answer, random_reading
 
 _SEED_BYTES = 4
 

@@ -38,8 +38,9 @@ def node_properties(
 
     `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller` is
     the address to bind, `voters` the address of every controller by node id. `overrides` take
-    precedence. Clients of the listener `proxied` receive the addresses of proxies, and so remain
-    behind them; `secured` are further listeners, each with its own protocol.
+    precedence; `{node_id}` in their values stands for the id. Clients of the listener `proxied`
+    receive the addresses of proxies, and so remain behind them; `secured` are further listeners,
+    each with its own protocol.
     """
     nodes = len(voters)
     replicas = {
@@ -74,7 +75,7 @@ def node_properties(
         "broker.session.timeout.ms": "6000",
         "log.segment.delete.delay.ms": "1000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-        **overrides,
+        **{key: value.replace("{node_id}", str(node_id)) for key, value in overrides.items()},
     }
 
 

@@ -44,6 +44,10 @@ def test_the_defaults_suit_a_read_of_whole_partitions():
     assert (60_000, 30_000) == (made.default_api_timeout_ms, made.request_timeout_ms)
     assert (-1, 131_072) == (made.receive_buffer_bytes, made.send_buffer_bytes)
     assert made.allow_auto_create_topics is False
+    assert (100, 300_000) == (
+        made.max_in_flight_requests_per_connection,
+        made.metadata_max_idle_ms,
+    )
 
 
 def test_every_setting_has_an_attribute_of_its_name():

@@ -41,6 +41,7 @@ def test_a_partition_that_is_not_read_is_an_error():
 def test_an_error_names_ten_partitions_at_most():
     """A long list of partitions is cut."""
     many = [TopicPartition("t", number) for number in range(12)]
-    assert refusal("startingOffsets", many, []).endswith(
-        "but the read does not cover t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7, t-8, t-9 and 2 more"
-    )
+    ten = "but the read does not cover t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7, t-8, t-9"
+    assert refusal("startingOffsets", many[:10], []).endswith(ten)
+    assert refusal("startingOffsets", many[:11], []).endswith(f"{ten} and 1 more")
+    assert refusal("startingOffsets", many, []).endswith(f"{ten} and 2 more")

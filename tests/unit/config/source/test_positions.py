@@ -65,6 +65,15 @@ def test_a_batch_ends_at_the_given_offsets(text, expected):
     assert expected == batch(endingOffsets=text)[1].spec
 
 
+def test_errors_about_defaults_name_the_options_of_offsets():
+    """A start or an end that is not set comes from the option that would set it most simply."""
+    assert (
+        Position(Earliest(), "startingOffsets", ()),
+        Position(Latest(), "endingOffsets", ()),
+    ) == batch()
+    assert Position(Latest(), "startingOffsets", ()) == stream()
+
+
 def test_timestamps_take_precedence_over_offsets():
     """One timestamp for all partitions comes first, then timestamps by partition, then offsets."""
     by_partition = '{"a":{"0":7}}'

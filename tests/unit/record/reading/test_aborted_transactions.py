@@ -6,8 +6,8 @@ import pytest
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
-from tests.support.record.decoding import column_of
 from tests.support.record.plain_batches import PlainRecord, plain_batch
+from tests.support.record.reading.decoding import column_of
 
 TRANSACTIONAL = 16
 CONTROL = 32

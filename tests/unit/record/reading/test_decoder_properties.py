@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
-from tests.support.record.compared_decoders import compare_decoders, new_decoder
-from tests.support.record.fetched_rows import complete_batches
-from tests.support.record.random_answers import random_answer, random_reading
+from tests.support.record.reading.compared_decoders import compare_decoders, new_decoder
+from tests.support.record.reading.fetched_rows import complete_batches
+from tests.support.record.reading.random_answers import random_answer, random_reading
 
 SEEDS = st.integers(0, 2**64 - 1).map(random.Random)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.record.reading.arena import ArenaPool
-from tests.support.record.decoding import NO_END, decode_all, decoder_of
 from tests.support.record.plain_batches import PlainRecord, plain_batch
+from tests.support.record.reading.decoding import NO_END, decode_all, decoder_of
 
 ROOT = Path(__file__).parents[4]
 TIMEOUT = 600
@@ -124,7 +124,7 @@ def test_the_answer_is_not_held_between_answers():
 def test_nothing_outside_of_the_buffers_is_touched():
     """Answers, payloads and outputs may be at the very end, or start, of accessible memory."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.record.decode_guarded", "20261123", "1000"],
+        [sys.executable, "-m", "tests.support.record.reading.decode_guarded", "20261123", "1000"],
         cwd=ROOT,
         timeout=TIMEOUT,
         check=False,

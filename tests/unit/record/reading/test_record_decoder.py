@@ -15,8 +15,8 @@ from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
 from spark_kafka_sink.record.reading.schema import arrow_schema
-from tests.support.record.decoding import NO_END, column_of, decode_all, decoder_of, rows_of
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
+from tests.support.record.reading.decoding import NO_END, column_of, decode_all, decoder_of, rows_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "java_batches.json"
 BATCHES = json.loads(GOLDEN.read_text())

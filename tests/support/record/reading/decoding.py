@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
 from spark_kafka_sink.record.reading.schema import arrow_schema
-from tests.support.record.fetched_rows import PARTITION, TOPIC, as_rows
+from tests.support.record.reading.fetched_rows import PARTITION, TOPIC, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

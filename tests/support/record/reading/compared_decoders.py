@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
-from tests.support.record.fetched_rows import PARTITION, TOPIC, as_rows, fetched_rows
+from tests.support.record.reading.fetched_rows import PARTITION, TOPIC, as_rows, fetched_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tests.support.record.random_answers import Reading
+    from tests.support.record.reading.random_answers import Reading
 
 #: No random answer decompresses to more, except by chance.
 MAX_UNCOMPRESSED_BYTES = 1 << 20

@@ -13,9 +13,9 @@ import numpy as np
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.reading import arena, record_decoder
-from tests.support.record.fetched_rows import PARTITION, TOPIC
-from tests.support.record.guarded_memory import guarded_array
-from tests.support.record.random_answers import random_answer, random_reading
+from tests.support.record.reading.fetched_rows import PARTITION, TOPIC
+from tests.support.record.reading.guarded_memory import guarded_array
+from tests.support.record.reading.random_answers import random_answer, random_reading
 
 
 class _GuardedNumpy:
