@@ -103,7 +103,7 @@ def commented_fields(cls: type) -> set[str]:
 
 
 def undocumented(value: type | FunctionType) -> list[str]:
-    """Return the parameters that no docstring names, of a function or of a class and its methods."""
+    """Return the parameters that no docstring names, of a function or a class and its methods."""
     if isinstance(value, FunctionType):
         parameters = parameters_of(value)
         return sorted(set(parameters) - named_in(inspect.getdoc(value) or "", parameters))
