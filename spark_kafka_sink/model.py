@@ -158,6 +158,8 @@ class CompressionLevels(NamedTuple):
 
 
 #: The levels of each codec of `compression.type` that has any (KIP-390). The default of gzip lies
+#: The most bytes to which a record batch may be decompressed, unless something else is configured.
+DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 #: outside of its levels: it leaves the choice to zlib.
 COMPRESSION_LEVELS: Final = {
     "gzip": CompressionLevels(default=-1, lowest=1, highest=9),

@@ -2,9 +2,9 @@
 
 `CONSUMER_CONFIG_DEF` has a row for each supported setting. Names, types and ranges are those of
 Kafka's `ConsumerConfig` (4.3), and so are the defaults, except for max.partition.fetch.bytes,
-receive.buffer.bytes and client.id. `REFUSED_CONSUMER` has an entry for
-every other setting of Kafka's consumer, with the reason and the values that request what happens
-anyway. The rows that all clients have in common are in `client_settings`.
+receive.buffer.bytes and client.id; max.uncompressed.batch.bytes is our own. `REFUSED_CONSUMER` has
+an entry for every other setting of Kafka's consumer, with the reason and the values that request
+what happens anyway. The rows that all clients have in common are in `client_settings`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from spark_kafka_sink.config.config_def import (
 )
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +84,15 @@ CONSUMER_CONFIG_DEF: Final = (
         None,
         _LOW,
         "Whether to check that record batches arrived as they were written.",
+    )
+    .define(
+        "max.uncompressed.batch.bytes",
+        _INT,
+        DEFAULT_MAX_UNCOMPRESSED_BYTES,
+        Range(1),
+        _LOW,
+        "The maximum size in bytes to which a record batch may be decompressed; a larger one is an "
+        "error. Java's consumer has no such limit.",
     )
     .define(
         "client.rack",

@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.compression import CompressionType, decompress
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 #: Length, attributes, timestamp, offset, key, value and number of headers, one byte each.
 _MIN_RECORD_BYTES: Final = 7
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from crc32c import crc32c
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.decode import (
-    DEFAULT_MAX_UNCOMPRESSED_BYTES,
     ControlRecordType,
     decode_control_record,
     decode_record_batch,

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.compression import (
     CompressionType,
     DecompressedTooLargeError,
     decompress,
 )
-from spark_kafka_sink.record.decode import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.kernel.decode_kernel import decode_batches, index_batches
 from spark_kafka_sink.record.kernel.decode_state import (
     DECODER_DTYPE,

@@ -35,6 +35,7 @@ def test_the_defaults_suit_a_read_of_whole_partitions():
         made.check_crcs,
         made.client_rack,
     )
+    assert 134_217_728 == made.max_uncompressed_batch_bytes
     assert (8_388_608, 52_428_800, 1, 500) == (
         made.max_partition_fetch_bytes,
         made.fetch_max_bytes,

@@ -149,6 +149,7 @@ OBSERVED_IN_READS = {
     "client.id": f"{READS}::test_a_fetch_request_has_the_client_id",
     "receive.buffer.bytes": f"{READS}::test_sockets_get_the_configured_buffer_size",
     "check.crcs": f"{READS}::test_checksums_are_checked_unless_switched_off",
+    "max.uncompressed.batch.bytes": f"{READS}::test_a_batch_may_not_grow_beyond_the_limit",
     "default.api.timeout.ms": f"{READS}::test_a_look_up_has_the_configured_time",
 }
 

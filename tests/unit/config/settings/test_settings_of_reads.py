@@ -54,12 +54,12 @@ def _damage(broker: DevBroker) -> None:
     broker.call(change)
 
 
-def _read(broker: DevBroker, settings: dict[str, object]) -> list[bytes]:
+def _read(broker: DevBroker, settings: dict[str, object], end: int = 1) -> list[bytes]:
     config = ConsumerConfig.from_mapping(
         {"bootstrap.servers": broker.bootstrap_servers, **settings}
     )
     with ConsumerClient(config) as client:
-        batches = read_range(client, PartitionRange("t", 0, 0, 1), VALUES, poll_timeout=PATIENCE)
+        batches = read_range(client, PartitionRange("t", 0, 0, end), VALUES, poll_timeout=PATIENCE)
         return [value.as_py() for batch in batches for value in batch.column("value")]
 
 
@@ -130,6 +130,21 @@ def test_checksums_are_checked_unless_switched_off(broker):
     with pytest.raises(CorruptRecordError, match="wrong checksum"):
         _read(broker, {})
     assert [b"A value"] == _read(broker, {"check.crcs": "false"})
+
+
+@pytest.mark.parametrize(("limit", "is_enough"), [(99_999, False), (110_000, True)])
+def test_a_batch_may_not_grow_beyond_the_limit(broker, limit, is_enough):
+    """A batch that decompresses to more than the limit is an error that names the setting."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"}
+    with KafkaProducer(settings) as producer:
+        producer.send("t", bytes(100_000), partition=0).result(PATIENCE)
+
+    given = {"max.uncompressed.batch.bytes": limit}
+    if is_enough:
+        assert [b"a value", bytes(100_000)] == _read(broker, given, 2)
+    else:
+        with pytest.raises(CorruptRecordError, match=r"raise max\.uncompressed\.batch\.bytes"):
+            _read(broker, given, 2)
 
 
 @pytest.mark.parametrize(("milliseconds", "seconds"), [(7_000, 7.0), (9_000, 9.0)])
