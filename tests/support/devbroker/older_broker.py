@@ -32,7 +32,7 @@ def hide_apis(broker: DevBroker, *hidden: ApiKey, node_id: int | None = None) ->
 
 
 def cap_version(broker: DevBroker, api_key: ApiKey, highest: int) -> FaultHook:
-    """Reduce the highest version of an API in every ApiVersions response."""
+    """Limit the version of an API in every ApiVersions response."""
     return _alter_apis(
         broker,
         lambda keys: tuple(
