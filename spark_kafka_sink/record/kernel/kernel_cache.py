@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: a machine compiles them once (1-3 s), not in every worker.
+"""The cache of compiled kernels: a machine compiles them once (1-6 s), not in every worker.
 
 numba's own cache does not suit Spark workers: it fails at import if neither site-packages nor the
 home directory is writable, it is useless for applications that ship this package with `--py-files`
