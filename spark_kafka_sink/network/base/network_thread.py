@@ -63,12 +63,16 @@ class NetworkThread:
         self._started.wait()
 
     def stop(self) -> None:
-        """Cancel `main` and wait for its end; a thread that has not begun yet does nothing."""
+        """Cancel `main` and wait for its end; a thread that has not begun yet does nothing.
+
+        On this thread itself, where the garbage collector may close a client, it does not wait.
+        """
         if self._claim.acquire(blocking=False):
             self._loop.close()
         else:
             self.call_soon(self._cancel_main)
-            self._thread.join(JOIN_TIMEOUT)
+            if not self.is_current:
+                self._thread.join(JOIN_TIMEOUT)
 
     def _cancel_main(self) -> None:
         for task in asyncio.all_tasks(self._loop):

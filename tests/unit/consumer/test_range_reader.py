@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from spark_kafka_sink.consumer import range_reader
 from spark_kafka_sink.consumer.range_reader import DataLoss, PartitionRange, read_range
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.log.log_cleaner import clean
@@ -21,7 +19,6 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
 from spark_kafka_sink.record.reading.schema import arrow_schema
 from spark_kafka_sink.testing import AnswerError, CloseConnection, NeverAnswer, Throttle
 from tests.support.consumer.reading import (
@@ -155,12 +152,6 @@ def test_an_open_transaction_ends_a_committed_range(broker):
 
 
 # --- pace
-
-
-@pytest.fixture
-def small_batches(monkeypatch):
-    """Make the record batches of readers smaller than the answers of the broker."""
-    monkeypatch.setattr(range_reader, "RecordDecoder", partial(RecordDecoder, max_rows=10))
 
 
 @pytest.mark.usefixtures("small_batches")

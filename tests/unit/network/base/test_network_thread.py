@@ -94,6 +94,12 @@ def test_coroutines_raise_an_error_after_the_end_of_the_thread(serving):
         serving.thread.run(_current_thread(), 1)
 
 
+def test_the_thread_can_stop_itself(serving):
+    """A client that is closed on its own thread, by the garbage collector, ends without waiting."""
+    serving.thread.call_soon(serving.thread.stop)
+    assert serving.thread.join(10)
+
+
 def test_a_submitted_coroutine_runs_while_the_caller_goes_on(serving):
     """The future of a submitted coroutine has its result; after the thread's end, it is refused."""
     assert "a client's thread" == serving.thread.submit(_current_thread()).result(10).name
