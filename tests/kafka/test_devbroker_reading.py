@@ -12,13 +12,27 @@ import uuid
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+)
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
 )
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
 from tests.support.devbroker.admin_requests import delete_records, delete_topics
 from tests.support.devbroker.broker_asker import METADATA, Asker, creatable
@@ -114,6 +128,40 @@ class Transactions(TransactionalRequests):
     def ask(self, request, version, **_):
         """Send a request and return the response."""
         return self._asker.ask(request, version)
+
+    def write(self, identity, sequence, **fields):
+        """Append a batch, once the coordinator is loaded, and return its offset."""
+        deadline = time.monotonic() + SECONDS
+        while self.add(identity, 0)[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        while True:
+            ((code, offset),) = self.produce(identity, sequence, version=11, **fields)
+            if code != ErrorCode.NOT_ENOUGH_REPLICAS:
+                assert 0 == code
+                return offset
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def wait_until_complete(self):
+        """Wait until the coordinator has written the markers of the transaction."""
+        request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
+        deadline = time.monotonic() + SECONDS
+        while (
+            not self.ask(request, 0).transaction_states[0].transaction_state.startswith("Complete")
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def identity(self):
+        """Return a producer id and epoch, once the coordinator can serve it."""
+        deadline = time.monotonic() + SECONDS
+        code, identity = self.init()
+        while code:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            code, identity = self.init()
+        return identity
 
 
 def sessions(broker, version):
@@ -267,21 +315,16 @@ def _waiting(broker, other):
         ),
         "an error": reader.waits_until((0, 99), (1, 0), min_bytes=10**5, action=nothing),
     }
+    broker.produce(topic, BATCH)
+    seen["deleted records"] = reader.waits_until(
+        (0, 6), min_bytes=10**5, action=lambda: other.ask(delete_records((topic, 0, 8)), 2)
+    )
     transactions = Transactions(other, topic)
-    code, identity = transactions.init()
-    # A transaction coordinator may still be loading.
-    deadline = time.monotonic() + SECONDS
-    while code:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-        code, identity = transactions.init()
-    while transactions.add(identity, 0)[0]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert [(0, 6)] == transactions.produce(identity, 0, version=11)
-    seen["an open transaction"] = reader.waits_until((0, 6), isolation_level=1, action=nothing)
+    identity = transactions.identity()
+    assert 8 == transactions.write(identity, 0)
+    seen["an open transaction"] = reader.waits_until((0, 8), isolation_level=1, action=nothing)
     seen["the end of a transaction"] = reader.waits_until(
-        (0, 6),
+        (0, 8),
         isolation_level=1,
         action=lambda: transactions.end(identity, committed=True, version=4),
     )
@@ -293,12 +336,104 @@ def _waiting(broker, other):
     )
     # One partition alone: Kafka deletes them one after the other.
     seen["a topic that is deleted"] = reader.waits_until(
-        (0, 8), action=lambda: delete(other, topic)
+        (0, 10), action=lambda: delete(other, topic)
     )
     return seen
 
 
+def epochs(broker):
+    """Look up the ends of leader epochs in every version."""
+    topic = broker.topic(2, **KEPT)
+    broker.produce(topic, BATCH)
+    asked = [
+        (name, index, current, epoch)
+        for name, index in ((topic, 0), (topic, 1), (topic, 2), ("no-such-topic", 0))
+        for current in (-1, 0, 1)
+        for epoch in (-1, 0, 1, 2**31 - 1)
+    ]
+
+    def ends(version, name, index, current, epoch):
+        partition = OffsetForLeaderPartition(
+            partition=index, current_leader_epoch=current, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=(OffsetForLeaderTopic(topic=name, partitions=(partition,)),)
+        )
+        (found,) = broker.ask(request, version).topics[0].partitions
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    return [(version, each[1:], ends(version, *each)) for version in (2, 3, 4) for each in asked]
+
+
+def read_committed(broker):
+    """Read from every offset, with every limit, around transactions that end in both ways."""
+    topic = broker.topic(1, **KEPT)
+    broker.wait_for_coordinators()
+    producers = [Transactions(broker, topic) for _ in range(3)]
+    identities = [producer.identity() for producer in producers]
+    numbers = {identity[0]: number for number, identity in enumerate(identities)}
+    for producer in producers:
+        producer.timestamp = producers[0].timestamp
+    sequences = [0, 0, 0]
+
+    def write(index):
+        producers[index].write(identities[index], sequences[index], count=2)
+        sequences[index] += 2
+
+    def end(index, *, committed):
+        producers[index].end(identities[index], committed=committed, version=4)
+        # The markers are written after the response.
+        producers[index].wait_until_complete()
+
+    write(0)
+    write(1)
+    broker.produce(topic, BATCH)
+    end(0, committed=False)
+    write(2)
+    write(0)
+    end(1, committed=True)
+    end(0, committed=False)
+    write(1)
+    reader = producers[0]
+    latest = [reader.latest(isolation_level=level) for level in (0, 1)]
+    seen = {"latest": latest}
+    for level in (0, 1):
+        for offset in range(latest[0] + 1):
+            for limit in (1, 10**8):
+                code, ((*before, aborted, diverging, epoch, bases),) = broker.fetch(
+                    topic, [offset], isolation_level=level, partition_max_bytes=limit
+                )
+                if aborted is not None:
+                    aborted = [(numbers[txn.producer_id], txn.first_offset) for txn in aborted]
+                seen[level, offset, limit] = code, before, aborted, diverging, epoch, bases
+        seen[level, "times"] = [
+            broker.ask(
+                ListOffsetsRequest(
+                    replica_id=-1,
+                    isolation_level=level,
+                    topics=(
+                        ListOffsetsTopic(
+                            name=topic,
+                            partitions=(
+                                ListOffsetsPartition(partition_index=0, timestamp=timestamp),
+                            ),
+                        ),
+                    ),
+                ),
+                9,
+            )
+            .topics[0]
+            .partitions[0]
+            .offset
+            for timestamp in (-1, -2, 0, reader.timestamp, 2**60)
+        ]
+    seen["positions"] = sequences
+    return seen
+
+
 SCENARIOS = [
+    epochs,
+    read_committed,
     sessions_by_name,
     sessions_by_id,
     mixed_sessions,

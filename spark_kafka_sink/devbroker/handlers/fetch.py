@@ -10,6 +10,7 @@
   that is complete does not wait.
 - The high watermark is the log end offset. With read_committed, the response ends at the last
   stable offset and lists the aborted transactions whose records the consumer must skip (KIP-98).
+  As in Kafka, it may list some that began after the last record in the response.
 - Topics are given by name up to version 12 and by id from version 13 on. A topic that has been
   recreated since its name was looked up, in a session or before a wait, gets INCONSISTENT_TOPIC_ID.
 - The current leader epoch is checked (KIP-320), and so is the last fetched epoch (KIP-595).
@@ -351,12 +352,12 @@ def _preferred_replica(
 def _aborted(
     log: PartitionLog, fetch_offset: int, records: FetchedRecords
 ) -> tuple[AbortedTransaction, ...]:
-    """Return the aborted transactions that have records among those read."""
+    """Return the aborted transactions that have records among those read, and maybe later ones."""
     if not records.batches:
         return ()
     return tuple(
         AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-        for txn in log.aborted_transactions(fetch_offset, records.end_offset)
+        for txn in log.aborted_transactions(fetch_offset, records.upper_bound)
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -53,11 +55,13 @@ class LeaderEpochCache:
         self._entries.append(EpochEntry(epoch, start_offset))
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """Return where an epoch ends; None for one newer than all, or without entries.
+        """Return where an epoch ends; None for -1, for one newer than all, or without entries.
 
         For an unknown epoch between two entries it is the end of the earlier one, and for one
         older than all it is where the first one begins (endOffsetFor).
         """
+        if epoch == NO_LEADER_EPOCH:
+            return None
         if epoch == self.latest:
             return EpochEnd(epoch, log_end_offset)
         following = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)

@@ -73,6 +73,9 @@ class FetchedRecords(NamedTuple):
     readable_bytes: int
     #: First offset after the batches.
     end_offset: int
+    #: Kafka lists the aborted transactions that began before this offset, which is found in the
+    #: index: some may have begun after the batches.
+    upper_bound: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -440,7 +443,7 @@ class PartitionLog:
         self._check_in_range(offset, end_offset)
         stop = min(self.last_stable_offset, end_offset) if committed else end_offset
         if offset >= stop:
-            return FetchedRecords([], 0, 0, offset)
+            return FetchedRecords([], 0, 0, offset, offset)
         for index in range(self._segment_index(offset), len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= stop:
@@ -460,7 +463,7 @@ class PartitionLog:
             )
             if found is not None:
                 return FetchedRecords(*found)
-        return FetchedRecords([], 0, 0, offset)
+        return FetchedRecords([], 0, 0, offset, offset)
 
     def _check_in_range(self, offset: int, end_offset: int) -> None:
         if not self.log_start_offset <= offset <= end_offset:

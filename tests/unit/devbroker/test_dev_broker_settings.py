@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from spark_kafka_sink.devbroker.__main__ import main
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
@@ -68,3 +69,9 @@ def test_an_unknown_setting_is_a_type_error():
     """A keyword that is not a setting raises a TypeError that names it."""
     with pytest.raises(TypeError, match="num_partition"):
         DevBroker(num_partition=2)
+
+
+def test_racks_on_the_command_line_are_one_for_each_broker(capsys):
+    """The command does not start with another number of racks than of brokers."""
+    assert 1 == main(["--brokers", "3", "--racks", "a,b"])
+    assert "2 for 3 brokers" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
@@ -87,6 +87,11 @@ class OffsetIndex:
     def lookup_position(self, position: int) -> OffsetPosition:
         """Return the last entry with a position not above the given one, or the segment's start."""
         return self._entry(bisect_right(self._positions, position) - 1)
+
+    def first_at_or_after(self, position: int) -> OffsetPosition | None:
+        """Return the first entry with a position not below the given one, or None."""
+        index = bisect_left(self._positions, position)
+        return None if index == len(self._positions) else self._entry(index)
 
     def check(self, size_in_bytes: int) -> None:
         """Raise CorruptRecordError unless the entries are plausible for batches of this size."""

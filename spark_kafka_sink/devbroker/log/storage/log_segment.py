@@ -51,6 +51,8 @@ class SegmentRead(NamedTuple):
     readable_bytes: int
     #: An offset after the last batch, and not after the start of the next one.
     end_offset: int
+    #: The offset of the next index entry (LogSegment.fetchUpperBoundOffset).
+    upper_bound: int
 
 
 class LogSegment:
@@ -254,11 +256,13 @@ class LogSegment:
             end, end_offset = behind.position, behind.base_offset
         if end <= start:
             if not min_one_batch or start >= max_position:
-                return SegmentRead([], 0, 0, offset)
+                return SegmentRead([], 0, 0, offset, offset)
             end, end_offset = start + first.size_in_bytes, first.last_offset + 1
         size = end - start
         readable = max(size, min(max_bytes, max_position - start))
-        return SegmentRead(self.records.read(start, end), size, readable, end_offset)
+        entry = self.offset_index.first_at_or_after(start + readable)
+        upper_bound = next_offset if entry is None else entry.offset
+        return SegmentRead(self.records.read(start, end), size, readable, end_offset, upper_bound)
 
     def read_next_offset(self) -> int:
         """Return the offset after the last batch, found by scanning from the last index entry."""

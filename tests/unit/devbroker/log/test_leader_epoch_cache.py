@@ -74,3 +74,11 @@ def test_epochs_before_the_log_start_are_removed(cache, start_offset, expected):
     cache.truncate_from_start(start_offset)
 
     assert expected == cache.entries
+
+
+def test_no_epoch_has_no_end():
+    """Epoch -1 stands for none, and is not older than all others."""
+    cache = LeaderEpochCache()
+    cache.assign(0, 0)
+
+    assert None is cache.end_of(-1, 5)
