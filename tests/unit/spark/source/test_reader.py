@@ -9,7 +9,7 @@ from spark_kafka_sink.consumer import range_reader
 from spark_kafka_sink.consumer.fetching.range_values import DataLoss, PartitionRange
 from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source import client_cache
+from spark_kafka_sink.spark.source import client_cache, task_read
 from spark_kafka_sink.spark.source.columns import default_columns
 from spark_kafka_sink.spark.source.reader import KafkaBatchReader
 from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader
@@ -109,6 +109,8 @@ def test_a_task_warns_about_lost_offsets(client, monkeypatch, caplog):
         yield from ()
 
     monkeypatch.setattr(range_reader, "read_range", read_range)
+    # The test run itself must not keep its objects.
+    monkeypatch.setattr(task_read, "freeze_imported_objects", lambda: None)
     wanted = InputPartition(PartitionRange("t", 0, 1, 5))
     with caplog.at_level(logging.INFO):
         assert [] == list(reader(failOnDataLoss="false").read(wanted))
