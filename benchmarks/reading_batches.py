@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measuring import SPREAD_COLUMNS, Spread, heading, progress, table, verdict
 from benchmarks.micro_batches import BATCHES, WARM_UP_BATCHES, batch_seconds
+from spark_kafka_sink.config.consumer_config import ConsumerConfig
+from spark_kafka_sink.config.source.offset_specs import Subscribe
+from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from tests.support.spark.streams import wait_for_batch
 
 if TYPE_CHECKING:
@@ -96,10 +99,6 @@ def _batch_milliseconds(rows: DataFrame) -> float:
 
 
 def _run_latest_offsets(setting: Setting) -> None:
-    from spark_kafka_sink.config.consumer_config import ConsumerConfig  # noqa: PLC0415
-    from spark_kafka_sink.config.source_options import Subscribe  # noqa: PLC0415
-    from spark_kafka_sink.consumer.consumer_client import ConsumerClient  # noqa: PLC0415
-
     progress(f"creating {MANY_PARTITIONS} partitions")
     topic = setting.kafka.create_topic(MANY_PARTITIONS)
     config = ConsumerConfig.from_mapping({"bootstrap.servers": setting.kafka.bootstrap_servers})

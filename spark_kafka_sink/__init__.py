@@ -1,4 +1,4 @@
-"""Write Spark DataFrames to Apache Kafka from pure Python, or single records without Spark.
+"""Write Spark DataFrames to Apache Kafka and read them, in pure Python, with or without Spark.
 
 The public names are those in `__all__` here and in `spark_kafka_sink.testing`; everything else may
 change between versions.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.consumer.read_arrow import read_arrow
     from spark_kafka_sink.errors import (
         AuthenticationError,
         BrokerError,
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
         OAuthBearerToken,
         TokenFunction,
     )
-    from spark_kafka_sink.spark.data_source import KafkaSink
+    from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
     from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite
     from spark_kafka_sink.spark.sink.write_schema import WriteSchema
     from spark_kafka_sink.version import __version__
@@ -118,6 +119,7 @@ __all__ = [
     "KafkaMetric",
     "KafkaProducer",
     "KafkaSink",
+    "KafkaSource",
     "KafkaTimeoutError",
     "LoggingMetricsReporter",
     "MetadataSnapshot",
@@ -156,6 +158,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WriteSchema",
     "__version__",
+    "read_arrow",
 ]
 
 #: The module that defines each public name.
@@ -184,6 +187,7 @@ _MODULES = {
     "KafkaMetric": "spark_kafka_sink.metrics.kafka_metric",
     "KafkaProducer": "spark_kafka_sink.producer.kafka_producer",
     "KafkaSink": "spark_kafka_sink.spark.data_source",
+    "KafkaSource": "spark_kafka_sink.spark.data_source",
     "KafkaTimeoutError": "spark_kafka_sink.errors",
     "LoggingMetricsReporter": "spark_kafka_sink.metrics.logging_reporter",
     "MetadataSnapshot": "spark_kafka_sink.network.cluster.metadata",
@@ -222,6 +226,7 @@ _MODULES = {
     "UnsupportedVersionError": "spark_kafka_sink.errors",
     "WriteSchema": "spark_kafka_sink.spark.sink.write_schema",
     "__version__": "spark_kafka_sink.version",
+    "read_arrow": "spark_kafka_sink.consumer.read_arrow",
 }
 
 

@@ -41,6 +41,8 @@ class ConsumerConfig(ClientConfig):
     check_crcs: bool
     client_rack: str
     default_api_timeout_ms: int
+    #: Not a setting: a mistyped name must not create a topic.
+    allow_auto_create_topics: bool = False
     #: Not a setting: Java's consumer has the same constant.
     max_in_flight_requests_per_connection: int = 100
     #: Not a setting, and of no consequence: the topics that are read are asked for again and again.

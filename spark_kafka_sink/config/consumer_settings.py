@@ -2,7 +2,7 @@
 
 `CONSUMER_CONFIG_DEF` has a row for each supported setting. Names, types and ranges are those of
 Kafka's `ConsumerConfig` (4.3), and so are the defaults, except for max.partition.fetch.bytes,
-receive.buffer.bytes, allow.auto.create.topics and client.id. `REFUSED_CONSUMER` has an entry for
+receive.buffer.bytes and client.id. `REFUSED_CONSUMER` has an entry for
 every other setting of Kafka's consumer, with the reason and the values that request what happens
 anyway. The rows that all clients have in common are in `client_settings`.
 """
@@ -101,15 +101,6 @@ CONSUMER_CONFIG_DEF: Final = (
         _MEDIUM,
         "How long a look-up of partitions or offsets may take, including retries.",
     )
-    .define(
-        "allow.auto.create.topics",
-        _BOOLEAN,
-        False,
-        None,
-        _MEDIUM,
-        "Whether brokers with auto.create.topics.enable may create a missing topic because it is "
-        "read. Otherwise a missing topic is an error. Java's default is true.",
-    )
     .include(
         CLIENT_CONFIG_DEF,
         "request.timeout.ms",
@@ -175,6 +166,7 @@ WITHOUT_EFFECT: Final[Mapping[str, RefusedSetting]] = {
 }
 
 REFUSED_CONSUMER: Final[Mapping[str, RefusedSetting]] = {
+    "allow.auto.create.topics": RefusedSetting("a read creates no topics", ("false",)),
     "auto.offset.reset": RefusedSetting(
         "set where a read starts (in Spark with startingOffsets): every later position follows "
         "from that, so that no record is missed"

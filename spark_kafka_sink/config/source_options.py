@@ -49,7 +49,7 @@ _OF_SPARK: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 #: What to set instead of an option of the sink.
 _INSTEAD: Final = {
     "topic": ": set subscribe",
-    "autoCreateTopics": ": set kafka.allow.auto.create.topics",
+    "autoCreateTopics": ": a read creates no topics",
     "sourceConsumerGroup": ": set commitGroup",
 }
 #: The names to suggest, by the name that is compared: without prefix, in lower case.

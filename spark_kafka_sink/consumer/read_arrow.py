@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 #: "earliest", "latest", a time, or an offset or a time for each partition.
 Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _NAMED: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
@@ -55,6 +57,8 @@ def read_arrow(
     **client_settings: object,
 ) -> pa.RecordBatchReader:
     """Read topics into Arrow, for pyarrow, pandas, Polars or DuckDB.
+
+    `bootstrap_servers` are addresses (host:port), separated by commas or as a list.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book", key=b"alice").result(timeout=30)
@@ -215,7 +219,8 @@ def _milliseconds(name: str, time: datetime) -> int:
         raise ConfigError(
             f"{name} must have a time zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
         )
-    return int(time.timestamp() * 1000)
+    # Rounded up: a record of the millisecond that has begun is before the time.
+    return -((_EPOCH - time) // _MILLISECOND)
 
 
 def _read(

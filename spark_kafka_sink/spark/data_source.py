@@ -161,8 +161,8 @@ class KafkaSink(DataSource):
         return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
 
 
-#: The same class, for users who only read, or who do both.
-KafkaSource = KafkaFormat = KafkaSink
+#: The same class, by the name for reading.
+KafkaSource = KafkaSink
 
 
 def _stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:

@@ -67,7 +67,9 @@ def _new(before: Open) -> Open:
 
 
 def _is_allowed(thread: threading.Thread) -> bool:
-    return thread.name.startswith(tuple(ALLOWED))
+    # Python keeps a record of each thread that a library such as DuckDB has called it from.
+    is_foreign = isinstance(thread, threading._DummyThread)
+    return is_foreign or thread.name.startswith(tuple(ALLOWED))
 
 
 def _sockets() -> list[str]:

@@ -38,6 +38,10 @@ EXPECTED = {
         "partition 1 has a record with schema b'orders-v2'\n",
         "partition 2 has a record with schema b'orders-v2'\nthe serializer is closed\n",
     ],
+    "read_arrow.py": [
+        "DuckDB: [('sensor-0', 26), ('sensor-1', 26), ('sensor-2', 26)]\n",
+        "Polars: 3600 readings of the second hour, in [0, 1]\n",
+    ],
     "send_arrow_table.py": ["measurements-3: ", "200000 of 200000 rows\n"],
     "send_records.py": [
         "offset 0\n",

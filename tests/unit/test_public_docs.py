@@ -10,7 +10,7 @@ import textwrap
 import time
 from enum import Enum
 from importlib import import_module
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import get_origin
 
 import pytest
@@ -56,13 +56,21 @@ PUBLIC = {
 }
 
 
+#: Any number of parameters, such as `**settings`.
+VARIABLE = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
 def parameters_of(function: object) -> list[str]:
     """Return the parameters that callers pass; none for an object without a signature."""
     try:
         found = inspect.signature(function).parameters
     except ValueError:
         return []
-    return [name for name in found if name not in {"self", "cls", "args", "kwargs"}]
+    return [
+        name
+        for name, parameter in found.items()
+        if name not in {"self", "cls"} and parameter.kind not in VARIABLE
+    ]
 
 
 def public_methods(cls: type) -> dict[str, object]:
@@ -94,7 +102,15 @@ def commented_fields(cls: type) -> set[str]:
     return set(FIELD_COMMENT.findall(inspect.getsource(cls)))
 
 
-def undocumented(cls: type) -> list[str]:
+def undocumented(value: type | FunctionType) -> list[str]:
+    """Return the parameters that no docstring names, of a function or a class and its methods."""
+    if isinstance(value, FunctionType):
+        parameters = parameters_of(value)
+        return sorted(set(parameters) - named_in(inspect.getdoc(value) or "", parameters))
+    return undocumented_in_class(value)
+
+
+def undocumented_in_class(cls: type) -> list[str]:
     """Return the parameters of a class and of its methods that no docstring names."""
     about_class = f"{cls.__doc__} {cls.__init__.__doc__ or ''}"
     missing = []

@@ -103,8 +103,8 @@ def test_names_are_listed_before_they_are_imported():
 
 def test_an_unknown_name_is_an_attribute_error():
     """An unknown name raises AttributeError with the usual message."""
-    with pytest.raises(AttributeError, match="'spark_kafka_sink' has no attribute 'KafkaSource'"):
-        _ = spark_kafka_sink.KafkaSource
+    with pytest.raises(AttributeError, match="'spark_kafka_sink' has no attribute 'KafkaTable'"):
+        _ = spark_kafka_sink.KafkaTable
 
 
 def test_importing_the_package_loads_nothing_else():

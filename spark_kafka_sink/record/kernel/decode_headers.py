@@ -28,6 +28,7 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     load_int64,
     store_uint8,
 )
+from spark_kafka_sink.record.kernel.kernel_unpack import unpack_lz4, unpack_snappy
 
 LOG_OVERHEAD: Final = 12
 LENGTH_OFFSET: Final = 8
@@ -43,7 +44,11 @@ _RECORD_COUNT_OFFSET: Final = 57
 _OVERHEAD: Final = 61
 _MAGIC: Final = 2
 _CODEC_MASK: Final = 0x07
+_SNAPPY: Final = 2
+_LZ4: Final = 3
 _LAST_CODEC: Final = 4
+#: A larger payload is left to the library, which is faster, but costs a call.
+_MOST_UNPACKED_BYTES: Final = 8 * 1024
 _TRANSACTIONAL_FLAG: Final = 0x10
 #: A control record's key has a version and a type.
 _CONTROL_KEY_BYTES: Final = 4
@@ -123,6 +128,25 @@ def _follow_transactions(task: Any, batch: int) -> None:
 
 
 @kernel_part
+def _unpack(task: Any) -> bool:
+    """Return whether the records can be decoded; if they are few, decompress them for that."""
+    codec = task.attributes & _CODEC_MASK
+    if codec == 0:
+        return True
+    source, source_end, target = task.records, task.records_end, task.scratch
+    if source_end - source > _MOST_UNPACKED_BYTES:
+        return False
+    unpacked_end = 0
+    if codec == _LZ4:
+        unpacked_end = unpack_lz4(source, source_end, target, target + task.scratch_capacity)
+    elif codec == _SNAPPY:
+        unpacked_end = unpack_snappy(source, source_end, target, target + task.scratch_capacity)
+    if unpacked_end:
+        task.records, task.records_end = target, unpacked_end
+    return unpacked_end != 0
+
+
+@kernel_part
 def open_batch(task: Any) -> int:
     """Read the header of the batch at the position; return a status."""
     batch, rest = task.data + task.position, task.size - task.position
@@ -157,8 +181,8 @@ def open_batch(task: Any) -> int:
         if computed != load_big_uint32(batch + _CRC_OFFSET):
             return _BAD_CHECKSUM
         task.crc_checked = 1
-    is_plain = task.attributes & _CODEC_MASK == 0 or task.skipped
-    task.stage = _PREPARED if task.crc_checked and is_plain else _HEADER
+    is_prepared = task.crc_checked and (task.skipped or _unpack(task))
+    task.stage = _PREPARED if is_prepared else _HEADER
     return _DONE
 
 

@@ -51,6 +51,9 @@ DECODER_DTYPE: Final = np.dtype(
         ("skipped", np.int64),
         ("crc_checked", np.int64),
         ("marked_producer", np.int64),  # index of the one whose marker this batch may be, or -1
+        # Memory for the records of small compressed batches.
+        ("scratch", np.int64),
+        ("scratch_capacity", np.int64),
         # Its records, decompressed; `records` is the address of the next one.
         ("records", np.int64),
         ("records_end", np.int64),
@@ -120,6 +123,8 @@ class DecodeStatus(IntEnum):
     HEADERS_TOO_LARGE = -17
 
 
+#: The memory for small compressed batches, without the slack of `kernel_unpack`.
+SCRATCH_BYTES: Final = 64 * 1024
 #: A flag in a batch's attributes.
 LOG_APPEND_TIME_FLAG: Final = 0x08
 CONTROL_FLAG: Final = 0x20

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: a machine compiles them once (1-3 s), not in every worker.
+"""The cache of compiled kernels: a machine compiles them once (1-6 s), not in every worker.
 
 numba's own cache does not suit Spark workers: it fails at import if neither site-packages nor the
 home directory is writable, it is useless for applications that ship this package with `--py-files`
@@ -52,6 +52,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/kernel_hashes.py",
     "kernel/kernel_objects.py",
     "kernel/kernel_support.py",
+    "kernel/kernel_unpack.py",
     "kernel/kernel_utf8.py",
     "columns.py",
     "key_hashes.py",

@@ -21,7 +21,14 @@ from spark_kafka_sink.record.compression import (
 )
 from spark_kafka_sink.record.decode import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.kernel.decode_kernel import decode_batches, index_batches
-from spark_kafka_sink.record.kernel.decode_state import DECODER_DTYPE, FIELD, DecodeStatus, Stage
+from spark_kafka_sink.record.kernel.decode_state import (
+    DECODER_DTYPE,
+    FIELD,
+    SCRATCH_BYTES,
+    DecodeStatus,
+    Stage,
+)
+from spark_kafka_sink.record.kernel.kernel_unpack import UNPACK_SLACK
 from spark_kafka_sink.record.reading.output import Output
 from spark_kafka_sink.record.reading.schema import check_schema
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, check_crc
@@ -109,6 +116,10 @@ class RecordDecoder:
         numbers: Any = self._table.view(np.int64)
         self._task = memoryview(numbers)
         self._task[FIELD["check_crcs"]] = check_crcs
+        capacity = min(SCRATCH_BYTES, max_uncompressed_bytes)
+        self._scratch = np.empty(capacity + UNPACK_SLACK, np.uint8)
+        self._task[FIELD["scratch"]] = self._scratch.ctypes.data
+        self._task[FIELD["scratch_capacity"]] = capacity
         self._output = Output(schema, self._task, topic, partition, max_rows, max_bytes)
 
     def index(self, data: Buffer, position: int) -> BatchIndex:

@@ -53,20 +53,20 @@ def send(producer: KafkaProducer, topic: str, values: Iterable[bytes], **more: o
 
 
 @contextmanager
-def open_transaction(servers: str, values: Iterable[bytes]) -> Iterator[None]:
-    """Write values to partition 0 of `t` in a transaction that is open for a while, and aborted."""
-    given = {"bootstrap.servers": servers, **BATCHES, "transactional.id": "x"}
+def open_transaction(servers: str, values: Iterable[bytes], *, topic: str = "t") -> Iterator[None]:
+    """Write values to partition 0 in a transaction that is open for a while, and then aborted."""
+    given = {"bootstrap.servers": servers, **BATCHES, "transactional.id": f"for {topic}"}
     with KafkaProducer(given) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        send(producer, "t", values, partition=0)
+        send(producer, topic, values, partition=0)
         yield
         producer.abort_transaction()
 
 
-def abort_a_transaction(servers: str, values: Iterable[bytes]) -> None:
-    """Write values to partition 0 of `t` in a transaction that is aborted."""
-    with open_transaction(servers, values):
+def abort_a_transaction(servers: str, values: Iterable[bytes], *, topic: str = "t") -> None:
+    """Write values to partition 0 in a transaction that is aborted."""
+    with open_transaction(servers, values, topic=topic):
         pass
 
 

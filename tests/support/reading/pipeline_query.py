@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
-from tests.support.spark.killed_query import start_spark
+from tests.support.spark.killed_query import read_stream, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def start(spark: SparkSession, given: dict[str, Any]) -> StreamingQuery:
     """Start the query."""
-    rows = spark.readStream.format(given["source"]["format"]).options(**given["source"]).load()
     return (
-        rows.select("value", "partition")
+        read_stream(spark, given["source"])
+        .select("value", "partition")
         .writeStream.format("pykafka")
         .options(**given["sink"], checkpointLocation=given["checkpoint"])
         .trigger(**given["trigger"])

@@ -199,9 +199,11 @@ class _PipelineSoak:
             assert not process.has_ended, process.output[-8000:]
             return self._batches > before
 
-        wait_until(
-            has_another, seconds=PATIENCE_SECONDS, what=f"a batch:\n{process.output[-4000:]}"
-        )
+        try:
+            wait_until(has_another, seconds=PATIENCE_SECONDS, what="a batch")
+        except TimeoutError as error:
+            error.add_note(process.output[-8000:])
+            raise
 
     def _kill(self, victim: Victim) -> bool:
         """Kill a process; return whether there was one."""

@@ -21,6 +21,8 @@ from tests.support.spark.mortal_sink import MortalSink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import DataFrame
+
 #: How often a query may fail before this cannot be due to the kill plan.
 MAX_STARTS = 40
 
@@ -29,9 +31,7 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
     """Run the query until it has written all rows."""
     for _ in range(MAX_STARTS):
         query = (
-            spark.readStream.options(**given["source"])
-            .format(given["source"]["format"])
-            .load()
+            read_stream(spark, given["source"])
             .selectExpr("cast(value as string) value")
             .repartition(2)
             .writeStream.format("pykafka")
@@ -48,6 +48,12 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
         else:
             return
     raise RuntimeError(f"the query failed {MAX_STARTS} times")
+
+
+def read_stream(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
+    """Return the stream of a source, whose format is one of its options."""
+    options = dict(source)
+    return spark.readStream.format(options.pop("format")).options(**options).load()
 
 
 def start_spark(directory: Path, settings: Mapping[str, str]) -> SparkSession:

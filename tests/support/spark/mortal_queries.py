@@ -109,12 +109,14 @@ class MortalProcess:
 
 
 def _pyspark_module(process: int) -> str:
-    """Return the module for which PySpark's daemon runs a process; empty for other processes."""
+    """Return the module of PySpark that a process runs; empty for other processes."""
     try:
         command = Path(f"/proc/{process}/cmdline").read_text().split("\0")
     except OSError:
         return ""
-    return command[3] if command[1:3] == ["-m", "pyspark.daemon"] else ""
+    # Either directly, or the daemon that forks processes for a module.
+    modules = [argument for argument in command[2:4] if argument.startswith("pyspark.")]
+    return modules[-1] if command[1:2] == ["-m"] and modules else ""
 
 
 class MortalQuery:

@@ -21,8 +21,6 @@ OTHER_DEFAULTS = {
     "max.partition.fetch.bytes": "1048576",
     # A fixed size keeps the operating system from letting the buffer grow.
     "receive.buffer.bytes": "65536",
-    # A mistyped name must not create a topic.
-    "allow.auto.create.topics": "true",
     "client.id": "",
 }
 #: Values that Java accepts and we reject, and why.

@@ -348,14 +348,14 @@ def test_options_that_spark_handles_are_accepted(name):
     ("name", "advice"),
     [
         ("topic", "set subscribe"),
-        ("autoCreateTopics", "set kafka.allow.auto.create.topics"),
+        ("autoCreateTopics", "a read creates no topics"),
         ("sourceConsumerGroup", "set commitGroup"),
         ("deliveryGuarantee", "remove it"),
     ],
 )
 def test_options_of_the_sink_are_rejected_with_what_to_do(name, advice):
     """The error for an option of writes names the one to use in a read."""
-    expected = f"{name} is an option of writes{':' if 'set' in advice else ';'} {advice}"
+    expected = f"{name} is an option of writes{';' if advice == 'remove it' else ':'} {advice}"
     assert expected == refusal({name.upper(): "x"})
 
 

@@ -79,6 +79,21 @@ def test_times_select_records(broker):
     assert len(ALL) + 5 == len(read(broker, end=now + timedelta(days=1)))
 
 
+def test_a_time_within_a_millisecond_is_after_its_records():
+    """The record of a millisecond is before the time that is half a millisecond later."""
+    time = datetime(2026, 1, 1, 0, 0, 0, 123_000, tzinfo=UTC)
+    half_later = time + timedelta(microseconds=500)
+    with DevBroker(topics={"t": 1}) as broker:
+        with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            for number in range(2):
+                milliseconds = round(time.timestamp() * 1000) + number
+                producer.send("t", b"%d" % number, timestamp=milliseconds)
+
+        assert [b"0", b"1"] == read(broker, start=time)
+        assert [b"1"] == read(broker, start=half_later)
+        assert [b"0"] == read(broker, end=half_later)
+
+
 def test_later_records_are_not_read(broker):
     """The ends are those of the call, not of the time when the result is iterated."""
     reader = read_arrow(broker.bootstrap_servers, "u", columns=["value"])

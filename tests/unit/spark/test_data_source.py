@@ -17,7 +17,7 @@ import pyspark_pykafka
 import spark_kafka_sink
 from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
-from spark_kafka_sink.spark.data_source import KafkaFormat, KafkaSink, KafkaSource
+from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
@@ -232,7 +232,7 @@ def source(**options):
 
 def test_one_class_serves_both_directions():
     """Whatever its name, the class that is registered writes and reads."""
-    assert KafkaSink is KafkaSource is KafkaFormat
+    assert KafkaSink is KafkaSource
 
 
 def test_a_read_has_sparks_columns():

@@ -1,7 +1,8 @@
 """For each setting, a test which shows that changing it has an observable effect.
 
 A setting that does nothing is worse than a missing one. So every row of `PRODUCER_CONFIG_DEF` has a
-row here that names a test, and a new setting cannot be added without one.
+row here that names a test, and a new setting cannot be added without one. So has every row of
+`CONSUMER_CONFIG_DEF` that the producer does not share.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.config.client_settings import CLIENT_CONFIG_DEF
+from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 
 TESTS = Path(__file__).parents[3]
 WIRE = "unit/config/settings/test_settings_on_the_wire.py"
@@ -29,6 +33,7 @@ REFRESH = (
     "unit/network/authentication/test_token_refresh.py"
     "::test_the_settings_determine_when_a_token_is_replaced"
 )
+READS = "unit/config/settings/test_settings_of_reads.py"
 FAILED_WRITES = "unit/producer/test_failed_writes.py"
 
 OBSERVED = {
@@ -133,6 +138,20 @@ OBSERVED = {
     "sasl.login.refresh.buffer.seconds": REFRESH,
 }
 
+#: The settings of a consumer; those that all clients share go through the same code.
+OBSERVED_IN_READS = {
+    "isolation.level": f"{READS}::test_a_fetch_request_has_the_setting",
+    "max.partition.fetch.bytes": f"{READS}::test_a_fetch_request_has_the_setting",
+    "fetch.max.bytes": f"{READS}::test_a_fetch_request_has_the_setting",
+    "fetch.min.bytes": f"{READS}::test_a_fetch_request_has_the_setting",
+    "fetch.max.wait.ms": f"{READS}::test_a_fetch_request_has_the_setting",
+    "client.rack": f"{READS}::test_a_fetch_request_has_the_setting",
+    "client.id": f"{READS}::test_a_fetch_request_has_the_client_id",
+    "receive.buffer.bytes": f"{READS}::test_sockets_get_the_configured_buffer_size",
+    "check.crcs": f"{READS}::test_checksums_are_checked_unless_switched_off",
+    "default.api.timeout.ms": f"{READS}::test_a_look_up_has_the_configured_time",
+}
+
 
 @cache
 def _tests_of(path: Path) -> frozenset[str]:
@@ -150,8 +169,14 @@ def test_every_setting_is_observed():
     assert set(PRODUCER_CONFIG_DEF.names) == set(OBSERVED)
 
 
-@pytest.mark.parametrize("setting", OBSERVED)
-def test_the_test_that_observes_a_setting_exists(setting):
+def test_every_setting_of_the_consumer_is_observed():
+    """Each setting that only the consumer handles has a row, and there are no other rows."""
+    shared = {*CLIENT_CONFIG_DEF.names, *SECURITY_CONFIG_DEF.names}
+    assert set(CONSUMER_CONFIG_DEF.names) - shared == set(OBSERVED_IN_READS)
+
+
+@pytest.mark.parametrize("test", [*OBSERVED.values(), *OBSERVED_IN_READS.values()])
+def test_the_test_that_observes_a_setting_exists(test):
     """Each row names an existing test."""
-    path, _, name = OBSERVED[setting].partition("::")
+    path, _, name = test.partition("::")
     assert name in _tests_of(TESTS / path)
