@@ -63,8 +63,8 @@ def test_the_module_that_spark_imports_has_the_sink():
 
 def test_the_package_has_no_other_lazy_names():
     """An unknown name in the package raises AttributeError, as usual."""
-    with pytest.raises(AttributeError, match="has no attribute 'KafkaSource'"):
-        _ = spark_kafka_sink.KafkaSource
+    with pytest.raises(AttributeError, match="has no attribute 'KafkaFaucet'"):
+        _ = spark_kafka_sink.KafkaFaucet
 
 
 def test_a_valid_write_gets_a_writer(cluster):
@@ -253,7 +253,7 @@ def test_readers_are_requested_without_asking_a_broker():
 
 
 def test_a_stream_supports_limits_where_pyspark_does():
-    """With PySpark 4.2 and later, the maximum is the limit, else the minimum, else there is none."""
+    """With PySpark 4.2 and later, the maximum is the limit, otherwise the minimum, if any."""
     limits = pytest.importorskip("pyspark.sql.streaming.datasource")
     assert isinstance(source().streamReader(BYTES), limits.SupportsTriggerAvailableNow)
     for options, expected in (
