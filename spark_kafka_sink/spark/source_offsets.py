@@ -3,8 +3,8 @@
 Before a micro-batch Spark writes `<checkpointLocation>/offsets/<batch id>` (`OffsetSeqLog`): a line
 with the version, one with metadata, then one per source with the offset at which the batch ends.
 Version 2 prefixes the source's id and a colon. The offset of Spark's Kafka source is
-`{"topic": {"partition": offset}}`; `-` stands for a source that has no offset yet. The lines of
-other sources are skipped: each source has its own format.
+`{"topic": {"partition": offset}}`, and so is that of ours; `-` stands for a source that has no
+offset yet. The lines of other sources are skipped: each source has its own format.
 """
 
 from __future__ import annotations

@@ -12,14 +12,13 @@ driver too.
 
 from __future__ import annotations
 
-import gc
 import logging
-from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,18 +80,8 @@ def start_producer(config: ProducerConfig) -> Producer:
     """Start a `KafkaProducer`."""
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
-    _freeze_imported_objects()
+    freeze_imported_objects()
     return KafkaProducer(config, lingers=False)
-
-
-@cache
-def _freeze_imported_objects() -> None:
-    """Hide the imported objects from the garbage collector, once per worker.
-
-    PySpark's daemon runs a full collection after every task. numba and its compiler consist of
-    hundreds of thousands of permanent objects: walking them took a seventh of a warm worker's time.
-    """
-    gc.freeze()
 
 
 def close_quietly(producer: Producer) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from spark_kafka_sink.spark.source.client_cache import client_cache
 from spark_kafka_sink.spark.source.columns import arrow_columns
+from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -41,6 +42,7 @@ class Read(NamedTuple):
             return
         from spark_kafka_sink.consumer.range_reader import read_range
 
+        freeze_imported_objects()
         started = time.monotonic()
         rows = size = 0
         with client_cache().borrow(self.options.consumer) as client:

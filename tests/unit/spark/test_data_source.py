@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_pykafka
@@ -64,8 +63,8 @@ def test_the_module_that_spark_imports_has_the_sink():
 
 def test_the_package_has_no_other_lazy_names():
     """An unknown name in the package raises AttributeError, as usual."""
-    with pytest.raises(AttributeError, match="has no attribute 'KafkaSource'"):
-        _ = spark_kafka_sink.KafkaSource
+    with pytest.raises(AttributeError, match="has no attribute 'KafkaFaucet'"):
+        _ = spark_kafka_sink.KafkaFaucet
 
 
 def test_a_valid_write_gets_a_writer(cluster):
@@ -251,7 +250,18 @@ def test_readers_are_requested_without_asking_a_broker():
     for reader in (source().reader(BYTES), source().streamReader(BYTES)):
         again = pickle.loads(pickle.dumps(reader))  # noqa: S301 -- our own bytes
         assert vars(reader) == vars(again)
-    assert isinstance(source().streamReader(BYTES), SupportsTriggerAvailableNow)
+
+
+def test_a_stream_supports_limits_where_pyspark_does():
+    """With PySpark 4.2 and later, the maximum is the limit, otherwise the minimum, if any."""
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource")
+    assert isinstance(source().streamReader(BYTES), limits.SupportsTriggerAvailableNow)
+    for options, expected in (
+        ({}, limits.ReadAllAvailable()),
+        ({"minOffsetsPerTrigger": "5"}, limits.ReadMinRows(5)),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "7"}, limits.ReadMaxRows(7)),
+    ):
+        assert expected == source(**options).streamReader(BYTES).getDefaultReadLimit()
 
 
 def read_batch(options, schema):
@@ -295,7 +305,7 @@ def test_a_refused_stream_says_why_whatever_is_asked():
     refused.stop()
     for ask in (
         refused.latestOffset,
-        lambda: refused.latestOffset({}, ReadAllAvailable()),
+        lambda: refused.latestOffset({}, object()),
         lambda: refused.partitions({}, {}),
         lambda: refused.read(InputPartition(None)),
     ):

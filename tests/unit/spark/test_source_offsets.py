@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.offsets_json import offsets_json
 from spark_kafka_sink.spark.source_offsets import (
     check_offsets_directory,
     may_have_run,
@@ -37,6 +38,7 @@ def log(*sources, version="v1", metadata=METADATA):
     [
         (log(KAFKA), KAFKA_OFFSETS),
         (log(KAFKA, metadata=""), KAFKA_OFFSETS),
+        (log(json.dumps(offsets_json(KAFKA_OFFSETS))), KAFKA_OFFSETS),
         (log("-", '{"logOffset":7}', KAFKA, "12"), KAFKA_OFFSETS),
         (log("0:" + KAFKA, "files:{}", "late:-", version="v2"), KAFKA_OFFSETS),
         (log("-"), {}),
@@ -47,7 +49,17 @@ def log(*sources, version="v1", metadata=METADATA):
             {TopicPartition("a", 0): 3, TopicPartition("a", 1): 2, TopicPartition("c", 0): 1},
         ),
     ],
-    ids=["one", "old", "among-others", "v2", "none-yet", "none-yet-v2", "no-topic", "several"],
+    ids=[
+        "one",
+        "old",
+        "ours",
+        "among-others",
+        "v2",
+        "none-yet",
+        "none-yet-v2",
+        "no-topic",
+        "several",
+    ],
 )
 def test_the_offsets_of_kafka_sources_are_read(text, expected):
     """Kafka's lines are merged, with the lower offset of a partition; other lines are skipped."""
