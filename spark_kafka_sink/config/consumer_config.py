@@ -39,6 +39,7 @@ class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     check_crcs: bool
+    max_uncompressed_batch_bytes: int
     client_rack: str
     default_api_timeout_ms: int
     #: Not a setting: Java's consumer has the same constant.

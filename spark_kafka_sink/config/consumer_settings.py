@@ -2,9 +2,10 @@
 
 `CONSUMER_CONFIG_DEF` has a row for each supported setting. Names, types and ranges are those of
 Kafka's `ConsumerConfig` (4.3), and so are the defaults, except for max.partition.fetch.bytes,
-receive.buffer.bytes, allow.auto.create.topics and client.id. `REFUSED_CONSUMER` has an entry for
-every other setting of Kafka's consumer, with the reason and the values that request what happens
-anyway. The rows that all clients have in common are in `client_settings`.
+receive.buffer.bytes, allow.auto.create.topics and client.id; only max.uncompressed.batch.bytes is
+not one of Kafka's. `REFUSED_CONSUMER` has an entry for every other setting of Kafka's consumer, with
+the reason and the values that request what happens anyway. The rows that all clients have in common
+are in `client_settings`.
 """
 
 from __future__ import annotations
@@ -83,6 +84,15 @@ CONSUMER_CONFIG_DEF: Final = (
         None,
         _LOW,
         "Whether to check that record batches arrived as they were written.",
+    )
+    .define(
+        "max.uncompressed.batch.bytes",
+        _INT,
+        134_217_728,
+        Range(1),
+        _LOW,
+        "The maximum size of a record batch after decompression, in bytes: a few bytes can expand "
+        "to any size. A larger batch is an error. Java has no such setting.",
     )
     .define(
         "client.rack",

@@ -81,6 +81,7 @@ def read_range(
         partition_range.topic,
         partition_range.partition,
         check_crcs=client.config.check_crcs,
+        max_uncompressed_bytes=client.config.max_uncompressed_batch_bytes,
     )
     reader = _RangeReader(
         client,
