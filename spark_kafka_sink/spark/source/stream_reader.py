@@ -24,8 +24,10 @@ from spark_kafka_sink.spark.source.group_commits import GroupCommits
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.planning import (
+    KnownTopics,
     MinimumOffsets,
     limit_offsets,
+    lost_with_topics,
     new_partitions,
     plan_ranges,
 )
@@ -74,6 +76,8 @@ class StreamDriver:
         self._commits = None if group is None else GroupCommits(group, self._cluster.commit)
         #: The offsets that a batch has reached, for PySpark 4.1, which does not pass them.
         self._reached: Offsets | None = None
+        #: The topics that the offsets belong to.
+        self._topics = KnownTopics()
         #: The latest offsets as last seen, for the progress of the query.
         self.latest: Offsets | None = None
         self.is_available_now = False
@@ -109,6 +113,9 @@ class StreamDriver:
         self._first.plan(latest)
         self.latest = latest
         end = {one: pinned.get(one, offset) for one, offset in latest.items()}
+        if pinned:
+            # A partition that is new must wait: in a replay, its start would be "latest", too.
+            end = {one: offset for one, offset in end.items() if one in start}
         if reads_all:
             return end
         if (
@@ -133,6 +140,7 @@ class StreamDriver:
         if self._target is not None:
             return self._target
         latest = self._cluster.latest(self._cluster.remaining_partitions(), known)
+        self._topics.learn(self._cluster.ids(latest))
         if self.is_available_now:
             self._target = latest
         return latest
@@ -143,8 +151,12 @@ class StreamDriver:
         self._reached = end
         if start == end:
             return []
-        earliest = self._earliest_of_new(start, end)
-        planned = plan_ranges(start, end, earliest, is_first=is_first)
+        replaced = self._topics.replace(self._cluster.ids(end))
+        losses = lost_with_topics(replaced, start)
+        known = {one: offset for one, offset in start.items() if one.topic not in replaced}
+        earliest = self._earliest_of_new(known, end)
+        planned = plan_ranges(known, end, earliest, is_first=is_first)
+        planned = planned._replace(losses=losses + planned.losses)
         return input_partitions(planned, self._options, self._cluster)
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:

@@ -12,6 +12,7 @@ from spark_kafka_sink.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
     from spark_kafka_sink.model import TopicPartition
 
@@ -21,7 +22,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 class Ids(NamedTuple):
     """What tells a partition from a later one of the same name."""
 
-    topic_id: None = None
+    topic_id: UUID | None = None
     leader_epoch: int = 3
 
 
@@ -34,6 +35,8 @@ class FakeClient:
         self.logs: dict[TopicPartition, tuple[int, int]] = {}
         #: For each partition, the offset of the first record at or after any time.
         self.times: dict[TopicPartition, int] = {}
+        #: The ids of topics, where the broker has them.
+        self.topic_ids: dict[str, UUID] = {}
         #: The errors of the next calls, one for each call.
         self.errors: list[Exception] = []
         #: The latest offsets of the next calls, instead of those of the logs.
@@ -84,7 +87,7 @@ class FakeClient:
     def partition_ids(self, partitions: Any) -> dict[TopicPartition, Ids]:
         """Return ids."""
         self._call("partition_ids")
-        return {one: Ids() for one in partitions if one in self.logs}
+        return {one: Ids(self.topic_ids.get(one.topic)) for one in partitions if one in self.logs}
 
     def commit_offsets(
         self, group_id: str, offsets: dict[TopicPartition, int], *, timeout: float

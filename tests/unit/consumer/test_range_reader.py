@@ -12,6 +12,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.log.log_cleaner import clean
 from spark_kafka_sink.errors import (
     BrokerError,
+    CorruptRecordError,
     DataLossError,
     IllegalStateError,
     KafkaTimeoutError,
@@ -84,6 +85,20 @@ def test_an_empty_range_sends_nothing(broker, client, start, end):
 
     assert [] == read_all(client, which)
     assert 0 == asked.seen
+
+
+def test_the_setting_that_an_error_names_raises_the_limit(broker):
+    """A batch that decompresses to too much is refused, unless the named setting allows it."""
+    values = [bytes(10_000)] * 10
+    settings = {"batch.size": 200_000, "compression.type": "zstd"}
+    fill(broker.bootstrap_servers, "t", values, **settings)
+    name = "max.uncompressed.batch.bytes"
+    with reading(broker.bootstrap_servers, **{name: 5_000}) as client:
+        which = replace(range_of(client), start=COUNT)
+        with pytest.raises(CorruptRecordError, match=f"more than 5000 bytes: raise {name} to"):
+            read_all(client, which)
+    with reading(broker.bootstrap_servers, **{name: 200_000}) as client:
+        assert values == read_all(client, which)
 
 
 def test_a_column_that_records_do_not_have_is_an_error_at_once(client):

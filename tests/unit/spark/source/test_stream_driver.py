@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 import pytest
 
@@ -80,6 +81,17 @@ def test_rows_are_not_lost_if_the_driver_dies_in_the_first_batch(driver, client)
     assert newer != start
     assert [] == again.divide(newer, end)
     assert ({A: 105, B: 10}, [(0, 100, 105)]) == next_batch(again, end)
+
+
+def test_rows_of_a_new_partition_are_not_lost_if_the_driver_dies_in_the_first_batch(driver, client):
+    """A partition that appears after the start is read by the second batch, which has no replay."""
+    query = driver()
+    start = query.initial()
+    grow(client, c=7)
+    end = query.next_end(start)
+    again = driver()
+    assert [] == again.divide(again.initial(), end)
+    assert [(2, 0, 7)] == next_batch(again, end)[1]
 
 
 def test_rows_are_not_lost_if_the_driver_dies_in_the_second_batch(driver, client):
@@ -183,6 +195,45 @@ def test_a_loss_can_be_accepted(driver, client, caplog):
     assert "70 offsets are lost" in losses[1]
     grow(client, a=5)
     assert [(0, 30, 35)] == next_batch(query, end)[1]
+
+
+def test_a_topic_made_again_is_a_loss_although_its_log_is_longer(driver, client):
+    """A running query never goes on in the middle of another topic of the same name."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(startingOffsets="earliest")
+    _, end, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    grow(client, a=20)
+    with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again.* offset 100 "):
+        next_batch(query, end)
+
+
+def test_a_topic_made_again_is_read_from_its_start_if_the_loss_is_accepted(driver, client, caplog):
+    """With failOnDataLoss=false, all of the new topic is read, as that of a new partition is."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(startingOffsets="earliest", failOnDataLoss="false")
+    _, end, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    client.logs = {A: (0, 120), B: (0, 3)}
+    end, found = next_batch(query, end)
+    assert ({A: 120, B: 3}, [(0, 0, 120), (1, 0, 3)]) == (end, found)
+    assert 2 == sum("deleted and created again" in text for text in caplog.messages)
+    grow(client, a=5)
+    assert [(0, 120, 125)] == next_batch(query, end)[1]
+
+
+def test_a_topic_made_again_before_the_first_batch_of_a_process_is_noticed_from_then_on(
+    driver, client
+):
+    """A restarted query that has found nothing to read yet knows its topics, too."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver()
+    end = {A: 100, B: 10}
+    assert end == query.next_end(end)
+    client.topic_ids["t"] = UUID(int=2)
+    grow(client, a=1)
+    with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again"):
+        next_batch(query, end)
 
 
 def test_a_minimum_makes_triggers_wait(driver, client):
