@@ -33,7 +33,7 @@ def produce(bootstrap_servers: str) -> None:
 
 
 def warmest_per_sensor(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """Query the topic with DuckDB, which reads the batches one after the other."""
+    """Return the highest temperature of each sensor, by a query of DuckDB."""
     readings = read_arrow(bootstrap_servers, topic=TOPIC, columns=["value"])
     return (
         duckdb.from_arrow(readings)

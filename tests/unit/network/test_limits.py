@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.network.authentication import token_fetcher, token_provider
-from spark_kafka_sink.network.base import daemon_thread, timeout_check
+from spark_kafka_sink.network.base import daemon_thread, network_thread, timeout_check
 from spark_kafka_sink.network.connection import broker_connection
 from spark_kafka_sink.network.transport import tls_transport
 
@@ -18,6 +18,8 @@ from spark_kafka_sink.network.transport import tls_transport
         (broker_connection, "FRAME_OVERHEAD", 4),
         # Seconds.
         (daemon_thread, "KEPT_SECONDS", 60.0),
+        (network_thread, "JOIN_TIMEOUT", 10.0),
+        (network_thread, "ANSWER_TIMEOUT", 1.0),
         (token_fetcher, "DEFAULT_TIMEOUT", 10.0),
         (token_provider, "RETRY_INTERVAL", 10.0),
         (timeout_check, "CHECKS_UNTIL_TIMEOUT", 3),

@@ -15,7 +15,6 @@ LIMITS = {
     "batch.buffer_pool": {"MIN_BLOCK_BYTES": 512},
     "batch.delivery_errors": {"MAX_REFUSED_RECORDS": 5},
     "kafka_producer": {"MAX_LIGHT_BYTES": 512, "MAX_STAGED_BYTES": 4_096, "CHUNK_ITEMS": 8_192},
-    "network_thread": {"JOIN_TIMEOUT": 10.0, "ANSWER_TIMEOUT": 1.0},
     "gathering.open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
     "transactions.partition_sequences": {"REMEMBERED_BATCHES": 5, "MAX_EPOCH": 32_767},
     "batch.produce_result": {"NO_LOG_APPEND_TIME": -1},

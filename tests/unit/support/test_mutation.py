@@ -91,7 +91,7 @@ def test_the_first_failed_test_is_named(output, expected):
 def test_modules_are_chosen_by_a_part_of_their_path():
     """Folders that are not mutated, such as the configuration, are excluded."""
     root = Path(mutants.ROOT)
-    assert mutable_modules(root, "crc32c") == [Path(MODULE)]
+    assert mutable_modules(root, "/crc32c") == [Path(MODULE)]
     assert mutable_modules(root, "spark_kafka_sink/config/") == []
 
 
