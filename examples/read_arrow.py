@@ -20,7 +20,7 @@ READINGS = 10_000
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def produce(bootstrap_servers: str) -> None:
+def send_readings(bootstrap_servers: str) -> None:
     """Send readings of three sensors."""
     first_ms = int(FIRST.timestamp() * 1000)
     with KafkaProducer({"bootstrap.servers": bootstrap_servers}) as producer:
@@ -64,9 +64,9 @@ def readings_per_partition(bootstrap_servers: str) -> dict[int, int]:
 
 
 def main() -> None:
-    """Produce readings, and query them."""
+    """Send readings, and query them."""
     with kafka_for(TOPIC, partitions=2) as bootstrap_servers:
-        produce(bootstrap_servers)
+        send_readings(bootstrap_servers)
         print(f"DuckDB: {warmest_per_sensor(bootstrap_servers)}")
         counts = readings_per_partition(bootstrap_servers)
         print(f"Polars: {sum(counts.values())} readings of the second hour, in {sorted(counts)}")

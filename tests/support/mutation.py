@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "spark_kafka_sink"
 #: What is mutated: rooms, and the coordinators of the embedded broker.
-ROOMS = ("record", "producer", "exactly_once", "network", "security", "spark")
+ROOMS = ("record", "producer", "consumer", "exactly_once", "network", "security", "spark")
 COORDINATORS = (
     "devbroker/transactions/transaction_coordinator.py",
     "devbroker/transactions/transaction_marker_manager.py",
