@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.consumer.read_arrow import read_arrow
 from tests.support.reading.comparison import OURS, THEIRS, Sources, check_equal
 from tests.support.reading.topics import CASES, write_topics
 
@@ -56,3 +57,22 @@ def test_selected_columns_have_the_same_contents(sources, topics):
         "offset", "value", "partition", "timestamp"
     )
     assert check_equal(ours, theirs) > 0
+
+
+@pytest.mark.parametrize("name", ["headers", "transactions"])
+def test_read_arrow_reads_the_rows_of_sparks_own_source(sources, topics, kafka, name):
+    """Without Spark, the same rows are read in the same types."""
+    theirs = sources.read(
+        THEIRS,
+        subscribe=topics[name],
+        includeHeaders="true",
+        kafka_isolation_level=COMMITTED,
+    )
+    table = read_arrow(
+        kafka.bootstrap_servers,
+        topic=topics[name],
+        columns=theirs.columns,
+        include_headers=True,
+        isolation_level=COMMITTED,
+    ).read_all()
+    assert check_equal(theirs.sparkSession.createDataFrame(table), theirs) > 0

@@ -39,6 +39,8 @@ ROWS_PER_BATCH = 60
 #: Rows are added before each kill, so that the query always has some to copy.
 ROWS_PER_KILL = 120
 _LONGEST_PAUSE = 1.0
+#: About the time in which a new driver finishes its first batch.
+_LONGEST_START = 12.0
 #: How often a process is killed before the query has finished another batch.
 _HASTE = 0.3
 _SAY_EVERY = 10
@@ -155,9 +157,11 @@ class _PipelineSoak:
         for victim in victims(self._chance):
             if self._report.kills.total() >= kills:
                 break
-            if self._chance.random() >= _HASTE:
+            is_hasty = self._chance.random() < _HASTE
+            if not is_hasty:
                 self._wait_for_a_batch()
-            time.sleep(self._chance.uniform(0, _LONGEST_PAUSE))
+            pause = _LONGEST_START if is_hasty else _LONGEST_PAUSE
+            time.sleep(self._chance.uniform(0, pause))
             if self._kill(victim):
                 self._report.kills[victim.name.lower()] += 1
                 if self._report.kills.total() % _SAY_EVERY == 0:
