@@ -3,9 +3,9 @@
 `CONSUMER_CONFIG_DEF` has a row for each supported setting. Names, types and ranges are those of
 Kafka's `ConsumerConfig` (4.3), and so are the defaults, except for max.partition.fetch.bytes,
 receive.buffer.bytes, allow.auto.create.topics and client.id; only max.uncompressed.batch.bytes is
-not one of Kafka's. `REFUSED_CONSUMER` has an entry for every other setting of Kafka's consumer, with
-the reason and the values that request what happens anyway. The rows that all clients have in common
-are in `client_settings`.
+not Kafka's. `REFUSED_CONSUMER` has an entry for every other setting of Kafka's consumer, with the
+reason and the values that request what happens anyway. The rows that all clients have in common are
+in `client_settings`.
 """
 
 from __future__ import annotations

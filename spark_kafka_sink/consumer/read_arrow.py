@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 #: "earliest", "latest", a time, or an offset or a time for each partition.
 Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _NAMED: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
@@ -69,7 +71,8 @@ def read_arrow(
     or after it), or a mapping that has an offset or a `datetime` for each partition; its keys are
     `TopicPartition`s, or the partitions' numbers if there is one topic. The offset of `end` is not
     read any more. All of them are resolved by this call: records that are written afterwards are
-    not read. The records themselves are read while the result is iterated.
+    not read. The records themselves are read while the result is iterated. Its connections are
+    closed at its end, or when it is deleted: its `close` does not close them.
 
     `columns` selects among `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
     `timestampType` and `headers`; without it, there are all of them, `headers` only with
@@ -215,7 +218,8 @@ def _milliseconds(name: str, time: datetime) -> int:
         raise ConfigError(
             f"{name} must have a time zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
         )
-    return int(time.timestamp() * 1000)
+    # Negative timestamps have other meanings in Kafka, such as the latest offset.
+    return max(-((_EPOCH - time) // _MILLISECOND), 0)
 
 
 def _read(
