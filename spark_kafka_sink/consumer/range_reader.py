@@ -221,8 +221,10 @@ class _RangeReader:
                     self._look_up_bounds(step)
 
     def _refresh(self) -> None:
+        # It ends before the wait for it, since its own error has the cause.
+        call = self._client.fetches.refresh(self._place, self._state.deadline)
         try:
-            self._wait(self._client.submit(self._client.fetches.refresh(self._place)), "Metadata")
+            self._wait(self._client.submit(call), "Metadata")
         except (NetworkError, DecodeError) as error:
             self._state.failed(error, self._client.clock())
         else:

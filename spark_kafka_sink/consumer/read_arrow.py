@@ -58,8 +58,6 @@ def read_arrow(
 ) -> pa.RecordBatchReader:
     """Read topics into Arrow, for pyarrow, pandas, Polars or DuckDB.
 
-    `bootstrap_servers` are addresses (host:port), separated by commas or as a list.
-
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book", key=b"alice").result(timeout=30)
     >>> reader = read_arrow("localhost:9092", "orders", columns=["offset", "key", "value"])
@@ -73,7 +71,8 @@ def read_arrow(
     or after it), or a mapping that has an offset or a `datetime` for each partition; its keys are
     `TopicPartition`s, or the partitions' numbers if there is one topic. The offset of `end` is not
     read any more. All of them are resolved by this call: records that are written afterwards are
-    not read. The records themselves are read while the result is iterated.
+    not read. The records themselves are read while the result is iterated. Its connections are
+    closed at its end, or when it is deleted: its `close` does not close them.
 
     `columns` selects among `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
     `timestampType` and `headers`; without it, there are all of them, `headers` only with
@@ -219,8 +218,8 @@ def _milliseconds(name: str, time: datetime) -> int:
         raise ConfigError(
             f"{name} must have a time zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
         )
-    # Rounded up: a record of the millisecond that has begun is before the time.
-    return -((_EPOCH - time) // _MILLISECOND)
+    # Negative timestamps have other meanings in Kafka, such as the latest offset.
+    return max(-((_EPOCH - time) // _MILLISECOND), 0)
 
 
 def _read(

@@ -76,8 +76,8 @@ class FetchCalls:
             nodes=snapshot.nodes,
         )
 
-    async def refresh(self, topic_partition: TopicPartition) -> None:
-        """Request metadata, and wait for the response.
+    async def refresh(self, topic_partition: TopicPartition, deadline: float) -> None:
+        """Request metadata, and wait for the response, until the deadline at the latest.
 
         Raises NetworkError or DecodeError if there is none, and AuthenticationError, ConfigError or
         UnsupportedVersionError if no connection can be made.
@@ -85,7 +85,7 @@ class FetchCalls:
         now = self._loop.time()
         self._client.metadata.add_topic(topic_partition.topic, now)
         self._client.metadata.request_update()
-        await self._client.update_metadata(self._deadline())
+        await self._client.update_metadata(min(deadline, self._deadline()))
 
     async def fetch(self, topic_partition: TopicPartition, fetch: SendFetch) -> FetchAnswer:
         """Send a Fetch and return its answer.

@@ -55,6 +55,9 @@ class SourceCluster:
         self._is_stream = is_stream
         self._clients = clients or client_cache()
         self._sleep = sleep
+        #: Those of the partitions that were listed last. Another client of the cache may have older
+        #: ones, or none.
+        self._ids: Mapping[TopicPartition, PartitionIds] = {}
         #: Whether a topic of the selection was missing in a stream that has begun.
         self._is_incomplete = False
         timeout = options.consumer.default_api_timeout_ms / 1000
@@ -130,9 +133,10 @@ class SourceCluster:
     def ids(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionIds]:
         """Return what tells the partitions of a topic from those of a later one of its name."""
         wanted = tuple(partitions)
-        if not wanted:
-            return {}
-        return self._ask(lambda client: client.partition_ids(wanted))
+        if not self._ids.keys() >= set(wanted):
+            # A batch that Spark replays begins without a question about its partitions.
+            self.remaining_partitions()
+        return {one: self._ids[one] for one in wanted if one in self._ids}
 
     def commit(self, group_id: str, offsets: Offsets) -> Mapping[TopicPartition, KafkaError]:
         """Commit offsets to a group, and return which were refused; asked once only."""
@@ -140,7 +144,12 @@ class SourceCluster:
             return client.commit_offsets(group_id, offsets, timeout=self._timeout)
 
     def _list(self, selection: Selection) -> tuple[TopicPartition, ...]:
-        return self._ask(lambda client: client.list_partitions(selection, timeout=self._timeout))
+        def question(client: ConsumerClient) -> tuple[TopicPartition, ...]:
+            found = client.list_partitions(selection, timeout=self._timeout)
+            self._ids = client.partition_ids(found)
+            return found
+
+        return self._ask(question)
 
     def _ask(self, question: Callable[[ConsumerClient], Answer]) -> Answer:
         attempt = 1

@@ -45,10 +45,12 @@ class FakeClient:
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
         self.refusals: dict[TopicPartition, BrokerError] = {}
         self.closed = 0
+        self._listed: set[TopicPartition] = set()
 
     def list_partitions(self, selection: Any, *, timeout: float) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection, sorted."""
         self._call("list_partitions")
+        self._listed |= self.logs.keys()
         match selection:
             case Subscribe(topics):
                 names = set(topics)
@@ -85,9 +87,11 @@ class FakeClient:
         return {one: self.times.get(one) for one in times}
 
     def partition_ids(self, partitions: Any) -> dict[TopicPartition, Ids]:
-        """Return ids."""
+        """Return the ids of partitions that were listed once."""
         self._call("partition_ids")
-        return {one: Ids(self.topic_ids.get(one.topic)) for one in partitions if one in self.logs}
+        return {
+            one: Ids(self.topic_ids.get(one.topic)) for one in partitions if one in self._listed
+        }
 
     def commit_offsets(
         self, group_id: str, offsets: dict[TopicPartition, int], *, timeout: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -279,6 +280,18 @@ def test_no_answer_at_all_ends_in_an_error(broker, client):
     ) as it:
         read_all(client, which, poll_timeout=0.3)
     assert "no answer yet to Fetch from offset 0" in str(it.value)
+
+
+def test_an_absent_broker_is_named_in_the_error():
+    """The error says why there are no metadata, not only that there are none."""
+    with ExitStack() as running:
+        broker = running.enter_context(DevBroker(topics={"t": 1}))
+        fill(broker.bootstrap_servers, "t", ALL)
+        with reading(broker.bootstrap_servers) as client:
+            which = range_of(client)
+            running.close()
+            with pytest.raises(KafkaTimeoutError, match=r"Last seen: .*Connection refused"):
+                read_all(client, which, poll_timeout=1.0)
 
 
 def test_a_topic_that_may_not_be_read_fails_at_once(broker, client):

@@ -22,8 +22,8 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def broker():
-    """Yield a broker with two topics: `t` of two partitions, and `u`."""
-    with DevBroker(topics={"t": 2, "u": 1}) as broker:
+    """Yield a broker with the topics `t` of two partitions and `u`, and `v`, which is empty."""
+    with DevBroker(topics={"t": 2, "u": 1, "v": 1}) as broker:
         fill(broker.bootstrap_servers, "t", ALL)
         fill(broker.bootstrap_servers, "t", numbered(5, 100), partition=1)
         fill(broker.bootstrap_servers, "u", numbered(3, 200))
@@ -79,19 +79,25 @@ def test_times_select_records(broker):
     assert len(ALL) + 5 == len(read(broker, end=now + timedelta(days=1)))
 
 
-def test_a_time_within_a_millisecond_is_after_its_records():
-    """The record of a millisecond is before the time that is half a millisecond later."""
-    time = datetime(2026, 1, 1, 0, 0, 0, 123_000, tzinfo=UTC)
-    half_later = time + timedelta(microseconds=500)
-    with DevBroker(topics={"t": 1}) as broker:
-        with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
-            for number in range(2):
-                milliseconds = round(time.timestamp() * 1000) + number
-                producer.send("t", b"%d" % number, timestamp=milliseconds)
+@pytest.mark.parametrize(
+    "early", [datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), datetime(1900, 1, 1, tzinfo=UTC)]
+)
+def test_times_before_1970_are_before_all_records(broker, early):
+    """A negative timestamp is no time to Kafka: -1 stands for the latest offset, -2 for another."""
+    assert read(broker) == read(broker, start=early)
+    assert [] == read(broker, end=early)
 
-        assert [b"0", b"1"] == read(broker, start=time)
-        assert [b"1"] == read(broker, start=half_later)
-        assert [b"0"] == read(broker, end=half_later)
+
+def test_a_time_within_a_millisecond_is_rounded_up(broker):
+    """A record has whole milliseconds, and one before the time is not read."""
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    first = int(time.timestamp()) * 1000
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        for number in range(2):
+            producer.send("v", b"%d" % number, timestamp=first + number)
+    start = time + timedelta(microseconds=1)
+    assert [b"1"] == read(broker, "v", start=start)
+    assert [b"0"] == read(broker, "v", start=time, end=start)
 
 
 def test_later_records_are_not_read(broker):

@@ -42,6 +42,16 @@ def test_nothing_is_asked_about_no_partitions(cluster, client):
     assert [] == client.calls
 
 
+def test_ids_are_those_of_the_client_that_has_listed_the_partitions(client):
+    """While a commit uses that client, another one of the cache is lent, which knows no ids yet."""
+    clients = FakeClients(client)
+    asked = SourceCluster(source_options(), is_stream=True, clients=clients, sleep=lambda _: None)
+    asked.partitions()
+    clients.client = FakeClient()
+    assert 3 == asked.ids([A])[A].leader_epoch
+    assert [] == clients.client.calls
+
+
 def test_a_transient_error_is_asked_about_again(cluster, client, pauses):
     """A question is asked fetchOffset.numRetries times, with pauses, before its error is raised."""
     client.errors = [RETRIABLE] * 2

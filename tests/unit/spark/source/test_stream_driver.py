@@ -303,6 +303,12 @@ def test_ranges_carry_the_ids_of_their_topic(driver):
     assert 4 <= len(partitions)
 
 
+def test_ranges_of_a_replayed_batch_carry_the_ids_of_their_topic(driver):
+    """The first question of a restarted query may be about a batch that it replays."""
+    [partition] = driver().divide({A: 90, B: 10}, {A: 100, B: 10})
+    assert 3 == partition.value.leader_epoch
+
+
 def test_an_equal_start_and_end_cost_nothing(driver, client):
     """On a restart, PySpark 4.1 asks for the partitions of an empty range."""
     query = driver()
