@@ -7,7 +7,7 @@ lose the rows in between. Two rules prevent that:
 
 - For partitions whose start is "latest", the first batch ends where it starts. That offset is in
   the checkpoint before any row is read, and the next batch begins there. Partitions that start
-  elsewhere are read at once.
+  elsewhere are read at once. A partition that appears meanwhile waits for the next batch, too.
 - While the start comes from `initialOffset()`, it may be beyond the end, or name a partition that
   the end lacks. This is an empty range and never a loss.
 
