@@ -110,14 +110,18 @@ class ConsumerClient:
     # --- partitions and offsets
 
     def list_partitions(
-        self, selection: Selection, *, timeout: float
+        self, selection: Selection, *, timeout: float, skips_missing: bool = False
     ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection as of now, sorted; times are in seconds.
+
+        With `skips_missing` it returns those that exist, without waiting for the others.
 
         Raises BrokerError for a topic or partition that does not exist or may not be read,
         NetworkError or KafkaTimeoutError if no broker answers in time.
         """
-        return self._ask(lambda calls, by: calls.partitions(selection, by), timeout)
+        return self._ask(
+            lambda calls, by: calls.partitions(selection, by, skips_missing=skips_missing), timeout
+        )
 
     def earliest_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float

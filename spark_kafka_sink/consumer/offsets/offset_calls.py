@@ -62,16 +62,22 @@ class OffsetCalls:
 
     # --- partitions
 
-    async def partitions(self, selection: Selection, deadline: float) -> tuple[TopicPartition, ...]:
+    async def partitions(
+        self, selection: Selection, deadline: float, *, skips_missing: bool = False
+    ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection as of now; see `ConsumerClient.list_partitions`."""
-        described = await self._describe(wanted_topics(selection), deadline)
-        selected = selected_partitions(selection, described.topics)
+        described = await self._describe(
+            wanted_topics(selection), deadline, skips_missing=skips_missing
+        )
+        selected = selected_partitions(selection, described.topics, skips_missing=skips_missing)
         names = {topic_partition.topic for topic_partition in selected}
         topics = tuple(topic for topic in described.topics if topic.name in names)
         self._remember(replace(described, topics=topics))
         return selected
 
-    async def _describe(self, names: Iterable[str] | None, deadline: float) -> MetadataResponse:
+    async def _describe(
+        self, names: Iterable[str] | None, deadline: float, *, skips_missing: bool = False
+    ) -> MetadataResponse:
         """Return a response with these topics; without names, with all that are not internal."""
         wanted = None if names is None else tuple(names)
         began = self._loop.time()
@@ -85,7 +91,8 @@ class OffsetCalls:
                 cause: KafkaError = error
             else:
                 answers = read_topics(response, wanted)
-                if answers.missing is None and answers.retriable is None:
+                is_complete = answers.missing is None or skips_missing
+                if is_complete and answers.retriable is None:
                     return replace(response, topics=answers.topics)
                 cause = await self._cause(answers, began, deadline)
             await self._requests.back_off(attempts, deadline, "Metadata", cause)

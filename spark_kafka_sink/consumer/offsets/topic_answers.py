@@ -87,11 +87,15 @@ def _topic_error(name: str, code: int) -> BrokerError:
 
 
 def selected_partitions(
-    selection: Selection, topics: Sequence[MetadataResponseTopic]
+    selection: Selection,
+    topics: Sequence[MetadataResponseTopic],
+    *,
+    skips_missing: bool = False,
 ) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a selection, sorted.
+    """Return the partitions of a selection, sorted; with `skips_missing`, those that exist.
 
-    Raises ConfigError for a partition that does not exist, or a pattern that is not valid.
+    Raises BrokerError for a partition that does not exist, ConfigError for a pattern that is not
+    valid.
     """
     partitions = sorted(
         TopicPartition(topic.name or "", partition.partition_index)
@@ -105,12 +109,13 @@ def selected_partitions(
             raise ConfigError(f"the pattern {selection.pattern!r} is not valid: {error}") from None
         return tuple(each for each in partitions if pattern.search(each.topic))
     if isinstance(selection, Assign):
-        unknown = sorted(set(selection.partitions).difference(partitions))
-        if unknown:
+        wanted = set(selection.partitions)
+        unknown = sorted(wanted.difference(partitions))
+        if unknown and not skips_missing:
             raise missing_partition(
                 unknown[0], sum(p.topic == unknown[0].topic for p in partitions)
             )
-        return tuple(sorted(set(selection.partitions)))
+        return tuple(sorted(wanted.intersection(partitions)))
     return tuple(partitions)
 
 

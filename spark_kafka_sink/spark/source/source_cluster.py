@@ -11,11 +11,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.source.client_cache import client_cache
@@ -70,8 +68,6 @@ class SourceCluster:
     def remaining_partitions(self) -> tuple[TopicPartition, ...]:
         """Return those of the partitions to read that exist, for a stream that has begun."""
         selection = self._options.selection
-        if isinstance(selection, SubscribePattern):
-            return self._list(selection)
         if not self._is_incomplete:
             try:
                 return self._list(selection)
@@ -81,15 +77,7 @@ class SourceCluster:
                 logger.warning("%s", error)
             # The wait for a missing topic would delay every trigger.
             self._is_incomplete = True
-        names = (
-            selection.topics
-            if isinstance(selection, Subscribe)
-            else sorted({one.topic for one in selection.partitions})
-        )
-        found = self._list(SubscribePattern(f"^({'|'.join(map(re.escape, names))})$"))
-        if isinstance(selection, Assign):
-            return tuple(one for one in found if one in selection.partitions)
-        return found
+        return self._list(selection, skips_missing=True)
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the earliest offsets of some partitions."""
@@ -143,9 +131,13 @@ class SourceCluster:
         with self._clients.borrow(self._options.consumer) as client:
             return client.commit_offsets(group_id, offsets, timeout=self._timeout)
 
-    def _list(self, selection: Selection) -> tuple[TopicPartition, ...]:
+    def _list(
+        self, selection: Selection, *, skips_missing: bool = False
+    ) -> tuple[TopicPartition, ...]:
         def question(client: ConsumerClient) -> tuple[TopicPartition, ...]:
-            found = client.list_partitions(selection, timeout=self._timeout)
+            found = client.list_partitions(
+                selection, timeout=self._timeout, skips_missing=skips_missing
+            )
             self._ids = client.partition_ids(found)
             return found
 

@@ -47,7 +47,9 @@ class FakeClient:
         self.closed = 0
         self._listed: set[TopicPartition] = set()
 
-    def list_partitions(self, selection: Any, *, timeout: float) -> tuple[TopicPartition, ...]:
+    def list_partitions(
+        self, selection: Any, *, timeout: float, skips_missing: bool = False
+    ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection, sorted."""
         self._call("list_partitions")
         self._listed |= self.logs.keys()
@@ -60,6 +62,8 @@ class FakeClient:
             case Assign(partitions):
                 names = {one.topic for one in partitions}
                 wanted = set(partitions)
+        if skips_missing:
+            return tuple(sorted(wanted & self.logs.keys()))
         for name in sorted(names - {one.topic for one in self.logs}):
             raise BrokerError(
                 f"topic {name!r} does not exist",

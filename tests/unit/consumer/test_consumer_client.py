@@ -67,6 +67,15 @@ def test_a_selection_becomes_sorted_partitions(client, selection, expected):
     assert tuple(expected) == client.list_partitions(selection, timeout=PATIENCE)
 
 
+def test_what_is_missing_can_be_skipped(client):
+    """What exists of the named topics and partitions is returned."""
+    topics = Subscribe(("gone", "t"))
+    assigned = Assign((T[0], TopicPartition("t", 7), TopicPartition("gone", 0)))
+
+    assert tuple(T) == client.list_partitions(topics, timeout=PATIENCE, skips_missing=True)
+    assert (T[0],) == client.list_partitions(assigned, timeout=PATIENCE, skips_missing=True)
+
+
 def test_new_partitions_and_topics_are_seen_at_once(broker, client):
     """Each call asks the cluster again."""
     assert 4 == len(client.list_partitions(SubscribePattern("."), timeout=PATIENCE))
