@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.testing import DevBroker, Listener
 from tests.support.documentation import ADDRESS, BLOCKS
 from tests.support.kafka.readers import read_with_confluent
@@ -54,11 +55,22 @@ def numbers(spark: SparkSession, directory: Path) -> DataFrame:
     return spark.readStream.text(str(source))
 
 
+def send_numbers(bootstrap_servers: str, topic: str) -> None:
+    """Send `ROWS` numbers to a topic."""
+    with KafkaProducer({"bootstrap.servers": bootstrap_servers}) as producer:
+        for number in range(ROWS):
+            producer.send(topic, b"%d" % number)
+        producer.flush()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.place)
 def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
     """The block runs with a session and a broker, and writes its rows if it writes any."""
-    with DevBroker(topics={"events": 3}) as broker, names_for(spark, tmp_path) as names:
+    copies = '"copy"' in block.code
+    with DevBroker(topics={"events": 3, "copy": 3}) as broker, names_for(spark, tmp_path) as names:
+        if copies:
+            send_numbers(broker.bootstrap_servers, "events")
         code = block.code.replace(ADDRESS, broker.bootstrap_servers)
         code = code.replace(CHECKPOINT, str(tmp_path / "checkpoint")).replace(
             "1_000_000", f"{ROWS}"
@@ -70,7 +82,7 @@ def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
 
         writes = re.search(r"\.(save|start)\(\)", code) is not None
         assert (ROWS if writes else 0) == len(
-            read_with_confluent(broker.bootstrap_servers, "events")
+            read_with_confluent(broker.bootstrap_servers, "copy" if copies else "events")
         )
 
 
