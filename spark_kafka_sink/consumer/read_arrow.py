@@ -58,6 +58,8 @@ def read_arrow(
 ) -> pa.RecordBatchReader:
     """Read topics into Arrow, for pyarrow, pandas, Polars or DuckDB.
 
+    `bootstrap_servers` are addresses (host:port), separated by commas or as a list.
+
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book", key=b"alice").result(timeout=30)
     >>> reader = read_arrow("localhost:9092", "orders", columns=["offset", "key", "value"])
