@@ -26,6 +26,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.node_connections import connection_to
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import (
     ErrorCode,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 _COORDINATOR_KEYS_VERSION = 4
 #: The limit that sets the deadlines, for errors.
 _TIMEOUT = "the timeout of this call"
-#: Seconds between two checks of a connection that is being opened.
-_LOOK_AGAIN = 0.1
 #: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
 #: resent soon, as in Java's AddPartitionsToTxnHandler.
 BUSY_BACKOFF = 0.02
@@ -175,7 +174,7 @@ class ClusterCalls:
         attempts = 0
         while True:
             try:
-                return await self._connection_to(node, deadline)
+                return await connection_to(self._client, node, deadline, self._changed)
             except NetworkError as error:
                 await self.back_off(attempts, deadline, f"ApiVersions of {node}", error)
                 attempts += 1
@@ -289,7 +288,7 @@ class ClusterCalls:
             return await self._send(connection, call, deadline)
         slots = self._slots.setdefault(node.node_id, asyncio.Semaphore(self._max_in_flight))
         async with slots:
-            connection = await self._connection_to(node, deadline)
+            connection = await connection_to(self._client, node, deadline, self._changed)
             return await self._send(connection, call, deadline)
 
     async def _send(
@@ -301,32 +300,6 @@ class ClusterCalls:
                 return await connection.send(request, max_version=max_version)
         except TimeoutError as error:
             raise NetworkError(f"{connection.node} has not responded to {call.what} yet") from error
-
-    async def _connection_to(self, node: Node, deadline: float) -> BrokerConnection:
-        began = False
-        while True:
-            self._changed.clear()
-            connection = self._client.ready_connection(node)
-            if connection is not None:
-                return connection
-            now = self._loop.time()
-            ready_at = self._client.ready_at(node)
-            throttled = self._client.throttled_until(node) > now
-            if began and self._client.refusal is not None:
-                raise self._client.refusal
-            if now >= deadline or (began and ready_at > now and not throttled):
-                # Its back-off has begun; when that ends, another broker may be the one to send to.
-                raise NetworkError(f"{node} cannot be reached: {self._client.last_error}")
-            began = ready_at <= now
-            pause = ready_at - now if ready_at > now else _LOOK_AGAIN
-            await self._wait_for_change(min(pause, deadline - now))
-
-    async def _wait_for_change(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     # --- destinations
 

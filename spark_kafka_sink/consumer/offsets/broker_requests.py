@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.node_connections import connection_to
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.client_config import ClientConfig
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
-
-#: Seconds between two checks of a connection that cannot take a request now.
-_LOOK_AGAIN: Final = 0.1
 
 
 class BrokerRequests:
@@ -33,35 +31,8 @@ class BrokerRequests:
         )
 
     async def connection_to(self, node: Node, deadline: float) -> BrokerConnection:
-        """Return a connection to a node that can take a request, opening it if necessary.
-
-        Raises NetworkError if the node cannot be reached, or not by the deadline, and
-        AuthenticationError or ConfigError if no further attempt would help.
-        """
-        began = False
-        while True:
-            self._changed.clear()
-            connection = self.client.ready_connection(node)
-            if connection is not None:
-                return connection
-            now = self._loop.time()
-            ready_at = self.client.ready_at(node)
-            throttled = self.client.throttled_until(node) > now
-            if began and self.client.refusal is not None:
-                raise self.client.refusal
-            if now >= deadline or (began and ready_at > now and not throttled):
-                # Its back-off has begun; when that ends, another broker may be the one to ask.
-                raise NetworkError(f"{node} cannot be reached: {self.client.last_error}")
-            began = ready_at <= now
-            pause = ready_at - now if ready_at > now else _LOOK_AGAIN
-            await self._wait_for_change(min(pause, deadline - now))
-
-    async def _wait_for_change(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        """Return a connection to a node that can take a request; see `connection_to`."""
+        return await connection_to(self.client, node, deadline, self._changed)
 
     async def ask(
         self,
