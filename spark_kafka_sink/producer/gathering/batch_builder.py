@@ -409,8 +409,8 @@ class BatchBuilder:
         """Close the batches that have waited for linger.ms and can be sent at once.
 
         Batches that cannot be sent continue to fill, until they have waited for
-        delivery.timeout.ms. Returns the time at which the next batch will be due; `NEVER` if there
-        is none.
+        delivery.timeout.ms. Returns the time at which the next batch will be due, or will have
+        waited that long; `NEVER` if no batch is left open.
         """
         return self._close_due(now, self._sending.sendable_at)
 
@@ -421,12 +421,12 @@ class BatchBuilder:
         slots, next_opened_at = self._open.due(now, self._linger)
         next_at = NEVER if next_opened_at is None else next_opened_at + self._linger
         for slot in slots:
-            is_overdue = self._open.opened_at(slot) + self._delivery_timeout <= now
-            ready_at = sendable_at(self._open.topic_partition(slot), now)
-            if ready_at <= now or is_overdue:
+            expires_at = self._open.opened_at(slot) + self._delivery_timeout
+            close_at = min(sendable_at(self._open.topic_partition(slot), now), expires_at)
+            if close_at <= now:
                 self.close(slot)
             else:
-                next_at = min(next_at, ready_at)
+                next_at = min(next_at, close_at)
         return next_at
 
     def _next_in_queue_at(self, topic_partition: TopicPartition, now: float) -> float:

@@ -381,8 +381,11 @@ class RecordAccumulator:
         self._muted.discard(batch.topic_partition)
         self._settle(batch)
 
-    def abort_undrained_batches(self, error: Exception) -> None:
-        """Fail every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
+    def abort_undrained_batches(self, error: Exception) -> bool:
+        """Fail every batch that has never been sent (RecordAccumulator.abortUndrainedBatches).
+
+        Returns whether there was any.
+        """
         with self._lock:
             batches = [batch for batch in self._in_order() if not batch.has_sequence]
             for batch in batches:
@@ -390,6 +393,7 @@ class RecordAccumulator:
                 self._end_failed(batch)
         for batch in batches:
             batch.result.fail(error)
+        return bool(batches)
 
     def _in_order(self) -> list[ProducerBatch]:
         """Return all incomplete batches in the order of closing, in which their results end."""

@@ -2,8 +2,9 @@
 
 It runs on the network thread's event loop. `run_once` only checks and starts. Batches that can be
 sent now are sent; connections, metadata and answers that others need are requested, and every
-answer wakes the loop again. A batch that cannot be delivered fails alone; only an error that ends
-the whole producer (see `error_rules`) fails everything.
+answer wakes the loop again. So does every batch that fails in `run_once` itself, because an open
+batch behind it may be sendable now. A batch that cannot be delivered fails alone; only an error
+that ends the whole producer (see `error_rules`) fails everything.
 """
 
 from __future__ import annotations
@@ -248,12 +249,13 @@ class Sender:
             # Without an id nothing can be sent; once access is granted, the next batches may be.
             for batch in self._accumulator.expired_batches(NEVER):
                 self._accumulator.fail_batch(batch, error)
+                self.wakeup()
         if manager.has_abortable_error:
-            self._accumulator.abort_undrained_batches(
+            self._abort_undrained_batches(
                 manager.last_error or TransactionAbortedError("the transaction failed")
             )
         elif manager.is_aborting:
-            self._accumulator.abort_undrained_batches(
+            self._abort_undrained_batches(
                 TransactionAbortedError("not sent because the transaction was aborted")
             )
         if self._accumulator.has_incomplete:
@@ -266,6 +268,10 @@ class Sender:
             # It was empty, and ended without a request whose answer would wake the loop.
             self.wakeup()
         return run_again_at
+
+    def _abort_undrained_batches(self, error: Exception) -> None:
+        if self._accumulator.abort_undrained_batches(error):
+            self.wakeup()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
@@ -420,6 +426,7 @@ class Sender:
                 # The batch before it may have ended the producer, and with it all other batches.
                 continue
             self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
+            self.wakeup()
         if postponed:
             return now + POSTPONED_EXPIRY_INTERVAL
         return self._accumulator.next_expiry_at()

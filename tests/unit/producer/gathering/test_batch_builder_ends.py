@@ -11,6 +11,8 @@ from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 
 LINGER = {"linger.ms": 5_000}
+#: The default of delivery.timeout.ms, in seconds.
+DELIVERY_TIMEOUT = 120.0
 TINY_MEMORY = {"buffer.memory": 2_000, "max.request.size": 1_000, "batch.size": 600}
 GIVEN_UP = DeliveryError("given up")
 
@@ -69,9 +71,24 @@ def test_an_overdue_batch_is_closed_as_soon_as_it_can_be_sent():
         return len(checks) > 2
 
     harness.is_drainable = not_yet
-    assert [NEVER] * 3 == [harness.builder.close_due(5.0 + n) for n in range(3)]
+    next_checks = [harness.builder.close_due(5.0 + n) for n in range(3)]
+    assert [DELIVERY_TIMEOUT, DELIVERY_TIMEOUT, NEVER] == next_checks
     assert 3 == len(checks)
     assert [b"a"] == harness.values()
+
+
+def test_a_batch_that_cannot_be_sent_is_checked_when_it_expires():
+    """Whatever signal is missing, the oldest such batch is closed after delivery.timeout.ms."""
+    harness = GathererHarness(partitions=2, **LINGER)
+    harness.is_drainable = lambda topic_partition: False
+    for harness.now in (1.0, 2.0):
+        _append(harness, [b"%d" % harness.now], partitions=[int(harness.now) - 1])
+    assert 1.0 + DELIVERY_TIMEOUT == harness.builder.close_due(60.0)
+    assert [] == harness.values()
+    assert 2.0 + DELIVERY_TIMEOUT == harness.builder.close_due(1.0 + DELIVERY_TIMEOUT)
+    assert [b"1"] == harness.values()
+    assert NEVER == harness.builder.close_due(2.0 + DELIVERY_TIMEOUT)
+    assert [b"1", b"2"] == harness.values()
 
 
 @pytest.mark.parametrize(("ready_at", "next_at"), [(6.5, 6.5), (8.0, 7.0), (NEVER, 7.0)])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AnswerError, Delay
 from spark_kafka_sink.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -41,6 +41,8 @@ TRANSACTIONAL = {"transactional.id": "x", "linger.ms": 1_000}
 FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5}
 #: Seconds for which a node receives no requests.
 PAUSE = 0.3
+#: Many times what the sockets of a connection hold while nothing is read.
+UNREAD_BYTES = 8_000_000
 
 
 @pytest.fixture
@@ -98,6 +100,31 @@ def test_an_open_batch_is_sent_after_the_reconnect_backoff_of_its_broker(broker)
         connection = producer._core._client._connections[_leader(producer).node_id]
         _on_network_thread(producer, connection.close)
         assert 1 == producer.send("t", b"b").result(10).offset
+
+
+def test_a_record_behind_an_expired_one_ends_in_time(broker):
+    """A batch that is open while the one before it expires is sent, or expires as well."""
+    settings = {
+        "acks": "0",
+        "enable.idempotence": False,
+        "delivery.timeout.ms": 1_000,
+        "request.timeout.ms": 1_000,
+        "linger.ms": 0,
+        "compression.type": "none",
+        "send.buffer.bytes": 65_536,
+        "max.request.size": 2 * UNREAD_BYTES,
+    }
+    with _producer(broker, **settings) as producer:
+        patiently(lambda: producer.partitions_for("t"))
+        # The broker reads nothing more on this connection.
+        hook = broker.on(ApiKey.PRODUCE, Delay(3_600), times=1)
+        _await(lambda: producer.send("t", b"a").exception(30) is None and hook.fired == 1)
+        unread = producer.send("t", bytes(UNREAD_BYTES))
+        connections = producer._core._client._connections
+        _await(lambda: unread.done() or any(c.has_unsent for c in list(connections.values())))
+        behind = producer.send("t", b"b")
+        assert isinstance(unread.exception(30), DeliveryError)
+        assert isinstance(behind.exception(30), DeliveryError | None)
 
 
 # --- transactions

@@ -15,7 +15,7 @@ from spark_kafka_sink.producer.sending.transaction_request_sender import Transac
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-from tests.support.producer.sender_harness import PLAIN, SenderHarness
+from tests.support.producer.sender_harness import PLAIN, SenderHarness, place
 from tests.support.producer.transactions_over_mock import TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -157,6 +157,49 @@ def test_a_batch_that_fails_with_its_connection_delays_no_expiry():
         assert isinstance(waiting.result.error, DeliveryError)
 
 
+def _queues_seen_by_gather(harness: SenderHarness, fail: Callable[[], object]) -> list[bool]:
+    """Run the loop, and `fail` when it rests; return whether each gathering found an empty queue.
+
+    The open batch of a partition is only closed if its queue is empty.
+    """
+    seen: list[bool] = []
+    at_rest: list[list[bool]] = []
+
+    def gather(_: float) -> float:
+        seen.append(harness.accumulator.is_queue_empty(place()))
+        return NEVER
+
+    harness.sender._gather = gather
+    harness.run_to_the_end(fail, lambda: at_rest.append(list(seen)), harness.sender.initiate_close)
+    return at_rest[0]
+
+
+def test_a_batch_left_open_behind_an_expired_one_is_gathered_at_once(plain):
+    """The loop runs again after a batch has expired, because nothing else signals that."""
+    plain.network.down = {0}
+    plain.add()
+    plain.step()
+
+    def expire() -> None:
+        plain.now += 120
+        plain.sender.wakeup()
+
+    assert [False, False, True] == _queues_seen_by_gather(plain, expire)
+
+
+def test_a_batch_left_open_behind_an_unauthorized_one_is_gathered_at_once():
+    """The loop runs again after it has failed the batches that need an id it may not have."""
+    with SenderHarness() as harness:
+        harness.add()
+        harness.step()
+        refusal = InitProducerIdResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
+        )
+        sent = harness.take(ApiKey.INIT_PRODUCER_ID)
+        seen = _queues_seen_by_gather(harness, lambda: sent.answer(refusal))
+        assert [False, False, True] == seen
+
+
 OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
 
 
@@ -232,6 +275,20 @@ def test_a_transaction_ends_only_in_a_run_after_its_commit(monkeypatch):
         harness.manager.begin_commit()
         harness.step()
         assert [True, False] == checks
+
+
+def test_a_batch_left_open_behind_an_aborted_one_is_gathered_at_once(tv2):
+    """The loop runs again after it has failed the batches of a transaction that must abort."""
+    tv2.begin(0)
+    tv2.network.down = {0}
+    tv2.add()
+    tv2.step()
+
+    def abort() -> None:
+        tv2.manager.maybe_transition_to_error_state(DeliveryError("a record was lost"))
+        tv2.sender.wakeup()
+
+    assert [False, False, True] == _queues_seen_by_gather(tv2, abort)
 
 
 def test_an_end_without_a_request_runs_the_loop_again(tv2):
