@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
+    from spark_kafka_sink.network.transport.transport import Transport
 
 
 #: Permanent errors: every further attempt would meet them again.
@@ -220,12 +221,18 @@ class NetworkClient:
         self._connecting[node.node_id] = task
         return task
 
+    async def _dial(self, node: Node, timeout: float) -> Transport:  # noqa: ASYNC109  see Dialer
+        transport = await self._dialer.connect(node, timeout)
+        # Somebody is there, who may need longer to answer.
+        self._absent.discard(node.node_id)
+        return transport
+
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
         try:
             connection = await BrokerConnection.open(
                 node,
                 self._connection_settings,
-                connect=self._dialer.connect,
+                connect=self._dial,
                 setup_timeout=setup_timeout,
                 sasl_client=self._security.sasl_client,
                 listener=self._listener,

@@ -6,8 +6,9 @@ import asyncio
 import sys
 import threading
 import traceback
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, InvalidStateError, wait
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.errors import KafkaTimeoutError
@@ -48,6 +49,9 @@ class NetworkThread:
         self._busy = busy
         self._loop: asyncio.AbstractEventLoop
         self._started = threading.Event()
+        #: What was submitted and has no result yet.
+        self._unanswered: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
+        self._has_ended = False
         #: Held by the first to claim the loop: the thread, to run it, or `stop`, to close it.
         self._claim = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -75,6 +79,9 @@ class NetworkThread:
                 self._thread.join(JOIN_TIMEOUT)
 
     def _cancel_main(self) -> None:
+        if self._has_ended:
+            # What is left is the end of the loop itself.
+            return
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
 
@@ -90,9 +97,26 @@ class NetworkThread:
                 asyncio.Runner(loop_factory=lambda: self._loop) as runner,
                 suppress(asyncio.CancelledError),
             ):
-                runner.run(self._main())
+                runner.run(self._run_main())
         finally:
             self._started.set()
+            self._fail_unanswered()
+
+    async def _run_main(self) -> None:
+        try:
+            await self._main()
+        finally:
+            self._has_ended = True
+            # What was submitted before becomes a task, and is cancelled with the others.
+            await asyncio.sleep(0)
+
+    def _fail_unanswered(self) -> None:
+        """Fail what a loop that was ending accepted, but never started."""
+        for future, coroutine in list(self._unanswered.items()):
+            with suppress(InvalidStateError):
+                future.set_exception(self._closed())
+            if getcoroutinestate(coroutine) == CORO_CREATED:
+                coroutine.close()
 
     @property
     def is_current(self) -> bool:
@@ -115,36 +139,40 @@ class NetworkThread:
         Raises the error of `closed` if the thread ends first, KafkaTimeoutError if it is too busy
         to answer; the coroutine is cancelled then.
         """
-        try:
-            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            coroutine.close()
-        else:
-            # A loop that is ending may never start the coroutine, and so never answer.
-            done, _ = wait([answer], timeout)
-            if not done:
-                # The extra time starts here: a pause of the process must not use up the loop's
-                # time, too.
-                done, _ = wait([answer], ANSWER_TIMEOUT)
-            with suppress(CancelledError):
-                if done or not answer.cancel():
-                    return answer.result()
-            if not done and self.is_alive:
-                raise KafkaTimeoutError(
-                    f"the network thread did not respond within {timeout:.1f} s {self._busy}"
-                )
+        answer = self.submit(coroutine)
+        done, _ = wait([answer], timeout)
+        if not done:
+            # The extra time starts here: a pause of the process must not use up the loop's time,
+            # too.
+            done, _ = wait([answer], ANSWER_TIMEOUT)
+        with suppress(CancelledError):
+            if done or not answer.cancel():
+                return answer.result()
+        if not done and self.is_alive:
+            raise KafkaTimeoutError(
+                f"the network thread did not respond within {timeout:.1f} s {self._busy}"
+            )
         raise self._closed()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on this thread; its future can be waited for, or cancelled.
 
-        Raises the error of `closed` if the thread has ended.
+        The future is cancelled, or has the error of `closed`, if the thread ends first. Raises this
+        error if it has ended.
         """
+        if self._has_ended:
+            coroutine.close()
+            raise self._closed()
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
             raise self._closed() from None
+        self._unanswered[future] = coroutine
+        future.add_done_callback(lambda done: self._unanswered.pop(done, None))
+        if self._loop.is_closed():
+            self._fail_unanswered()
+        return future
 
     def clock(self) -> float:
         """Return the time by the loop's clock, in seconds; any thread may call it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from tests.support.network.network_clients import (
 )
 from tests.support.network.recording_listener import RecordingListener
 from tests.support.network.scripted_broker import ScriptedBroker
+from tests.support.network.scripted_transport import AnsweringTransport
 
 if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
@@ -171,6 +173,28 @@ def test_an_attempt_cancelled_before_it_began_can_be_repeated():
 
     with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
         run_client(address(broker.node), act)
+
+
+def test_a_broker_that_accepts_connections_is_somebody():
+    """A broker that refused connections while it started may be slow to answer afterwards."""
+    is_there = False
+
+    def connect(_: Node) -> Transport:
+        if not is_there:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "")
+        return AnsweringTransport(lambda _: b"")
+
+    async def act(client: NetworkClient) -> None:
+        nonlocal is_there
+        with pytest.raises(NetworkError):
+            await wait_for(client, "t", within=1.0)
+        assert client.finds_nobody
+        is_there = True
+        with pytest.raises(NetworkError):
+            await wait_for(client, "t", within=1.0)
+        assert not client.finds_nobody
+
+    run_in_memory(connect, act)
 
 
 def test_an_unexpected_error_in_connecting_is_not_hidden():

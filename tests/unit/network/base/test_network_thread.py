@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -125,6 +125,28 @@ def test_a_coroutine_overtaken_by_the_end_raises_an_error(serving):
     with pytest.raises(IllegalStateError, match="closed by another thread"):
         serving.thread.run(endless(), 10)
     ender.join()
+
+
+def test_what_was_submitted_as_the_thread_ends_is_answered_at_once(caplog):
+    """No future waits for ever: each is cancelled, or has the error of a closed client."""
+    futures = []
+
+    async def main() -> None:
+        thread.started()
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    for _ in range(200):
+        thread = _thread(main)
+        with suppress(IllegalStateError), ExitStack() as stack:
+            thread.start(stack)
+            while True:
+                futures.append(thread.submit(endless()))
+        assert thread.join(10)
+
+    assert [] == [future for future in futures if not future.done()]
+    assert [] == caplog.messages
 
 
 class _Endless:
