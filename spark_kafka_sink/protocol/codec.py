@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import MISSING
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,7 @@ from spark_kafka_sink.protocol.field_types import (
     Struct,
     declared_fields,
 )
+from spark_kafka_sink.protocol.number_arrays import NumberRows, Numbers, letter, slot_setter
 from spark_kafka_sink.protocol.primitives import MAX_STRING_BYTES, Reader, Writer
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Codec(NamedTuple):
     read: Callable[[Reader], Any]
     #: The minimum size of a value in bytes, which limits how many elements can follow a count.
     min_size: int
+    #: Of a number, or a class that has only numbers: what writes and reads arrays of it.
+    numbers: Numbers | NumberRows | None = None
 
 
 class _LengthForm(NamedTuple):
@@ -66,8 +70,8 @@ def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: boo
     """Return the codec of a type in one version."""
     long_form = _COMPACT_LENGTH if flexible else _INT32_LENGTH
     match type_:
-        case Scalar(write, read, size):
-            return Codec(write, read, size)
+        case Scalar(write, read, size, of_struct):
+            return Codec(write, read, size, Numbers(of_struct, size) if of_struct else None)
         case Struct(message_class):
             return struct_codec(message_class, version, flexible=flexible)
         case String(compact):
@@ -145,12 +149,17 @@ def _array_functions(
     Callable[[Writer, Any, Callable[[Writer, int], None]], None],
     Callable[[Reader, int], tuple[Any, ...]],
 ]:
-    write_element, read_element, element_size = element
+    write_element, read_element, element_size, numbers = element
 
     def write(
         writer: Writer, values: Sequence[Any], write_length: Callable[[Writer, int], None]
     ) -> None:
         write_length(writer, len(values))
+        # What does not fit is written element by element, which raises an error that names it.
+        packed = None if numbers is None else numbers.pack(values)
+        if packed is not None:
+            writer.write_bytes(packed)
+            return
         for value in values:
             write_element(writer, value)
 
@@ -161,6 +170,12 @@ def _array_functions(
                 f"but only {reader.remaining} bytes are left"
             )
         reader.count_elements(count)
+        if numbers is not None:
+            start = reader.position
+            found = numbers.unpack(reader.read_view(count * numbers.size))
+            if found is not None:
+                return found
+            reader.position = start
         return tuple([read_element(reader) for _ in range(count)])
 
     return write, read
@@ -195,13 +210,57 @@ def _compile(message_class: type, version: int, *, flexible: bool) -> Codec:
     if tagged and not flexible:
         raise TypeError(f"{name} version {version} cannot have tagged fields")
 
-    codecs = {it.name: _field_codec(name, it, version, flexible=flexible) for it in plain}
-    tags = _TaggedFields(name, tagged, version) if flexible else None
+    parts = _parts(name, plain, version, flexible=flexible)
+    tags = _TaggedFields(message_class, tagged, version) if flexible else None
+    refused = [it for it in absent if not it.spec.ignorable]
+    rows = None
+    if len(parts) == 1 and len(plain) > 1 and not tagged and not refused:
+        rows = NumberRows(message_class, plain, absent, flexible=flexible)
     return Codec(
-        _compile_write(f"{name} version {version}", codecs, tags, absent),
-        _compile_read(message_class, codecs, tags),
-        sum(codec.min_size for codec in codecs.values()) + (1 if flexible else 0),
+        _compile_write(f"{name} version {version}", parts, tags, refused),
+        _compile_read(message_class, parts, tags, [*absent, *tagged.values()]),
+        sum(part.codec.min_size for part in parts) + (1 if flexible else 0),
+        rows,
     )
+
+
+class _Part(NamedTuple):
+    """A field, or several numbers in a row, which are packed and unpacked at once.
+
+    The codec of several numbers writes and reads a tuple of them.
+    """
+
+    names: tuple[str, ...]
+    codec: Codec
+
+
+def _parts(
+    message_name: str, fields: list[DeclaredField], version: int, *, flexible: bool
+) -> list[_Part]:
+    parts = []
+    for are_numbers, neighbours in groupby(fields, key=lambda it: bool(letter(it))):
+        run = list(neighbours)
+        codecs = [_field_codec(message_name, it, version, flexible=flexible) for it in run]
+        if are_numbers and len(run) > 1:
+            codec = _numbers_codec("".join(map(letter, run)), codecs)
+            parts.append(_Part(tuple(it.name for it in run), codec))
+        else:
+            parts += [_Part((it.name,), codec) for it, codec in zip(run, codecs, strict=True)]
+    return parts
+
+
+def _numbers_codec(letters: str, codecs: list[Codec]) -> Codec:
+    layout = struct.Struct(f">{letters}")
+
+    def write(writer: Writer, values: tuple[Any, ...]) -> None:
+        try:
+            writer.write_bytes(layout.pack(*values))
+        except struct.error:
+            # One at a time, which raises an error that names the field.
+            for codec, value in zip(codecs, values, strict=True):
+                codec.write(writer, value)
+
+    return Codec(write, lambda reader: reader.unpack(layout), layout.size)
 
 
 def _field_codec(
@@ -227,19 +286,19 @@ def _field_codec(
 
 def _compile_write(
     what: str,
-    codecs: dict[str, Codec],
+    parts: list[_Part],
     tags: _TaggedFields | None,
-    absent: list[DeclaredField],
+    refused: list[DeclaredField],
 ) -> Callable[[Writer, Any], None]:
-    writers = [(attrgetter(name), codec.write) for name, codec in codecs.items()]
-    refused = [(it.name, attrgetter(it.name), it.default) for it in absent if not it.spec.ignorable]
+    writers = [(attrgetter(*names), codec.write) for names, codec in parts]
+    defaults = [(it.name, attrgetter(it.name), it.default) for it in refused]
 
     def write(writer: Writer, value: Any) -> None:
-        for name, get, default in refused:
+        for name, get, default in defaults:
             if get(value) != default:
                 raise UnsupportedVersionError(f"{what} has no field {name} ({get(value)!r})")
-        for get, write_field in writers:
-            write_field(writer, get(value))
+        for get, write_part in writers:
+            write_part(writer, get(value))
         if tags is not None:
             tags.write(writer, value)
 
@@ -247,16 +306,31 @@ def _compile_write(
 
 
 def _compile_read(
-    message_class: type, codecs: dict[str, Codec], tags: _TaggedFields | None
+    message_class: type,
+    parts: list[_Part],
+    tags: _TaggedFields | None,
+    others: list[DeclaredField],
 ) -> Callable[[Reader], Any]:
-    readers = [(name, codec.read) for name, codec in codecs.items()]
+    readers = [(len(part.names) > 1, part.codec.read) for part in parts]
+    setters = [slot_setter(message_class, name) for part in parts for name in part.names]
+    # Fields that are not read have their defaults.
+    defaults = [(slot_setter(message_class, it.name), it.default) for it in others]
 
     def read(reader: Reader) -> Any:
-        # Fields that are not read take their defaults.
-        values = {name: read_field(reader) for name, read_field in readers}
+        found: list[Any] = []
+        for are_several, read_part in readers:
+            if are_several:
+                found += read_part(reader)
+            else:
+                found.append(read_part(reader))
+        decoded: Any = object.__new__(message_class)
+        for set_field, value in zip(setters, found, strict=True):
+            set_field(decoded, value)
+        for set_field, value in defaults:
+            set_field(decoded, value)
         if tags is not None:
-            tags.read(reader, values)
-        return message_class(**values)
+            tags.read(reader, decoded)
+        return decoded
 
     return read
 
@@ -266,13 +340,15 @@ class _TaggedFields:
 
     __slots__ = ("_readers", "_writers")
 
-    def __init__(self, message_name: str, tagged: dict[int, DeclaredField], version: int) -> None:
-        self._readers: dict[int, tuple[str, Callable[[Reader], Any]]] = {}
+    def __init__(self, message_class: type, tagged: dict[int, DeclaredField], version: int) -> None:
+        self._readers: dict[int, tuple[str, Callable[[Reader], Any], Callable[[Any, Any], None]]]
+        self._readers = {}
         self._writers: list[tuple[int, Callable[[Any], Any], Any, Callable[[Writer, Any], None]]]
         self._writers = []
         for tag, declared in sorted(tagged.items()):
-            codec = _field_codec(message_name, declared, version, flexible=True)
-            self._readers[tag] = (declared.name, codec.read)
+            codec = _field_codec(message_class.__name__, declared, version, flexible=True)
+            setter = slot_setter(message_class, declared.name)
+            self._readers[tag] = (declared.name, codec.read, setter)
             self._writers.append((tag, attrgetter(declared.name), declared.default, codec.write))
 
     def write(self, writer: Writer, value: Any) -> None:
@@ -291,8 +367,8 @@ class _TaggedFields:
             writer.write_unsigned_varint(len(encoded))
             writer.write_bytes(encoded)
 
-    def read(self, reader: Reader, values: dict[str, Any]) -> None:
-        """Read the known fields into `values`; skip the others."""
+    def read(self, reader: Reader, decoded: Any) -> None:
+        """Read the known fields into a message; skip the others."""
         previous = -1
         count = reader.read_unsigned_varint()
         reader.count_elements(count)
@@ -303,7 +379,7 @@ class _TaggedFields:
             previous = tag
             content = Reader(reader.read_view(reader.read_unsigned_varint()), reader.elements_left)
             if tag in self._readers:
-                name, read_field = self._readers[tag]
-                values[name] = read_field(content)
+                name, read_field, set_field = self._readers[tag]
+                set_field(decoded, read_field(content))
                 content.expect_end(f"tagged field {name}")
                 reader.elements_left = content.elements_left

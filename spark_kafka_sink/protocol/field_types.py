@@ -51,6 +51,8 @@ class Scalar:
     write: Callable[[Writer, Any], None]
     read: Callable[[Reader], Any]
     size: int
+    #: The letter of the `struct` module that stands for it; empty if there is none.
+    letter: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,12 +88,12 @@ class Array:
 
 FieldType: TypeAlias = Scalar | String | BytesType | RecordsType | Struct | Array
 
-BOOL = Scalar(Writer.write_bool, Reader.read_bool, 1)
-INT8 = Scalar(Writer.write_int8, Reader.read_int8, 1)
-INT16 = Scalar(Writer.write_int16, Reader.read_int16, 2)
-INT32 = Scalar(Writer.write_int32, Reader.read_int32, 4)
-INT64 = Scalar(Writer.write_int64, Reader.read_int64, 8)
-FLOAT64 = Scalar(Writer.write_float64, Reader.read_float64, 8)
+BOOL = Scalar(Writer.write_bool, Reader.read_bool, 1, "?")
+INT8 = Scalar(Writer.write_int8, Reader.read_int8, 1, "b")
+INT16 = Scalar(Writer.write_int16, Reader.read_int16, 2, "h")
+INT32 = Scalar(Writer.write_int32, Reader.read_int32, 4, "i")
+INT64 = Scalar(Writer.write_int64, Reader.read_int64, 8, "q")
+FLOAT64 = Scalar(Writer.write_float64, Reader.read_float64, 8, "d")
 UUID = Scalar(Writer.write_uuid, Reader.read_uuid, 16)
 STRING = String()
 #: A string with a two-byte length even in flexible versions: the header's client id.

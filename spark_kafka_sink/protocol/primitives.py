@@ -17,7 +17,7 @@ Sources: org.apache.kafka.common.protocol.types.Type, org.apache.kafka.common.ut
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.errors import DecodeError
@@ -160,15 +160,20 @@ class Reader:
         self.position = end
         return self._view[start:end]
 
-    def _unpack(self, layout: struct.Struct) -> int:
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Read the values of a layout, all at once."""
         start = self.position
         try:
-            (value,) = layout.unpack_from(self._view, start)
+            values = layout.unpack_from(self._view, start)
         except struct.error:
             raise DecodeError(
                 f"expected {layout.size} bytes at {start}, got {self.end - start}"
             ) from None
         self.position = start + layout.size
+        return values
+
+    def _unpack(self, layout: struct.Struct) -> int:
+        (value,) = self.unpack(layout)
         return value  # type: ignore[no-any-return] # the layout is one of integers
 
     def read_bool(self) -> bool:
@@ -203,6 +208,10 @@ class Reader:
         """Read seven bits per byte, at most 32 bits in total."""
         view = self._view
         position = self.position
+        if position < self.end and view[position] < _MORE:
+            # Nearly all of them are this short.
+            self.position = position + 1
+            return view[position]
         value = 0
         shift = 0
         while True:

@@ -27,6 +27,11 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    FIRST_VERSION_WITH_EARLIEST_LOCAL,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -39,17 +44,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
     from spark_kafka_sink.record.decode import DecodeBudget
 
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 
 _FIRST_VERSION_OF_QUESTION = {
     LATEST_TIMESTAMP: 1,
     EARLIEST_TIMESTAMP: 1,
     MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL_TIMESTAMP: 8,
+    EARLIEST_LOCAL_TIMESTAMP: FIRST_VERSION_WITH_EARLIEST_LOCAL,
     LATEST_TIERED_TIMESTAMP: 9,
 }
 _READ_COMMITTED = 1

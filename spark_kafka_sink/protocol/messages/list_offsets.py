@@ -29,6 +29,9 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 #: In place of a timestamp: the record with the highest one; from version 7 on.
 MAX_TIMESTAMP = -3
+#: In place of a timestamp: the first offset on the broker's own disk; from version 8 on.
+EARLIEST_LOCAL_TIMESTAMP = -4
+FIRST_VERSION_WITH_EARLIEST_LOCAL = 8
 
 
 @message

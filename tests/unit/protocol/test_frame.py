@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import struct
+import tracemalloc
 from itertools import accumulate
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.frame import (
     LEAST_ROOM,
     MOST_ROOM_IN_ADVANCE,
+    MOST_SPARE_BYTES,
     FrameDecoder,
     encode_frame,
 )
@@ -195,3 +199,48 @@ def test_no_room_for_an_invalid_size():
     decoder.receive_data((1 << 27).to_bytes(4, "big"))
     with pytest.raises(DecodeError, match="the limit is 1000"):
         decoder.room()
+
+
+def receive_large(decoder, byte, size=1 << 20):
+    """Receive a frame that consists of one byte, in place; return it."""
+    decoder.receive_data(struct.pack(">i", size))
+    frame = None
+    while frame is None:
+        with decoder.room() as room:
+            room[:] = byte * len(room)
+            received = len(room)
+        decoder.received(received)
+        frame = decoder.next_frame()
+    return frame
+
+
+def address(frame):
+    """Return where a frame is in memory."""
+    return np.frombuffer(frame, np.uint8).ctypes.data
+
+
+@pytest.mark.parametrize("size", [1 << 20, 8 << 20])
+def test_the_memory_of_a_frame_is_used_again_when_nothing_refers_to_it(size):
+    """While a slice of a frame exists, its bytes remain; then the next large frame takes them."""
+    decoder = FrameDecoder(1 << 30)
+    first = receive_large(decoder, b"a", size)
+    where = address(first)
+    rest = first[-3:]
+    del first
+    second = receive_large(decoder, b"b", size)
+
+    assert b"aaa" == bytes(rest)
+    assert where != address(second)
+    del rest
+    assert where == address(receive_large(decoder, b"c", size))
+    assert {ord("b")} == set(second)
+
+
+def test_the_memory_of_very_large_frames_is_not_kept():
+    """A connection holds no memory of a frame above 16 MiB when the frame is gone."""
+    decoder = FrameDecoder(1 << 30)
+    tracemalloc.start()
+    assert MOST_SPARE_BYTES + 1 == len(receive_large(decoder, b"a", MOST_SPARE_BYTES + 1))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100_000
