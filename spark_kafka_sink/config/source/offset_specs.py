@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from spark_kafka_sink.model import TopicPartition
 
 #: The two offsets in JSON that stand for others, as in Kafka's ListOffsets request.
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
+_STAND_INS: Final = {EARLIEST_OFFSET: "earliest", LATEST_OFFSET: "latest"}
 #: How many partitions an error names.
 _MOST_NAMED: Final = 10
 
@@ -81,10 +82,25 @@ class GlobalTimestamp:
 OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | Timestamps | GlobalTimestamp
 
 
+def accepted_numbers(stand_ins: Iterable[int] = ()) -> str:
+    """Return what the number of a partition may be, for errors; `stand_ins` are among them."""
+    *others, last = (
+        "an integer from 0 to 2^63 - 1",
+        *(f"{number} ({_STAND_INS[number]})" for number in stand_ins),
+    )
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def check_same_partitions(
-    option: str, named: Collection[TopicPartition], assigned: Collection[TopicPartition]
+    option: str,
+    named: Collection[TopicPartition],
+    assigned: Collection[TopicPartition],
+    stand_ins: Iterable[int] = (),
 ) -> None:
-    """Raise ConfigError unless the JSON of an option names exactly the partitions of the read."""
+    """Raise ConfigError unless the JSON of an option names exactly the partitions of the read.
+
+    `stand_ins` are the numbers that the option accepts for an offset that is not known.
+    """
     missing = sorted(set(assigned).difference(named))
     unknown = sorted(set(named).difference(assigned))
     problems = [
@@ -98,12 +114,12 @@ def check_same_partitions(
     if problems:
         raise ConfigError(
             f"{option} must name exactly the partitions that are read, but {' and '.join(problems)}"
-            + (
-                "; -2 stands for the earliest offset, -1 for the latest"
-                if missing and not option.lower().endswith("timestamp")
-                else ""
-            )
+            + (_meanings(stand_ins) if missing else "")
         )
+
+
+def _meanings(stand_ins: Iterable[int]) -> str:
+    return "".join(f"; {one} stands for the {_STAND_INS[one]} offset" for one in stand_ins)
 
 
 def _listed(partitions: list[TopicPartition]) -> str:

@@ -38,10 +38,10 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(named))
 
 
-def parse_numbers(text: str, lowest: int) -> dict[TopicPartition, int]:
+def parse_numbers(text: str, lowest: int, wanted: str) -> dict[TopicPartition, int]:
     """Return the number of each partition, sorted; raise PartitionJsonError if it is wrong.
 
-    No number may be less than `lowest`.
+    No number may be less than `lowest`. `wanted` says in errors what a number must be.
     """
     numbers = {}
     for topic, by_partition in _parse(text).items():
@@ -50,9 +50,7 @@ def parse_numbers(text: str, lowest: int) -> dict[TopicPartition, int]:
         for name, number in by_partition.items():
             partition = _partition(topic, int(name) if _PARTITION.fullmatch(name) else name)
             if type(number) is not int or not lowest <= number <= LONG_MAX:
-                raise PartitionJsonError(
-                    f"has {number!r} for {partition}: an integer of at least {lowest}"
-                )
+                raise PartitionJsonError(f"has {number!r} for {partition}, which must be {wanted}")
             if partition in numbers:
                 raise PartitionJsonError(f"names {partition} twice")
             numbers[partition] = number

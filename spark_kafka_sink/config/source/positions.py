@@ -17,6 +17,7 @@ from spark_kafka_sink.config.source.offset_specs import (
     OffsetSpec,
     SpecificOffsets,
     Timestamps,
+    accepted_numbers,
     check_same_partitions,
 )
 from spark_kafka_sink.config.source.partition_json import PartitionJsonError, parse_numbers, shown
@@ -31,8 +32,32 @@ if TYPE_CHECKING:
 STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
-_OFFSETS_EXAMPLE: Final = '{"topicA": {"0": 23, "1": -2}}'
-_TIMESTAMPS_EXAMPLE: Final = '{"topicA": {"0": 1700000000000}}'
+
+class Accepted(NamedTuple):
+    """What an option accepts, for errors."""
+
+    #: The values of the option, as the object of "write".
+    values: str
+    #: The numbers that it accepts instead of an offset.
+    stand_ins: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> str:
+        """What the number of one partition may be."""
+        return accepted_numbers(self.stand_ins)
+
+
+STREAM_START: Final = Accepted(
+    'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    (EARLIEST_OFFSET, LATEST_OFFSET),
+)
+BATCH_START: Final = Accepted(
+    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}', (EARLIEST_OFFSET,)
+)
+BATCH_END: Final = Accepted(
+    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}}', (LATEST_OFFSET,)
+)
+_TIMESTAMPS: Final = Accepted('JSON such as {"topicA": {"0": 1700000000000}}')
 
 
 class Position(NamedTuple):
@@ -50,26 +75,28 @@ def stream_start(values: Mapping[str, Any]) -> Position:
     for name in ENDS:
         if values[name] is not None:
             raise ConfigError(f"{name} is for batches: a stream has no end; remove it")
-    return _position(values, STARTS, Latest())
+    return _position(values, STARTS, Latest(), STREAM_START)
 
 
 def batch_range(values: Mapping[str, Any]) -> tuple[Position, Position]:
     """Return where a batch starts and ends: `earliest` and `latest` unless set."""
-    start = _position(values, STARTS, Earliest())
-    end = _position(values, ENDS, Latest())
+    start = _position(values, STARTS, Earliest(), BATCH_START)
+    end = _position(values, ENDS, Latest(), BATCH_END)
     _check_batch_start(start)
     _check_batch_end(end)
     match start.spec, end.spec:
-        case (SpecificOffsets(first), SpecificOffsets(last)) | (
-            Timestamps(first),
-            Timestamps(last),
-        ):
+        case SpecificOffsets(first), SpecificOffsets(last):
+            check_same_partitions(end.option, last, first, BATCH_END.stand_ins)
+            _check_order(start, first, end, last)
+        case Timestamps(first), Timestamps(last):
             check_same_partitions(end.option, last, first)
             _check_order(start, first, end, last)
     return start, end
 
 
-def _position(values: Mapping[str, Any], names: tuple[str, ...], default: OffsetSpec) -> Position:
+def _position(
+    values: Mapping[str, Any], names: tuple[str, ...], default: OffsetSpec, accepted: Accepted
+) -> Position:
     given = tuple(name for name in names if values[name] is not None)
     if not given:
         return Position(default, names[-1], ())
@@ -78,54 +105,54 @@ def _position(values: Mapping[str, Any], names: tuple[str, ...], default: Offset
     if option == names[0]:
         spec: OffsetSpec = GlobalTimestamp(value)
     elif option == names[1]:
-        spec = Timestamps(_numbers(option, value, 0, f"JSON such as {_TIMESTAMPS_EXAMPLE}"))
+        spec = Timestamps(_numbers(option, value, 0, _TIMESTAMPS))
     else:
-        spec = _offsets(option, value)
+        spec = _offsets(option, value, accepted)
     return Position(spec, option, given[1:])
 
 
-def _offsets(option: str, text: str) -> OffsetSpec:
+def _offsets(option: str, text: str, accepted: Accepted) -> OffsetSpec:
     match text.lower():
         case "earliest":
             return Earliest()
         case "latest":
             return Latest()
         case _:
-            wanted = f"earliest, latest or JSON such as {_OFFSETS_EXAMPLE}"
-            return SpecificOffsets(_numbers(option, text, EARLIEST_OFFSET, wanted))
+            return SpecificOffsets(_numbers(option, text, EARLIEST_OFFSET, accepted))
 
 
-def _numbers(option: str, text: str, lowest: int, wanted: str) -> dict[TopicPartition, int]:
+def _numbers(option: str, text: str, lowest: int, accepted: Accepted) -> dict[TopicPartition, int]:
     try:
-        return parse_numbers(text, lowest)
+        return parse_numbers(text, lowest, accepted.numbers)
     except PartitionJsonError as error:
-        raise ConfigError(f"{option} {error}: write {wanted}, not {shown(text)}") from None
+        raise ConfigError(f"{option} {error}: write {accepted.values}, not {shown(text)}") from None
 
 
 def _check_batch_start(start: Position) -> None:
     if isinstance(start.spec, Latest):
         raise ConfigError(
-            f"{start.option} must not be latest in a batch: it would read nothing; a batch starts "
-            "at earliest unless set"
+            f"{start.option} must not be latest in a batch, which would read nothing: write "
+            f"{BATCH_START.values}"
         )
     partition = _first_with(start.spec, LATEST_OFFSET)
     if partition is not None:
         raise ConfigError(
-            f"{start.option} must not be latest (-1) for {partition} in a batch: it would read "
-            "nothing"
+            f"{start.option} must not be latest (-1) for {partition} in a batch, which would read "
+            f"nothing: write {BATCH_START.numbers}"
         )
 
 
 def _check_batch_end(end: Position) -> None:
     if isinstance(end.spec, Earliest):
         raise ConfigError(
-            f"{end.option} must not be earliest: the batch would read nothing; a batch ends at "
-            "latest unless set"
+            f"{end.option} must not be earliest, since the batch would read nothing: write "
+            f"{BATCH_END.values}"
         )
     partition = _first_with(end.spec, EARLIEST_OFFSET)
     if partition is not None:
         raise ConfigError(
-            f"{end.option} must not be earliest (-2) for {partition}: the batch would read nothing"
+            f"{end.option} must not be earliest (-2) for {partition}, since the batch would read "
+            f"nothing: write {BATCH_END.numbers}"
         )
 
 

@@ -62,8 +62,9 @@ SOURCE_OPTIONS_DEF: Final = (
         _HIGH,
         "Where to start: `earliest` (the default of a batch), `latest` (the default of a stream; "
         "not in a batch), or an offset for each partition, as JSON: "
-        '`{"topicA": {"0": 23, "1": -2}}`, where -2 means earliest and -1 latest. A stream that '
-        "has a checkpoint starts there, and reads new partitions from their beginning.",
+        '`{"topicA": {"0": 23, "1": -2}}`, where -2 means earliest and -1 latest (not in a batch). '
+        "A stream that has a checkpoint starts there, and reads new partitions from their "
+        "beginning.",
     )
     .define(
         "endingOffsets",
@@ -71,8 +72,9 @@ SOURCE_OPTIONS_DEF: Final = (
         None,
         NotEmpty(),
         _HIGH,
-        "Where a batch ends: `latest` (the default), or an offset for each partition, like "
-        "startingOffsets, without -2. The record at the offset is not read.",
+        "Where a batch ends: `latest` (the default), or an offset for each partition, as JSON like "
+        "that of startingOffsets, where -1 means latest; -2 is not accepted. The record at the "
+        "offset is not read.",
     )
     .define(
         "startingTimestamp",
@@ -143,8 +145,10 @@ SOURCE_OPTIONS_DEF: Final = (
         None,
         Range(1),
         _MEDIUM,
-        "The minimum number of tasks to divide a read into. Without it there is one task for each "
-        "partition of Kafka that has something to read.",
+        "A read has at least about this many tasks. Without it there is one task for each "
+        "partition of Kafka that has something to read. If those are fewer, large ranges are split "
+        "in proportion to their sizes. The number of parts of each range is rounded, so there may "
+        "be a few tasks fewer than this, or more.",
     )
     .define(
         "maxRecordsPerPartition",

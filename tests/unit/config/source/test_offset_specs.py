@@ -2,17 +2,35 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import check_same_partitions
+from spark_kafka_sink.config.source.offset_specs import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    accepted_numbers,
+    check_same_partitions,
+)
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-def refusal(option, named, assigned):
+def refusal(option, named, assigned, stand_ins=()):
     with pytest.raises(ConfigError) as caught:
-        check_same_partitions(option, named, assigned)
+        check_same_partitions(option, named, assigned, stand_ins)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("stand_ins", "others"),
+    [
+        ((), ""),
+        ((LATEST_OFFSET,), " or -1 (latest)"),
+        ((EARLIEST_OFFSET, LATEST_OFFSET), ", -2 (earliest) or -1 (latest)"),
+    ],
+)
+def test_the_numbers_that_are_accepted_are_listed(stand_ins, others):
+    """Errors list the numbers that stand for offsets, with what they mean."""
+    assert f"an integer from 0 to 2^63 - 1{others}" == accepted_numbers(stand_ins)
 
 
 def test_exactly_the_partitions_that_are_read_may_be_named():
@@ -21,12 +39,17 @@ def test_exactly_the_partitions_that_are_read_may_be_named():
 
 
 def test_a_partition_that_is_not_named_is_an_error():
-    """The error names the partitions that the JSON lacks, and the offsets that fit any."""
-    assert (
-        "startingOffsets must name exactly the partitions that are read, but it lacks a-1, b-0; -2 "
-        "stands for the earliest offset, -1 for the latest"
-        == refusal("startingOffsets", {A0: 1}, [B0, A1, A0])
-    )
+    """The error names the partitions that the JSON lacks, and what stands for a limit there."""
+    lacking = "a must name exactly the partitions that are read, but it lacks a-1, b-0"
+    earliest = "; -2 stands for the earliest offset"
+    latest = "; -1 stands for the latest offset"
+    for stand_ins, advice in (
+        ((), ""),
+        ((EARLIEST_OFFSET,), earliest),
+        ((LATEST_OFFSET,), latest),
+        ((EARLIEST_OFFSET, LATEST_OFFSET), earliest + latest),
+    ):
+        assert lacking + advice == refusal("a", {A0: 1}, [B0, A1, A0], stand_ins)
 
 
 def test_a_partition_that_is_not_read_is_an_error():
@@ -35,6 +58,10 @@ def test_a_partition_that_is_not_read_is_an_error():
         "endingOffsetsByTimestamp must name exactly the partitions that are read, but it lacks b-0 "
         "and the read does not cover a-1"
         == refusal("endingOffsetsByTimestamp", {A0: 1, A1: 1}, [A0, B0])
+    )
+    assert (
+        "endingOffsets must name exactly the partitions that are read, but the read does not cover "
+        "b-0" == refusal("endingOffsets", {A0: 1, B0: 1}, [A0], (LATEST_OFFSET,))
     )
 
 

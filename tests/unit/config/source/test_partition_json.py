@@ -17,6 +17,8 @@ from spark_kafka_sink.model import TopicPartition
 
 TOPICS = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
 PARTITIONS = st.integers(0, INT_MAX)
+#: What errors say about a number.
+WANTED = "a number"
 
 
 def problem(parse, text, *arguments):
@@ -41,13 +43,13 @@ def test_numbers_are_parsed():
         TopicPartition("a", 0): 23,
         TopicPartition("a", 1): -1,
         TopicPartition("b", 0): -2,
-    } == parse_numbers('{"a":{"0":23,"1":-1},"b":{"0":-2}}', -2)
+    } == parse_numbers('{"a":{"0":23,"1":-1},"b":{"0":-2}}', -2, WANTED)
 
 
 @given(st.dictionaries(TOPICS, st.dictionaries(PARTITIONS, st.integers(-2, LONG_MAX))))
 def test_any_numbers_survive_a_round_trip(topics):
     """Numbers that are written as JSON are parsed as they were, sorted by partition."""
-    parsed = parse_numbers(json.dumps(topics), -2)
+    parsed = parse_numbers(json.dumps(topics), -2, WANTED)
     expected = {
         TopicPartition(topic, partition): number
         for topic, numbers in topics.items()
@@ -78,7 +80,7 @@ def test_any_partitions_survive_a_round_trip(topics):
 )
 def test_any_text_is_parsed_or_rejected(text):
     """No text raises another error, or gives a partition or a number out of its range."""
-    for parse in (parse_partitions, lambda each: parse_numbers(each, 0)):
+    for parse in (parse_partitions, lambda each: parse_numbers(each, 0, WANTED)):
         try:
             parsed = parse(text)
         except PartitionJsonError:
@@ -103,16 +105,20 @@ def test_any_text_is_parsed_or_rejected(text):
         ('{"a":{"x":1}}', "has 'x' as a partition of topic 'a'"),
         ('{"a":{"-1":1}}', "has '-1' as a partition of topic 'a'"),
         ('{"a":{"2147483648":1}}', "has 2147483648 as a partition of topic 'a'"),
-        ('{"a":{"0":"23"}}', "has '23' for a-0: an integer of at least -2"),
-        ('{"a":{"0":1.0}}', "has 1.0 for a-0: an integer of at least -2"),
-        ('{"a":{"0":true}}', "has True for a-0: an integer of at least -2"),
-        ('{"a":{"0":null}}', "has None for a-0: an integer of at least -2"),
-        ('{"a":{"0":-3}}', "has -3 for a-0: an integer of at least -2"),
+        ('{"a":{"0":"23"}}', "has '23' for a-0, which must be a number"),
+        ('{"a":{"0":1.0}}', "has 1.0 for a-0, which must be a number"),
+        ('{"a":{"0":true}}', "has True for a-0, which must be a number"),
+        ('{"a":{"0":null}}', "has None for a-0, which must be a number"),
+        ('{"a":{"0":-3}}', "has -3 for a-0, which must be a number"),
+        (
+            '{"a":{"0":9223372036854775808}}',
+            "has 9223372036854775808 for a-0, which must be a number",
+        ),
     ],
 )
 def test_malformed_numbers_are_rejected(text, expected):
     """The error says what is wrong, and where."""
-    assert expected == problem(parse_numbers, text, -2)
+    assert expected == problem(parse_numbers, text, -2, WANTED)
 
 
 @pytest.mark.parametrize(

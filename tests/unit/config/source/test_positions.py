@@ -22,7 +22,20 @@ from spark_kafka_sink.model import TopicPartition
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-EXAMPLE = '{"topicA": {"0": 23, "1": -2}}'
+#: What the offsets of a stream's start, a batch's start and a batch's end may be: all of the value,
+#: and the number of a partition.
+STREAM_START = (
+    'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    "an integer from 0 to 2^63 - 1, -2 (earliest) or -1 (latest)",
+)
+BATCH_START = (
+    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    "an integer from 0 to 2^63 - 1 or -2 (earliest)",
+)
+BATCH_END = (
+    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}}',
+    "an integer from 0 to 2^63 - 1 or -1 (latest)",
+)
 
 
 def batch(**given):
@@ -95,24 +108,34 @@ def test_timestamps_take_precedence_over_offsets():
     assert Position(Timestamps({A0: 7}), "endingOffsetsByTimestamp", ("endingOffsets",)) == end
 
 
-@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
-def test_malformed_offsets_are_rejected(name):
-    """The error for malformed offsets says what may be written instead."""
+@pytest.mark.parametrize(
+    ("parse", "name", "values", "numbers"),
+    [
+        (stream, "startingOffsets", *STREAM_START),
+        (batch, "startingOffsets", *BATCH_START),
+        (batch, "endingOffsets", *BATCH_END),
+    ],
+    ids=["stream's start", "batch's start", "batch's end"],
+)
+def test_malformed_offsets_are_rejected_with_what_is_accepted_there(parse, name, values, numbers):
+    """The error lists the words and the numbers that the option accepts in this place."""
     assert (
-        f"{name} is not JSON (Expecting value: line 1 column 1 (char 0)): write earliest, latest "
-        f"or JSON such as {EXAMPLE}, not 'first'" == refusal({name: "first"})
+        f"{name} is not JSON (Expecting value: line 1 column 1 (char 0)): write {values}, "
+        "not 'first'" == refusal({name: "first"}, parse)
     )
-    assert (
-        f"{name} has -3 for a-0: an integer of at least -2: write earliest, latest or JSON such as "
-        f'{EXAMPLE}, not \'{{"a":{{"0":-3}}}}\'' == refusal({name: '{"a":{"0":-3}}'})
-    )
+    for number in (-3, LONG_MAX + 1):
+        text = f'{{"a":{{"0":{number}}}}}'
+        assert (
+            f"{name} has {number} for a-0, which must be {numbers}: write {values}, not {text!r}"
+            == refusal({name: text}, parse)
+        )
 
 
 @pytest.mark.parametrize("name", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
 def test_malformed_timestamps_are_rejected(name):
     """The error for malformed timestamps shows an example; -1 and -2 mean nothing here."""
     assert (
-        f"{name} has -1 for a-0: an integer of at least 0: write JSON such as "
+        f"{name} has -1 for a-0, which must be an integer from 0 to 2^63 - 1: write JSON such as "
         '{"topicA": {"0": 1700000000000}}, not \'{"a":{"0":-1}}\''
         == refusal({name: '{"a":{"0":-1}}'})
     )
@@ -137,34 +160,38 @@ def test_an_unknown_strategy_is_rejected():
 
 
 def test_a_batch_must_not_start_at_the_latest_offsets():
-    """A batch that starts at latest would read nothing."""
+    """A batch that starts at latest would read nothing; the error lists what is accepted."""
+    values, _ = BATCH_START
     assert (
-        "startingOffsets must not be latest in a batch: it would read nothing; a batch starts at "
-        "earliest unless set" == refusal({"startingOffsets": "latest"})
+        "startingOffsets must not be latest in a batch, which would read nothing: write "
+        f"{values}" == refusal({"startingOffsets": "latest"})
     )
 
 
 def test_no_partition_of_a_batch_may_start_at_its_latest_offset():
-    """The error names the first partition that starts at -1."""
+    """The error names the first partition that starts at -1, and lists what is accepted."""
+    _, numbers = BATCH_START
     assert (
-        "startingOffsets must not be latest (-1) for a-1 in a batch: it would read nothing"
-        == refusal({"startingOffsets": '{"a":{"0":-2,"1":-1}}'})
+        "startingOffsets must not be latest (-1) for a-1 in a batch, which would read nothing: "
+        f"write {numbers}" == refusal({"startingOffsets": '{"a":{"0":-2,"1":-1}}'})
     )
 
 
 def test_a_batch_must_not_end_at_the_earliest_offsets():
-    """A batch that ends at earliest would read nothing."""
+    """A batch that ends at earliest would read nothing; the error lists what is accepted."""
+    values, _ = BATCH_END
     assert (
-        "endingOffsets must not be earliest: the batch would read nothing; a batch ends at latest "
-        "unless set" == refusal({"endingOffsets": "earliest"})
+        "endingOffsets must not be earliest, since the batch would read nothing: write "
+        f"{values}" == refusal({"endingOffsets": "earliest"})
     )
 
 
 def test_no_partition_of_a_batch_may_end_at_its_earliest_offset():
-    """The error names the first partition that ends at -2."""
+    """The error names the first partition that ends at -2, and lists what is accepted."""
+    _, numbers = BATCH_END
     assert (
-        "endingOffsets must not be earliest (-2) for a-1: the batch would read nothing"
-        == refusal({"endingOffsets": '{"a":{"0":-1,"1":-2}}'})
+        "endingOffsets must not be earliest (-2) for a-1, since the batch would read nothing: "
+        f"write {numbers}" == refusal({"endingOffsets": '{"a":{"0":-1,"1":-2}}'})
     )
 
 
@@ -193,13 +220,16 @@ def test_offsets_that_stand_for_others_are_not_compared(start, end):
     assert (SpecificOffsets({A0: start}), SpecificOffsets({A0: end})) == (first.spec, last.spec)
 
 
-@pytest.mark.parametrize("kind", ["Offsets", "OffsetsByTimestamp"])
-def test_start_and_end_must_name_the_same_partitions(kind):
-    """The error names the partitions that only one of the two has."""
-    message = refusal({f"starting{kind}": '{"a":{"0":5}}', f"ending{kind}": '{"a":{"1":5}}'})
-    assert message.startswith(
+@pytest.mark.parametrize(
+    ("kind", "stand_in"),
+    [("Offsets", "; -1 stands for the latest offset"), ("OffsetsByTimestamp", "")],
+)
+def test_start_and_end_must_name_the_same_partitions(kind, stand_in):
+    """The error names the partitions that only one has, and what stands for an end there."""
+    assert (
         f"ending{kind} must name exactly the partitions that are read, but it lacks a-0 and the "
-        "read does not cover a-1"
+        f"read does not cover a-1{stand_in}"
+        == refusal({f"starting{kind}": '{"a":{"0":5}}', f"ending{kind}": '{"a":{"1":5}}'})
     )
 
 

@@ -80,6 +80,7 @@ def test_an_empty_pattern_is_rejected():
     [
         ("a(", "missing ), unterminated subpattern at position 1"),
         (r"\p{Alpha}", r"bad escape \p at position 0"),
+        (r"\Qa.b\E", r"bad escape \Q at position 0"),
     ],
 )
 def test_an_invalid_pattern_is_rejected(pattern, problem):
