@@ -110,17 +110,26 @@ class ConsumerClient:
     # --- partitions and offsets
 
     def list_partitions(
-        self, selection: Selection, *, timeout: float, skips_missing: bool = False
+        self,
+        selection: Selection,
+        *,
+        timeout: float,
+        skips_missing: bool = False,
+        fails_early: bool = False,
     ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection as of now, sorted; times are in seconds.
 
-        With `skips_missing` it returns those that exist, without waiting for the others.
+        With `skips_missing` it returns those that exist, without waiting for the others. With
+        `fails_early` it waits for only a few seconds if nothing listens at any broker's address.
 
         Raises BrokerError for a topic or partition that does not exist or may not be read,
         NetworkError or KafkaTimeoutError if no broker answers in time.
         """
         return self._ask(
-            lambda calls, by: calls.partitions(selection, by, skips_missing=skips_missing), timeout
+            lambda calls, by: calls.partitions(
+                selection, by, skips_missing=skips_missing, fails_early=fails_early
+            ),
+            timeout,
         )
 
     def earliest_offsets(

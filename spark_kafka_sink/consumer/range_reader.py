@@ -266,7 +266,8 @@ class _RangeReader:
         """Wait for a call until the deadline; raise NetworkError if there is no result by then."""
         try:
             left = max(self._state.deadline - self._client.clock(), 0)
-            done, _ = wait([call], left)
+            # A thread cannot wait for longer than that, which is almost three centuries.
+            done, _ = wait([call], min(left, threading.TIMEOUT_MAX))
             if not done:
                 # The time that the process was paused must not count.
                 done, _ = wait([call], _ANSWER_TIMEOUT)

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.config.source.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
-    Assign,
-    Subscribe,
     check_same_partitions,
 )
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
+from spark_kafka_sink.consumer.open_reads import OpenRead, open_reads
 from spark_kafka_sink.consumer.range_reader import (
     DEFAULT_POLL_TIMEOUT,
     DataLoss,
     PartitionRange,
     read_range,
 )
+from spark_kafka_sink.consumer.read_arguments import (
+    STAND_INS,
+    check_columns,
+    check_flag,
+    check_poll_timeout,
+    checked_position,
+    consumer_config,
+    selections,
+)
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.consumer.read_arguments import CheckedPosition, Position
+    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: "earliest", "latest", a time, or an offset or a time for each partition.
-Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_NAMED: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
 def read_arrow(
@@ -81,78 +85,60 @@ def read_arrow(
     `include_headers`.
 
     Records that were deleted in the meantime are an error; with `fail_on_data_loss=False` they are
-    skipped, with a warning in the log. Without progress for `poll_timeout` seconds the read fails.
+    skipped, with a warning in the log. Without progress for `poll_timeout` seconds the read fails;
+    `math.inf` is no limit.
 
     Settings of Kafka's consumer are passed by keyword, with underscores for dots
     (`isolation_level="read_committed"`), or in `settings` by their own names.
 
-    Raises ConfigError, SchemaError for an unknown column, BrokerError for a topic that does not
-    exist, and NetworkError or KafkaTimeoutError if no broker answers within default.api.timeout.ms.
-    Iterating the result raises DataLossError, CorruptRecordError, BrokerError and
-    KafkaTimeoutError.
+    Raises TypeError for an argument of a wrong type, ConfigError for a wrong value, SchemaError for
+    an unknown column, BrokerError for a topic that does not exist, and NetworkError or
+    KafkaTimeoutError if no broker answers within default.api.timeout.ms, or within 3 seconds if
+    nothing listens at any address. Iterating the result raises DataLossError, CorruptRecordError,
+    BrokerError and KafkaTimeoutError.
     """
-    config = _config(bootstrap_servers, settings or {}, client_settings)
-    schema = arrow_schema(columns, include_headers=include_headers)
-    selection = _selection(topic)
-    with ConsumerClient(config) as client:
-        ranges = _ranges(client, selection, start, end)
-    batches = _read(
-        config, ranges, schema, fail_on_data_loss=fail_on_data_loss, poll_timeout=poll_timeout
+    config = consumer_config(bootstrap_servers, settings, client_settings)
+    selected = selections(topic)
+    first, last = (
+        checked_position(name, position, selected)
+        for name, position in (("start", start), ("end", end))
     )
-    return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def _config(
-    servers: str | Sequence[str],
-    settings: Mapping[str, object],
-    client_settings: Mapping[str, object],
-) -> ConsumerConfig:
-    address = servers if isinstance(servers, str) else ",".join(servers)
-    given: dict[str, object] = {"bootstrap.servers": address}
-    by_keyword = {name.replace("_", "."): value for name, value in client_settings.items()}
-    for more in (settings, by_keyword):
-        twice = sorted(given.keys() & more.keys())
-        if twice:
-            raise ConfigError(f"{twice[0]} is given twice: remove one of them")
-        given = {**given, **more}
-    return ConsumerConfig.from_mapping(given)
-
-
-def _selection(
-    topic: str | TopicPartition | Sequence[str | TopicPartition],
-) -> Sequence[Selection]:
-    """Return one selection for all topics, and one for all single partitions."""
-    wanted = [topic] if isinstance(topic, str | TopicPartition) else list(topic)
-    topics = tuple(dict.fromkeys(each for each in wanted if isinstance(each, str)))
-    partitions = tuple(sorted({each for each in wanted if isinstance(each, TopicPartition)}))
-    if not wanted or len(wanted) > len(topics) + len(partitions):
-        raise ConfigError(
-            "topic must be the name of a topic or a TopicPartition, or several different ones"
-        )
-    selections: list[Selection] = []
-    if topics:
-        selections.append(Subscribe(topics))
-    if partitions:
-        selections.append(Assign(partitions))
-    return selections
+    check_columns(columns)
+    check_flag("include_headers", include_headers)
+    check_flag("fail_on_data_loss", fail_on_data_loss)
+    check_poll_timeout(poll_timeout)
+    schema = arrow_schema(columns, include_headers=include_headers)
+    with ConsumerClient(config) as client:
+        ranges = _ranges(client, selected, first, last)
+    read = partial(
+        _read,
+        ranges=ranges,
+        schema=schema,
+        fail_on_data_loss=fail_on_data_loss,
+        poll_timeout=poll_timeout,
+    )
+    return pa.RecordBatchReader.from_batches(schema, open_reads.add(OpenRead(config, read)))
 
 
 def _ranges(
-    client: ConsumerClient, selections: Sequence[Selection], start: Position, end: Position
+    client: ConsumerClient,
+    selected: Sequence[Selection],
+    start: CheckedPosition,
+    end: CheckedPosition,
 ) -> list[PartitionRange]:
     timeout = client.config.default_api_timeout_ms / 1000
     partitions = sorted(
         {
             partition
-            for selection in selections
-            for partition in client.list_partitions(selection, timeout=timeout)
+            for selection in selected
+            for partition in client.list_partitions(selection, timeout=timeout, fails_early=True)
         }
     )
     starts = _offsets(client, "start", start, partitions)
     ends = _offsets(client, "end", end, partitions)
     ids = client.partition_ids(partitions)
     for partition in partitions:
-        if isinstance(start, Mapping) and starts[partition] > ends[partition]:
+        if isinstance(start, dict) and starts[partition] > ends[partition]:
             raise ConfigError(
                 f"{partition}: start is offset {starts[partition]}, which is after the end, offset "
                 f"{ends[partition]}"
@@ -164,19 +150,19 @@ def _ranges(
 
 
 def _offsets(
-    client: ConsumerClient, name: str, position: Position, partitions: Sequence[TopicPartition]
+    client: ConsumerClient,
+    name: str,
+    position: CheckedPosition,
+    partitions: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
     timeout = client.config.default_api_timeout_ms / 1000
-    wanted = _by_partition(name, position, partitions)
-    offsets: dict[TopicPartition, int] = {}
-    times: dict[TopicPartition, int] = {}
-    for partition, value in wanted.items():
-        if isinstance(value, datetime):
-            times[partition] = _milliseconds(name, value)
-        elif value >= EARLIEST_OFFSET:
-            offsets[partition] = value
-        else:
-            raise ConfigError(f"{name} of {partition} must be an offset or a datetime: {value!r}")
+    if isinstance(position, dict):
+        check_same_partitions(name, position, partitions, STAND_INS)
+        wanted = position
+    else:
+        wanted = dict.fromkeys(partitions, position)
+    times = {one: _milliseconds(it) for one, it in wanted.items() if isinstance(it, datetime)}
+    offsets = {one: it for one, it in wanted.items() if isinstance(it, int)}
     if times:
         found = client.offsets_for_times(times, timeout=timeout)
         # No record is so late: there is nothing to read from there on.
@@ -190,50 +176,20 @@ def _offsets(
     }
 
 
-def _by_partition(
-    name: str, position: Position, partitions: Sequence[TopicPartition]
-) -> Mapping[TopicPartition, int | datetime]:
-    if isinstance(position, datetime):
-        return dict.fromkeys(partitions, position)
-    if isinstance(position, Mapping):
-        topics = {partition.topic for partition in partitions}
-        if any(isinstance(key, int) for key in position) and len(topics) != 1:
-            raise ConfigError(
-                f"{name} must have TopicPartitions as keys, since several topics are read"
-            )
-        given = {
-            key if isinstance(key, TopicPartition) else TopicPartition(min(topics), key): value
-            for key, value in position.items()
-        }
-        check_same_partitions(name, given, partitions)
-        return given
-    if position not in _NAMED:
-        raise ConfigError(
-            f'{name} must be "earliest", "latest", a datetime, or a mapping of partitions to '
-            f"offsets: {position!r}"
-        )
-    return dict.fromkeys(partitions, _NAMED[position])
-
-
-def _milliseconds(name: str, time: datetime) -> int:
-    if time.tzinfo is None:
-        raise ConfigError(
-            f"{name} must have a time zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
-        )
+def _milliseconds(time: datetime) -> int:
     # Negative timestamps have other meanings in Kafka, such as the latest offset.
     return max(-((_EPOCH - time) // _MILLISECOND), 0)
 
 
 def _read(
-    config: ConsumerConfig,
+    client: ConsumerClient,
+    *,
     ranges: Sequence[PartitionRange],
     schema: pa.Schema,
-    *,
     fail_on_data_loss: bool,
     poll_timeout: float,
 ) -> Iterator[pa.RecordBatch]:
-    # A client of its own: a result that is never iterated must leave no connection behind.
-    with ConsumerClient(config) as client:
+    with client:
         for each in ranges:
             yield from read_range(
                 client,
@@ -246,11 +202,4 @@ def _read(
 
 
 def _warn(loss: DataLoss) -> None:
-    logger.warning(
-        "%s-%d: %d offsets are lost, from offset %d on: %s",
-        loss.topic,
-        loss.partition,
-        loss.lost,
-        loss.wanted,
-        loss.reason,
-    )
+    logger.warning("%s", loss)

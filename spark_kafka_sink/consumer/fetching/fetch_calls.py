@@ -15,19 +15,22 @@ from spark_kafka_sink.consumer.fetching.fetch_requests import (
     partition_data,
 )
 from spark_kafka_sink.consumer.fetching.range_values import LogBounds, PartitionView
-from spark_kafka_sink.consumer.offsets.offset_requests import (
-    Question,
-    list_offsets_request,
-    read_offsets,
-)
+from spark_kafka_sink.consumer.offsets.offset_requests import list_offsets_request, read_offsets
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    FIRST_VERSION_WITH_EARLIEST_LOCAL,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+)
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
     from spark_kafka_sink.consumer.fetching.range_values import LookUpBounds, SendFetch
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 #: A larger response is refused as not being one of Kafka's; a first batch always comes whole.
@@ -125,7 +128,19 @@ class FetchCalls:
             self._offset(topic_partition, step, LATEST_TIMESTAMP, is_committed=False),
             self._offset(topic_partition, step, LATEST_TIMESTAMP, is_committed=True),
         )
-        return LogBounds(start, end, stable_end)
+        local_start = start
+        if step.needs_local_start and await self._knows_local_start(step.node):
+            found = await self._offset(
+                topic_partition, step, EARLIEST_LOCAL_TIMESTAMP, is_committed=False
+            )
+            local_start = max(start, found)
+        return LogBounds(start, end, stable_end, local_start)
+
+    async def _knows_local_start(self, node: Node) -> bool:
+        """Return whether a broker may have remote storage: older ones do not know the question."""
+        connection = await self._requests.connection_to(node, self._deadline())
+        version = connection.api_versions.version_for(ApiKey.LIST_OFFSETS)
+        return version >= FIRST_VERSION_WITH_EARLIEST_LOCAL
 
     async def _offset(
         self,
@@ -135,8 +150,13 @@ class FetchCalls:
         *,
         is_committed: bool,
     ) -> int:
+        question = ListOffsetsPartition(
+            partition_index=topic_partition.partition,
+            current_leader_epoch=step.leader_epoch,
+            timestamp=timestamp,
+        )
         request = list_offsets_request(
-            [Question(topic_partition, timestamp, step.leader_epoch)],
+            {topic_partition.topic: [question]},
             is_committed=is_committed,
             timeout_ms=self._config.request_timeout_ms,
         )

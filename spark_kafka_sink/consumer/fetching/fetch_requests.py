@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 LAST_VERSION_WITH_NAMES: Final = 12
 #: The first version with `last_fetched_epoch`.
 _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
+#: For a short range, which all of a micro-batch may be, a broker need not send more than this for
+#: each offset, and at least as much in all: what exceeds the range is received for nothing. Should
+#: records be larger, more answers are needed; one batch at least is always sent whole.
+_BYTES_PER_OFFSET: Final = 1024
+_LEAST_BYTES: Final = 1 << 20
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
 
@@ -68,7 +73,9 @@ def fetch_request(
                         last_fetched_epoch=fetch.last_fetched_epoch
                         if has_last_epoch
                         else NO_LEADER_EPOCH,
-                        partition_max_bytes=max_partition_bytes,
+                        partition_max_bytes=min(
+                            max_partition_bytes, max(fetch.left * _BYTES_PER_OFFSET, _LEAST_BYTES)
+                        ),
                     ),
                 ),
             ),

@@ -7,7 +7,10 @@ the outcome by one of the other methods. Rules:
   its last batch, whatever the batch held; rows are never counted.
 - Nothing is repeated without progress or a back-off, and nothing is repeated for ever: without
   progress for `timeout` seconds, `step` raises an error with what was last seen.
-- Only the leader decides what is lost. A follower that fails is not asked again (KIP-392).
+- Only the leader decides what is lost. A follower that fails is not asked again (KIP-392), unless
+  the leader insists.
+- Records at the end of the range that were deleted, as by compaction, make answers empty. So does
+  slow remote storage (KIP-405): only what is on the leader's own disk can be seen to be gone.
 - A log that seems too short, and a topic that seems to be gone, are checked repeatedly before a
   loss is reported: a broker that has just taken over may not know better yet (KAFKA-7703).
 """
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 #: How often a log must be found to be too short before that is believed.
 ASKS_UNTIL_SHORT: Final = 3
-#: Empty answers, each with a high watermark past the range, after which nothing is left to read.
+#: Empty answers, each with a high watermark past the range, after which nothing may be left.
 EMPTY_UNTIL_DONE: Final = 2
 #: Seconds for which a topic must be gone before that is believed: a broker that has just started
 #: may not know every topic.
@@ -62,6 +65,8 @@ class _Doubt(Enum):
     OUT_OF_RANGE = auto()
     #: The leader returned nothing, although its log should have more.
     EMPTY = auto()
+    #: The leader returned nothing, although the range ends before its high watermark.
+    DELETED = auto()
 
 
 class RangeFetch:
@@ -176,7 +181,7 @@ class RangeFetch:
         if view.leader is None or self._is_stale or view.leader_epoch < self._least_epoch(view):
             return Refresh()
         if self._doubt is not None:
-            return LookUpBounds(view.leader, view.leader_epoch)
+            return LookUpBounds(view.leader, view.leader_epoch, self._doubt is _Doubt.DELETED)
         return self._fetch(view, view.leader, now)
 
     def _least_epoch(self, view: PartitionView) -> int:
@@ -194,6 +199,7 @@ class RangeFetch:
             leader_epoch=view.leader_epoch,
             last_fetched_epoch=self._last_fetched_epoch,
             offset=self.position,
+            left=self.end - self.position,
             may_redirect=self._may_redirect,
             may_wait=self._empty_answers == 0,
         )
@@ -311,7 +317,11 @@ class RangeFetch:
         now: float,
     ) -> Rows | None:
         if data.diverging_epoch.end_offset >= 0:
-            self._diverged(data.diverging_epoch.end_offset, now)
+            if sent.is_replica:
+                # It may lag behind: the leader decides.
+                self._drop_replica()
+            else:
+                self._diverged(data.diverging_epoch.end_offset, now)
             return None
         redirected = self._redirect(sent, data, now)
         if batches is None:
@@ -335,12 +345,18 @@ class RangeFetch:
     def _redirect(self, sent: SendFetch, data: PartitionData, now: float) -> bool:
         """Return whether the leader has recommended a follower, which is used now (KIP-392)."""
         replica_id = data.preferred_read_replica
-        if sent.is_replica or not self._may_redirect or replica_id in {-1, sent.node.node_id}:
+        if sent.is_replica or replica_id in {-1, sent.node.node_id}:
             return False
+        if not self._may_redirect:
+            # A follower that has failed, but the leader reads nothing itself.
+            self._last_seen = f"{sent.node} recommends to read from broker {replica_id} instead"
+            self._may_redirect = True
+            self._ask_for_leader(now, sent.leader_epoch)
+            return True
         if self._replica_id == replica_id and now < self._replica_until:
             # It was recommended before, but the metadata do not know its address.
             self._drop_replica()
-            self._is_stale = True
+            self._ask_for_leader(now, sent.leader_epoch)
             return True
         self._replica_id = replica_id
         self._replica_until = now + self._replica_max_age
@@ -375,10 +391,10 @@ class RangeFetch:
             # It may lag behind: the leader decides.
             self._drop_replica()
         elif watermark >= self.end:
-            # All that is left was deleted, such as tombstones in a compacted topic.
+            # All that is left may have been deleted, such as tombstones in a compacted topic.
             self._empty_answers += 1
             if self._empty_answers >= EMPTY_UNTIL_DONE:
-                self._advance(self.end, now)
+                self._doubt = _Doubt.DELETED
         else:
             self._empty_answers = 0
             self._doubt = _Doubt.EMPTY
@@ -406,6 +422,16 @@ class RangeFetch:
                 self._back_off(now)
             else:
                 self._cut_short(bounds.end, now)
+        elif doubt is _Doubt.DELETED and self.position >= bounds.local_start:
+            self._advance(self.end, now)
+        elif doubt is _Doubt.DELETED:
+            self._hint = (
+                f". Records from offset {self.position} on are in remote storage, which has "
+                "returned none of them: the leader's own disk begins at offset "
+                f"{bounds.local_start}"
+            )
+            self._empty_answers = 0
+            self._back_off(now)
         else:
             # With an unknown epoch the leader refuses an offset that it has.
             self._last_fetched_epoch = NO_LEADER_EPOCH

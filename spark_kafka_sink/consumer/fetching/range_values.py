@@ -52,6 +52,19 @@ class DataLoss:
     lost: int
     reason: str
 
+    def __str__(self) -> str:
+        """Return the sentence for a log."""
+        what = f"{self.topic}-{self.partition}: {self.lost} offsets are lost: "
+        if 0 <= self.available <= self.wanted:
+            # The reason says where the log ends.
+            return what + self.reason
+        next_offset = (
+            "there is none after it"
+            if self.available < 0
+            else f"offset {self.available} is the next that there is"
+        )
+        return f"{what}offset {self.wanted} was wanted, and {next_offset}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
@@ -77,6 +90,8 @@ class LogBounds(NamedTuple):
     end: int
     #: The last stable offset.
     stable_end: int
+    #: The first offset on the leader's own disk: earlier records are in remote storage (KIP-405).
+    local_start: int = 0
 
 
 class Batches(NamedTuple):
@@ -100,6 +115,8 @@ class SendFetch(NamedTuple):
     leader_epoch: int
     last_fetched_epoch: int
     offset: int
+    #: How many offsets are wanted, from `offset` on.
+    left: int
     #: Whether the leader may recommend a follower.
     may_redirect: bool
     #: Whether the broker may wait for records (fetch.max.wait.ms).
@@ -111,6 +128,8 @@ class LookUpBounds(NamedTuple):
 
     node: Node
     leader_epoch: int
+    #: Whether the start of what is on its own disk matters.
+    needs_local_start: bool = False
 
 
 class Refresh(NamedTuple):

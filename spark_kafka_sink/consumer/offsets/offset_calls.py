@@ -31,6 +31,7 @@ from spark_kafka_sink.consumer.offsets.topic_answers import (
     wanted_topics,
 )
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.source.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-    from spark_kafka_sink.consumer.offsets.offset_requests import Question
-    from spark_kafka_sink.model import Node, TopicPartition
+    from spark_kafka_sink.consumer.offsets.offset_requests import Questions
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 
 #: Seconds after which a topic that no broker knows does not exist, and brokers at whose addresses
@@ -63,11 +64,19 @@ class OffsetCalls:
     # --- partitions
 
     async def partitions(
-        self, selection: Selection, deadline: float, *, skips_missing: bool = False
+        self,
+        selection: Selection,
+        deadline: float,
+        *,
+        skips_missing: bool = False,
+        fails_early: bool = False,
     ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection as of now; see `ConsumerClient.list_partitions`."""
         described = await self._describe(
-            wanted_topics(selection), deadline, skips_missing=skips_missing
+            wanted_topics(selection),
+            deadline,
+            skips_missing=skips_missing,
+            fails_early=fails_early,
         )
         selected = selected_partitions(selection, described.topics, skips_missing=skips_missing)
         names = {topic_partition.topic for topic_partition in selected}
@@ -76,18 +85,23 @@ class OffsetCalls:
         return selected
 
     async def _describe(
-        self, names: Iterable[str] | None, deadline: float, *, skips_missing: bool = False
+        self,
+        names: Iterable[str] | None,
+        deadline: float,
+        *,
+        skips_missing: bool = False,
+        fails_early: bool = False,
     ) -> MetadataResponse:
         """Return a response with these topics; without names, with all that are not internal."""
         wanted = None if names is None else tuple(names)
         began = self._loop.time()
         attempts = 0
         while True:
+            if fails_early:
+                await self._find_anybody(deadline)
             try:
                 response = await self._ask_for_topics(wanted, deadline)
             except (NetworkError, DecodeError) as error:
-                if self._client.finds_nobody and self._loop.time() >= began + FINAL_SECONDS:
-                    raise
                 cause: KafkaError = error
             else:
                 answers = read_topics(response, wanted)
@@ -97,6 +111,15 @@ class OffsetCalls:
                 cause = await self._cause(answers, began, deadline)
             await self._requests.back_off(attempts, deadline, "Metadata", cause)
             attempts += 1
+
+    async def _find_anybody(self, deadline: float) -> None:
+        """Raise NetworkError if nothing listens at any address for FINAL_SECONDS."""
+        soon = min(self._loop.time() + FINAL_SECONDS, deadline)
+        try:
+            await self._client.least_loaded_connection(soon)
+        except NetworkError:
+            if self._client.finds_nobody:
+                raise
 
     async def _cause(self, answers: TopicAnswers, began: float, deadline: float) -> KafkaError:
         """Return the reason to ask again; raise it if a topic has been missing for long enough."""
@@ -179,23 +202,24 @@ class OffsetCalls:
         self, partitions: Iterable[TopicPartition], deadline: float, *, refresh: bool
     ) -> None:
         """Make sure that the metadata have these partitions; with `refresh` request them anyway."""
-        snapshot = self._client.metadata.snapshot
-        wanted = list(partitions)
-        topics = dict.fromkeys(each.topic for each in wanted)
+        last: dict[str, int] = {}
+        for topic, partition in partitions:
+            last[topic] = max(partition, last.get(topic, 0))
         now = self._loop.time()
-        for topic in topics:
+        for topic in last:
             self._client.metadata.add_topic(topic, now)
-        unknown = {each.topic for each in wanted if snapshot.partition(each) is None}
+        snapshot = self._client.metadata.snapshot
+        unknown = [each for each in last if last[each] >= snapshot.partition_count(each)]
         if refresh or unknown:
-            asked = tuple(topics) if refresh else tuple(sorted(unknown))
-            self._remember(await self._describe(asked, deadline))
+            self._remember(await self._describe(last if refresh else sorted(unknown), deadline))
             snapshot = self._client.metadata.snapshot
-            for each in wanted:
-                if snapshot.partition(each) is None:
-                    raise missing_partition(each, snapshot.partition_count(each.topic))
+            for topic, partition in last.items():
+                count = snapshot.partition_count(topic)
+                if partition >= count:
+                    raise missing_partition(TopicPartition(topic, partition), count)
 
     async def _ask_leader(
-        self, node: Node, questions: list[Question], deadline: float, *, is_committed: bool
+        self, node: Node, questions: Questions, deadline: float, *, is_committed: bool
     ) -> OffsetAnswers | KafkaError:
         left_ms = max(int((deadline - self._loop.time()) * 1000), 1)
         request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)

@@ -6,9 +6,11 @@ calls it retriable (OffsetFetcherUtils.handleListOffsetResponse), and final othe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import defaultdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Node, TopicPartition
+from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     CoordinatorType,
@@ -45,12 +47,8 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 
 
-class Question(NamedTuple):
-    """A partition, and the timestamp whose offset is wanted (or one of the special ones)."""
-
-    topic_partition: TopicPartition
-    timestamp: int
-    leader_epoch: int = NO_LEADER_EPOCH
+#: What one broker is asked: the partitions of each topic, with their timestamps.
+Questions: TypeAlias = dict[str, list[ListOffsetsPartition]]
 
 
 class OffsetAnswers(NamedTuple):
@@ -63,36 +61,41 @@ class OffsetAnswers(NamedTuple):
 
 def by_leader(
     timestamps: Mapping[TopicPartition, int], snapshot: MetadataSnapshot
-) -> tuple[dict[Node, list[Question]], list[TopicPartition]]:
-    """Group questions by the leaders of their partitions; return also those without a leader."""
-    groups: dict[int, list[Question]] = {}
+) -> tuple[dict[Node, Questions], list[TopicPartition]]:
+    """Group questions by the leaders of their partitions; return also those without a leader.
+
+    A timestamp may be one of the special ones.
+    """
+    groups: defaultdict[int, Questions] = defaultdict(lambda: defaultdict(list))
     leaderless = []
+    nodes = snapshot.nodes
     for topic_partition, timestamp in timestamps.items():
-        partition = snapshot.partition(topic_partition)
-        if partition is None or partition.leader_id not in snapshot.nodes:
+        known = snapshot.partition(topic_partition)
+        if known is None or known.leader_id not in nodes:
             leaderless.append(topic_partition)
         else:
-            question = Question(topic_partition, timestamp, partition.leader_epoch)
-            groups.setdefault(partition.leader_id, []).append(question)
-    return {snapshot.nodes[node_id]: asked for node_id, asked in groups.items()}, leaderless
+            question = _question(topic_partition.partition, known.leader_epoch, timestamp)
+            groups[known.leader_id][topic_partition.topic].append(question)
+    return {nodes[node_id]: questions for node_id, questions in groups.items()}, leaderless
+
+
+# A stream asks the same before each micro-batch.
+@lru_cache(maxsize=10_000)
+def _question(partition: int, leader_epoch: int, timestamp: int) -> ListOffsetsPartition:
+    return ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+    )
 
 
 def list_offsets_request(
-    questions: list[Question], *, is_committed: bool, timeout_ms: int
+    questions: Questions, *, is_committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
     """Build the request for one broker; "latest" is the last stable offset if `is_committed`."""
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, partition), timestamp, leader_epoch in questions:
-        topics.setdefault(topic, []).append(
-            ListOffsetsPartition(
-                partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
-            )
-        )
     return ListOffsetsRequest(
         isolation_level=_READ_COMMITTED if is_committed else _READ_UNCOMMITTED,
         topics=tuple(
             ListOffsetsTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
+            for name, partitions in questions.items()
         ),
         timeout_ms=timeout_ms,
     )

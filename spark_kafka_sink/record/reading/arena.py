@@ -6,13 +6,16 @@ records need, so only the first outputs of a partition are copied, and memory th
 never touched.
 
 The buffers of a record batch point into an `Arena`, and hold a `Lease` on it. When the last of them
-is freed, in whatever thread, the lease returns the arena to its pool.
+is freed, in whatever thread, the arena returns to its pool. No code in Python runs then: in the
+main thread it would take the KeyboardInterrupt of a Ctrl-C, which cannot be raised from there, away
+from whoever waits for the next batch (DuckDB, for instance).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import numpy as np
 
@@ -64,40 +67,46 @@ class ArenaPool:
     def __init__(self, sizes: Mapping[str, tuple[int, npt.DTypeLike]], largest: int) -> None:
         self._sizes = dict(sizes)
         self._largest = largest
-        self._idle: deque[Arena] = deque()
+        #: A full deque forgets its oldest item.
+        self._idle: deque[_Return] = deque(maxlen=_MOST_IDLE)
 
     def take(self) -> Arena:
         """Return an idle arena, or a new one as large as those that were returned."""
         try:
-            return self._idle.pop()
+            return self._idle.pop().arena
         except IndexError:
             return Arena(self._sizes)
 
     def lease(self, arena: Arena) -> Lease:
-        """Return an object that returns the arena when it is freed; remember the arena's sizes."""
+        """Return an object that returns the arena when it is freed; remember the arena's sizes.
+
+        An arena that is too large is not returned.
+        """
         for name, array in arena.arrays.items():
             size, dtype = self._sizes[name]
             if size < array.size and array.nbytes <= self._largest:
                 self._sizes[name] = array.size, dtype
-        return Lease(self, arena)
-
-    def put(self, arena: Arena) -> None:
-        """Keep an arena for later use, unless there are enough or it is too large."""
-        if len(self._idle) < _MOST_IDLE and all(
-            array.nbytes <= self._largest for array in arena.arrays.values()
-        ):
-            self._idle.append(arena)
+        lease = Lease(arena)
+        if all(array.nbytes <= self._largest for array in arena.arrays.values()):
+            lease.arena_return = _Return(lease, self._idle.append)
+            lease.arena_return.arena = arena
+        return lease
 
 
 class Lease:
     """The use of an arena by the buffers of a record batch, which all refer to this object."""
 
-    __slots__ = ("_arena", "_pool")
+    __slots__ = ("__weakref__", "arena", "arena_return")
 
-    def __init__(self, pool: ArenaPool, arena: Arena) -> None:
-        self._pool = pool
-        self._arena = arena
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        #: Alive as long as the lease is, whose end makes it call the pool.
+        self.arena_return: _Return | None = None
 
-    def __del__(self) -> None:
-        """Return the arena: no buffer refers to it any more."""
-        self._pool.put(self._arena)
+
+class _Return(ref[Lease]):
+    """An arena that is passed to a pool when its lease is freed."""
+
+    __slots__ = ("arena",)
+
+    arena: Arena

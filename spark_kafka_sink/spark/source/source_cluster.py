@@ -2,10 +2,12 @@
 
 - A question that fails for a transient reason is asked again, up to fetchOffset.numRetries times.
   A stream asks again after a timeout, too: brokers that are briefly unavailable must not end it. A
-  batch does not, since a user is waiting for it to start.
+  batch does not, since a user is waiting for it to start, and it ends soon if nothing listens at
+  any broker's address.
 - A latest offset below the known start is asked for again before it is believed (KAFKA-7703).
 - A topic that a running stream has read, and that is gone, is left out of the answer: whether that
   is an error is for failOnDataLoss to say.
+- A pattern that no topic matches is not an error: topics may be created later.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.source.client_cache import client_cache
@@ -56,8 +59,10 @@ class SourceCluster:
         #: Those of the partitions that were listed last. Another client of the cache may have older
         #: ones, or none.
         self._ids: Mapping[TopicPartition, PartitionIds] = {}
-        #: Whether a topic of the selection was missing in a stream that has begun.
+        #: Whether something of the selection was missing when a running stream last asked.
         self._is_incomplete = False
+        #: Whether the pattern of the selection matched nothing at the last question.
+        self._is_unmatched = False
         timeout = options.consumer.default_api_timeout_ms / 1000
         self._timeout = timeout if is_stream else min(timeout, _BATCH_SECONDS)
 
@@ -77,7 +82,9 @@ class SourceCluster:
                 logger.warning("%s", error)
             # The wait for a missing topic would delay every trigger.
             self._is_incomplete = True
-        return self._list(selection, skips_missing=True)
+        found = self._list(selection, skips_missing=True)
+        self._is_incomplete = not _has_all(found, selection)
+        return found
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the earliest offsets of some partitions."""
@@ -136,12 +143,28 @@ class SourceCluster:
     ) -> tuple[TopicPartition, ...]:
         def question(client: ConsumerClient) -> tuple[TopicPartition, ...]:
             found = client.list_partitions(
-                selection, timeout=self._timeout, skips_missing=skips_missing
+                selection,
+                timeout=self._timeout,
+                skips_missing=skips_missing,
+                fails_early=not self._is_stream,
             )
             self._ids = client.partition_ids(found)
             return found
 
-        return self._ask(question)
+        found = self._ask(question)
+        if isinstance(selection, SubscribePattern):
+            self._report_matches(selection.pattern, found)
+        return found
+
+    def _report_matches(self, pattern: str, found: Sequence[TopicPartition]) -> None:
+        """Log it once if a pattern matches nothing."""
+        if not found and not self._is_unmatched:
+            logger.warning(
+                "subscribePattern %r matches no topic that this user may describe; %s",
+                pattern,
+                "the query waits for one" if self._is_stream else "nothing is read",
+            )
+        self._is_unmatched = not found
 
     def _ask(self, question: Callable[[ConsumerClient], Answer]) -> Answer:
         attempt = 1
@@ -166,3 +189,14 @@ class SourceCluster:
 
 def _is_missing_topic(error: KafkaError) -> bool:
     return isinstance(error, BrokerError) and error.name == _UNKNOWN_TOPIC
+
+
+def _has_all(found: Iterable[TopicPartition], selection: Selection) -> bool:
+    """Return whether nothing that a selection names is missing."""
+    match selection:
+        case Subscribe(topics):
+            return {one.topic for one in found}.issuperset(topics)
+        case Assign(partitions):
+            return set(found).issuperset(partitions)
+        case SubscribePattern():
+            return True

@@ -72,13 +72,4 @@ class Read(NamedTuple):
 
 
 def _warn(loss: DataLoss) -> None:
-    logger.warning(
-        "%s-%d: %d offsets are lost: offset %d was wanted, and offset %d is the next that there "
-        "is: %s",
-        loss.topic,
-        loss.partition,
-        loss.lost,
-        loss.wanted,
-        loss.available,
-        loss.reason,
-    )
+    logger.warning("%s", loss)

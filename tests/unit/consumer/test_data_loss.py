@@ -1,9 +1,12 @@
-"""The error for offsets that can no longer be read."""
+"""The error and the warning for offsets that can no longer be read."""
 
 from __future__ import annotations
 
 import pickle
 
+import pytest
+
+from spark_kafka_sink.consumer.fetching.range_values import DataLoss
 from spark_kafka_sink.errors import DataLossError
 
 
@@ -18,3 +21,17 @@ def test_a_data_loss_can_be_pickled():
     assert DataLossError is type(copy)
     assert str(error) == str(copy)
     assert vars(error) == vars(copy)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "expected"),
+    [
+        (2, 7, "offset 2 was wanted, and offset 7 is the next that there is: why"),
+        (2, -1, "offset 2 was wanted, and there is none after it: why"),
+        (50, 1, "why"),
+    ],
+)
+def test_a_warning_says_which_offset_is_the_next_if_there_is_one(wanted, available, expected):
+    """An offset is only called the next one if it is not before the one that was wanted."""
+    loss = DataLoss("t", 1, wanted, available, 5, "why")
+    assert f"t-1: 5 offsets are lost: {expected}" == str(loss)

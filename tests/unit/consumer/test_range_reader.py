@@ -21,8 +21,16 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_LOCAL_TIMESTAMP
 from spark_kafka_sink.record.reading.schema import arrow_schema
-from spark_kafka_sink.testing import AnswerError, CloseConnection, NeverAnswer, Throttle
+from spark_kafka_sink.testing import (
+    AlterRecords,
+    AlterResponse,
+    AnswerError,
+    CloseConnection,
+    NeverAnswer,
+    Throttle,
+)
 from tests.support.consumer.reading import (
     PATIENCE,
     VALUES,
@@ -331,6 +339,62 @@ def test_a_stopped_leader_is_replaced():
             which = range_of(client)
             cluster.stop(cluster.leader("t"))
             assert ALL == read_all(client, which)
+
+
+# --- remote storage
+
+
+class _RemoteStorage:
+    """Remote storage of a broker (KIP-405) with the records before `LOCAL_START`.
+
+    While it is slow, the broker returns none of them, and the usual offsets.
+    """
+
+    LOCAL_START = 120
+
+    def __init__(self, broker, *, empty_answers=None):
+        """Make the storage slow for so many answers, or for ever."""
+        self.fetches = broker.on(ApiKey.FETCH, self._fetch, times=empty_answers)
+        self.lookups = broker.on(ApiKey.LIST_OFFSETS, self._look_up)
+
+    def _fetch(self, request, _):
+        [asked] = request.topics[0].partitions
+        return AlterRecords(lambda _: b"") if asked.fetch_offset < self.LOCAL_START else None
+
+    def _look_up(self, request, _):
+        [asked] = request.topics[0].partitions
+        is_local = asked.timestamp == EARLIEST_LOCAL_TIMESTAMP
+        return AlterResponse(self._with_local_start) if is_local else None
+
+    def _with_local_start(self, response):
+        [topic] = response.topics
+        [found] = topic.partitions
+        found = replace(found, offset=self.LOCAL_START)
+        return replace(response, topics=(replace(topic, partitions=(found,)),))
+
+
+def test_remote_storage_is_waited_for(broker, client):
+    """As long as remote storage returns nothing, its records are not taken for deleted ones."""
+    which = range_of(client)
+    storage = _RemoteStorage(broker, empty_answers=7)
+
+    assert ALL == read_all(client, which)
+    # Every second empty answer in a row is a reason to look where the broker's own disk begins.
+    assert (7, 3) == (storage.fetches.fired, storage.lookups.fired)
+
+
+def test_remote_storage_that_never_answers_is_named_in_the_error(broker, client):
+    """The error says where the broker's own disk begins; from there on everything can be read."""
+    which = range_of(client)
+    _RemoteStorage(broker)
+    with pytest.raises(
+        KafkaTimeoutError,
+        match=r"at offset 0; the range ends at offset 200\. "
+        r".*Records from offset 0 on are in remote storage.* at offset 120$",
+    ):
+        read_all(client, which, poll_timeout=1.0)
+
+    assert ALL[120:] == read_all(client, replace(which, start=120))
 
 
 # --- data loss

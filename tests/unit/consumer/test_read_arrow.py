@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import gc
+import math
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,12 +13,14 @@ import pytest
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.consumer.read_arrow import read_arrow
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError, SchemaError
+from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError, NetworkError
 from spark_kafka_sink.model import TopicPartition
 from tests.support import leaks
-from tests.support.consumer.reading import fill, log_of, numbered
+from tests.support.consumer.reading import PATIENCE, fill, log_of, numbered
 
 ALL = numbered(20)
+EXACTLY = "must name exactly the partitions that are read"
+EITHER = "; -2 stands for the earliest offset; -1 stands for the latest offset"
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -90,14 +94,14 @@ def test_times_before_1970_are_before_all_records(broker, early):
 
 def test_a_time_within_a_millisecond_is_rounded_up(broker):
     """A record has whole milliseconds, and one before the time is not read."""
-    time = datetime(2026, 1, 1, tzinfo=UTC)
-    first = int(time.timestamp()) * 1000
+    whole = datetime(2026, 1, 1, tzinfo=UTC)
+    first = int(whole.timestamp()) * 1000
     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
         for number in range(2):
             producer.send("v", b"%d" % number, timestamp=first + number)
-    start = time + timedelta(microseconds=1)
+    start = whole + timedelta(microseconds=1)
     assert [b"1"] == read(broker, "v", start=start)
-    assert [b"0"] == read(broker, "v", start=time, end=start)
+    assert [b"0"] == read(broker, "v", start=whole, end=start)
 
 
 def test_later_records_are_not_read(broker):
@@ -120,27 +124,36 @@ def test_settings_are_given_by_keyword_or_by_name(broker):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"start": "beginning"}, 'start must be "earliest", "latest"'),
-        ({"start": {0: 0}}, "start must name exactly the partitions"),
-        ({"end": {0: -3, 1: 0}}, "end of t-0 must be an offset or a datetime: -3"),
-        ({"start": datetime(2026, 1, 1)}, "start must have a time zone"),  # noqa: DTZ001 - refused
+        (
+            {"start": {0: 0}},
+            f"start {EXACTLY}, but it lacks t-1{EITHER}",
+        ),
+        (
+            {"end": {0: 0, 1: 0, 2: 0}},
+            f"end {EXACTLY}, but the read does not cover t-2",
+        ),
         ({"start": {0: 21, 1: 0}}, "t-0: start is offset 21, which is after the end, offset 20"),
-        ({"topic": []}, "topic must be the name of a topic"),
-        ({"topic": ["t", "t"]}, "several different ones"),
-        ({"topic": ["t", "u"], "start": {0: 1}}, "must have TopicPartitions as keys"),
     ],
 )
-def test_a_wrong_argument_is_an_error_of_the_call(broker, more, message):
-    """The error names the argument and says what it can be."""
-    given = {"topic": "t", **more}
-    with pytest.raises(ConfigError, match=message):
-        read(broker, given.pop("topic"), **given)
+def test_offsets_that_the_topic_does_not_have_are_an_error_of_the_call(broker, more, message):
+    """The error names the argument and the partitions."""
+    with pytest.raises(ConfigError) as caught:
+        read(broker, **more)
+    assert message == str(caught.value)
 
 
-def test_an_unknown_column_is_an_error_of_the_call(broker):
-    """The error lists the columns that there are."""
-    with pytest.raises(SchemaError, match="there is no column 'price'"):
-        read_arrow(broker.bootstrap_servers, "t", columns=["price"])
+def test_a_read_may_wait_without_limit(broker):
+    """The limit of a wait without progress may be infinite, or longer than a thread can wait."""
+    assert ALL == read(broker, ZERO, poll_timeout=math.inf)
+    assert ALL == read(broker, ZERO, poll_timeout=10**15)
+
+
+def test_brokers_at_whose_addresses_nothing_listens_end_the_call_soon(unused_port):
+    """The call does not wait for default.api.timeout.ms then, and the error names the address."""
+    began = time.monotonic()
+    with pytest.raises(NetworkError, match=f"^no broker answered through 127.0.0.1:{unused_port}"):
+        read_arrow(f"127.0.0.1:{unused_port}", "t", default_api_timeout_ms=int(4e3 * PATIENCE))
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_a_missing_topic_is_an_error_that_suggests_names():
@@ -161,7 +174,10 @@ def test_deleted_records_fail_the_read_or_are_skipped(broker, caplog):
     with pytest.raises(DataLossError, match="t-0: offset 0 cannot be read"):
         strict.read_all()
     assert 15 == lenient.read_all().num_rows
-    assert "t-0: 5 offsets are lost, from offset 0 on" in caplog.text
+    assert (
+        "t-0: 5 offsets are lost: offset 0 was wanted, and offset 5 is the next that there is: "
+        in caplog.text
+    )
 
 
 def test_nothing_is_left_behind(broker):

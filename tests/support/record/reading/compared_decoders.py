@@ -9,6 +9,8 @@ from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC, as_rows, fetched_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from tests.support.record.reading.random_answers import Reading
@@ -52,6 +54,35 @@ def compare_decoders(answers: list[bytes], reading: Reading) -> None:
         assert expected == [row for batch in batches for row in as_rows(batch)]
 
 
+def compare_streams(answers: Iterable[bytes], reading: Reading) -> None:
+    """Decode answers as a stream by both; raise AssertionError if they differ.
+
+    Output goes on from one answer to the next, as in a reader; it ends at a corrupt one.
+    """
+    decoder = new_decoder(reading)
+    expected: list[dict[str, Any]] = []
+    batches: list[pa.RecordBatch] = []
+    for answer in answers:
+        rows = _expected_rows(answer, reading)
+        if rows is None:
+            batches += _rest(decoder)
+            assert _decoded(decoder, answer, reading) is None
+        else:
+            expected += rows
+            index = decoder.index(answer, 0)
+            batches += decoder.decode(
+                answer, index, start=reading.start, end=reading.end, aborted=reading.aborted
+            )
+    batches += _rest(decoder)
+    assert all(0 < batch.num_rows <= reading.max_rows for batch in batches)
+    assert expected == [row for batch in batches for row in as_rows(batch)]
+
+
+def _rest(decoder: RecordDecoder) -> list[pa.RecordBatch]:
+    rest = decoder.flush()
+    return [] if rest is None else [rest]
+
+
 def _expected_rows(answer: bytes, reading: Reading) -> list[dict[str, Any]] | None:
     """Return the rows of an answer; None if it is corrupt."""
     try:
@@ -83,8 +114,7 @@ def _decoded(
         _check_place(error)
         decoder.flush()
         return None
-    rest = decoder.flush()
-    return batches if rest is None else [*batches, rest]
+    return batches + _rest(decoder)
 
 
 def _check_place(error: CorruptRecordError) -> None:

@@ -66,7 +66,7 @@ events = st.tuples(
     answers,
     batches,
     st.sampled_from([0.0, 0.0, 0.0, 1.5]),
-    st.tuples(OFFSETS, OFFSETS, OFFSETS),
+    st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS),
     views,
 )
 

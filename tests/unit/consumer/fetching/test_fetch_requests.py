@@ -31,10 +31,12 @@ from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 PLACE = TopicPartition("t", 3)
 ID = UUID(int=7)
-FETCH = SendFetch(Node(1, "h", 9092), False, ID, 5, 4, 60, True, True)
+FETCH = SendFetch(Node(1, "h", 9092), False, ID, 5, 4, 60, 40, True, True)
 
 
-def build(fetch: SendFetch = FETCH, highest: int = 17) -> tuple[FetchRequest, int]:
+def build(
+    fetch: SendFetch = FETCH, highest: int = 17, max_partition_bytes: int = 100
+) -> tuple[FetchRequest, int]:
     """Build a request for a broker; return it as the broker decodes it, with its version."""
     request, version = fetch_request(
         PLACE,
@@ -42,7 +44,7 @@ def build(fetch: SendFetch = FETCH, highest: int = 17) -> tuple[FetchRequest, in
         NodeApiVersions({ApiKey.FETCH: (4, highest)}, {}),
         is_committed=True,
         max_bytes=1000,
-        max_partition_bytes=100,
+        max_partition_bytes=max_partition_bytes,
         min_bytes=1,
         max_wait_ms=500,
         rack="a",
@@ -78,6 +80,24 @@ def test_a_request_says_all_that_its_version_can(highest):
     assert ("a" if version >= 11 else "") == request.rack_id
     assert (1, 1000, 500) == (request.isolation_level, request.max_bytes, request.max_wait_ms)
     assert (0, -1) == (request.session_id, request.session_epoch)
+
+
+@pytest.mark.parametrize(
+    ("left", "limit", "expected"),
+    [
+        (1, 8 << 20, 1 << 20),
+        (1024, 8 << 20, 1 << 20),
+        (1025, 8 << 20, 1025 << 10),
+        (8 << 10, 8 << 20, 8 << 20),
+        (1 << 62, 8 << 20, 8 << 20),
+        (1, 5000, 5000),
+    ],
+)
+def test_a_short_range_asks_for_less(left, limit, expected):
+    """A range asks for 1 KiB for each offset that is left: from 1 MiB to what is allowed."""
+    request, _ = build(FETCH._replace(left=left), max_partition_bytes=limit)
+
+    assert expected == request.topics[0].partitions[0].partition_max_bytes
 
 
 def test_a_topic_without_an_id_is_named():

@@ -60,7 +60,7 @@ def test_the_first_fetch_asks_for_the_start_of_the_range():
     script = RangeScript(start=10)
     script.view = view(topic_id=ID)
 
-    assert SendFetch(LEADER, False, ID, 5, -1, 10, True, True) == script.step()
+    assert SendFetch(LEADER, False, ID, 5, -1, 10, END - 10, True, True) == script.step()
 
 
 def test_a_range_ends_when_the_position_reaches_its_end():
@@ -102,14 +102,69 @@ def test_batches_before_the_position_are_not_asked_for_again_at_once():
 # --- empty answers
 
 
-def test_a_deleted_end_ends_the_range():
-    """If nothing comes although the high watermark is past the end, asked twice, that is all."""
-    script = RangeScript()
+def read_nothing(script):
+    """Return empty answers until the bounds of the log are in doubt."""
     for _ in range(EMPTY_UNTIL_DONE):
-        fetch = script.step()
-        assert isinstance(fetch, SendFetch)
+        fetch = script.until_fetch()
+        assert LEADER == fetch.node
         script.answer(partition_data(high_watermark=END))
-    assert not script.step()
+    assert LookUpBounds(LEADER, 5, needs_local_start=True) == script.step()
+
+
+def test_a_deleted_end_ends_the_range():
+    """If nothing comes of what is on the leader's own disk, asked twice, that is all."""
+    script = RangeScript()
+    script.read(60)
+    read_nothing(script)
+    script.state.bounds_found(LogBounds(0, END, END, local_start=60), script.now)
+
+    assert isinstance(script.step(), Done)
+
+
+def test_slow_remote_storage_does_not_end_the_range():
+    """If nothing comes of what is in remote storage, it is asked for until time runs out."""
+    script = RangeScript()
+    script.read(60)
+    with pytest.raises(  # noqa: PT012 - each answer is a step
+        KafkaTimeoutError, match=r"Records from offset 60 on are in remote storage.* at offset 61$"
+    ):
+        for _ in range(10_000):
+            read_nothing(script)
+            script.state.bounds_found(LogBounds(0, END, END, local_start=61), script.now)
+            assert isinstance(script.step(), Wait)
+    assert 60 == script.state.position
+
+
+def test_remote_storage_is_named_at_whichever_step_the_time_runs_out():
+    """The error says that the records are in remote storage, also after one more empty answer."""
+    script = RangeScript()
+    read_nothing(script)
+    script.state.bounds_found(LogBounds(0, END, END, local_start=END), script.now)
+    script.until_fetch()
+    script.answer(partition_data(high_watermark=END))
+    script.now = script.state.deadline
+    with pytest.raises(KafkaTimeoutError, match=r"returned no records.* are in remote storage, "):
+        script.step()
+
+
+def test_remote_storage_that_answers_in_the_end_is_read():
+    """After empty answers the records of remote storage are rows like any others."""
+    script = RangeScript()
+    read_nothing(script)
+    script.state.bounds_found(LogBounds(0, END, END, local_start=END), script.now)
+
+    assert script.until_fetch().may_wait
+    assert script.read(END) is not None
+    assert isinstance(script.step(), Done)
+
+
+def test_retention_of_an_end_that_seemed_deleted_is_a_loss():
+    """If retention removes the records at the end meanwhile, they are lost."""
+    script = RangeScript()
+    read_nothing(script)
+    script.state.bounds_found(LogBounds(END, END, END, local_start=END), script.now)
+
+    assert END == loss_of(script.step()).lost
 
 
 def test_the_second_question_does_not_wait():
@@ -391,6 +446,45 @@ def test_a_follower_without_an_address_is_not_recommended_again():
     script.redirect()
     fetch = script.until_fetch()
     assert (LEADER, False) == (fetch.node, fetch.may_redirect)
+
+
+def test_a_leader_that_insists_on_a_failed_follower_does_not_end_the_range():
+    """An answer that only recommends the follower says nothing of records: it is tried again."""
+    script = RangeScript()
+    script.read(40)
+    with pytest.raises(  # noqa: PT012 - each failure is a step
+        KafkaTimeoutError, match=r"at offset 40; .*Last seen: "
+    ):
+        for _ in range(10_000):
+            if script.until_fetch().is_replica:
+                script.state.failed(LOST, script.now, leader_epoch=5)
+            else:
+                script.redirect()
+    assert 40 == script.state.position
+
+
+def test_a_follower_that_the_leader_insists_on_is_read_when_it_is_back():
+    """A follower that failed once is read again if the leader recommends nothing else."""
+    script = RangeScript()
+    script.redirect()
+    script.until_fetch()
+    script.state.failed(LOST, script.now, leader_epoch=5)
+    script.redirect()
+    script.redirect()
+
+    assert FOLLOWER == script.until_fetch().node
+
+
+def test_a_follower_that_lags_decides_nothing_about_a_log_that_diverges():
+    """A follower whose log ends earlier seems to diverge: the leader is asked."""
+    script = RangeScript()
+    script.read(40)
+    script.redirect()
+    assert script.until_fetch().is_replica
+    script.answer(partition_data(diverging_epoch=EpochEndOffset(epoch=5, end_offset=30)))
+
+    fetch = script.until_fetch()
+    assert (LEADER, 40, 5) == (fetch.node, fetch.offset, fetch.last_fetched_epoch)
 
 
 # --- time

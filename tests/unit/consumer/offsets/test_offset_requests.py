@@ -9,7 +9,6 @@ import pytest
 
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.consumer.offsets.offset_requests import (
-    Question,
     by_leader,
     find_coordinator_request,
     found_coordinator,
@@ -31,6 +30,7 @@ from spark_kafka_sink.network.cluster.metadata import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
 from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -70,29 +70,29 @@ def response(*topics: MetadataResponseTopic) -> MetadataResponse:
     return MetadataResponse(brokers=(), topics=topics)
 
 
+def question(partition, timestamp=-1, leader_epoch=5):
+    """Return what a leader is asked about a partition."""
+    return ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+    )
+
+
 def test_partitions_are_grouped_by_leader():
-    """Each leader gets one group, with leader epochs; the rest has no leader."""
+    """Each leader gets one group, by topic, with leader epochs; the rest has no leader."""
     groups, leaderless = by_leader({**dict.fromkeys(T, -1), TopicPartition("u", 0): -1}, snapshot())
 
-    assert {ONE: [Question(T[0], -1, 5), Question(T[2], -1, 5)], TWO: [Question(T[1], -1, 5)]} == (
-        groups
-    )
+    assert {ONE: {"t": [question(0), question(2)]}, TWO: {"t": [question(1)]}} == groups
     assert [T[3], TopicPartition("u", 0)] == leaderless
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_request_has_the_partitions_of_a_leader(is_committed):
-    """Partitions are grouped by topic; the isolation level selects what "latest" means."""
-    questions = [Question(T[0], -1, 5), Question(TopicPartition("u", 0), -2, 6), Question(T[2], 9)]
+    """The isolation level selects what "latest" means."""
+    questions = {"t": [question(0), question(2, 9)], "u": [question(0, -2)]}
     request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=100)
 
     assert is_committed == request.isolation_level
-    assert {"t": [(0, -1, 5), (2, 9, -1)], "u": [(0, -2, 6)]} == {
-        each.name: [
-            (it.partition_index, it.timestamp, it.current_leader_epoch) for it in each.partitions
-        ]
-        for each in request.topics
-    }
+    assert questions == {each.name: list(each.partitions) for each in request.topics}
 
 
 def test_a_response_has_offsets_and_errors():

@@ -113,6 +113,22 @@ def test_only_a_few_arenas_wait():
     assert 2 == len({id(pool.take()) for _ in range(5)} & {id(arena) for arena in arenas})
 
 
+def test_no_code_in_python_runs_when_memory_is_returned():
+    """In such code, the KeyboardInterrupt of a Ctrl-C would be raised, and ignored."""
+    pool = ArenaPool({"data": (10, "u1")}, 1000)
+    arena = pool.take()
+    lease = pool.lease(arena)
+    functions = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: event == "call" and functions.append(frame.f_code))
+    try:
+        del lease
+    finally:
+        sys.setprofile(before)
+    assert [] == functions
+    assert arena is pool.take()
+
+
 def test_the_answer_is_not_held_between_answers():
     """Nothing refers to an answer once it is decoded."""
     decoder = decoder_of()

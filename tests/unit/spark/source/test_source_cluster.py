@@ -90,6 +90,13 @@ def test_only_a_stream_waits_for_brokers_again(cluster, client, error):
     assert (A, B) == cluster().partitions()
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_only_a_batch_fails_early_if_nobody_listens(cluster, client, is_stream):
+    """A stream survives a cluster that is down for a while."""
+    cluster(is_stream=is_stream).partitions()
+    assert (not is_stream) is client.failed_early
+
+
 def test_a_latest_offset_below_the_known_one_is_asked_for_again(cluster, client, pauses, caplog):
     """A stale answer is not believed at once, and the log names the partition."""
     client.stale = [{A: 3, B: 10}]
@@ -129,6 +136,50 @@ def test_a_topic_that_is_gone_is_left_out_later(cluster, selection, caplog):
         for _ in range(2):
             assert (A, B) == running.remaining_partitions()
     assert ["topic 'u' does not exist"] == caplog.messages
+
+
+@pytest.mark.parametrize(
+    "selection", [{"subscribe": "t,u"}, {"assign": '{"t": [0, 1], "u": [0]}'}], ids=str
+)
+def test_a_topic_that_is_back_is_missed_again(cluster, client, selection, caplog):
+    """Once nothing is missing any more, the next topic that is gone is waited for and reported."""
+    running, back = cluster(**selection), TopicPartition("u", 0)
+    for _ in range(2):
+        running.remaining_partitions()
+        client.logs[back] = (0, 1)
+        assert (A, B, back) == running.remaining_partitions()
+        del client.logs[back]
+    assert ["topic 'u' does not exist"] * 2 == caplog.messages
+
+
+def test_an_assigned_partition_that_is_missing_is_waited_for_once(cluster, client, caplog):
+    """As long as a partition of an existing topic is missing, the others are listed at once."""
+    running = cluster(assign='{"t": [0], "u": [0, 1]}')
+    running.remaining_partitions()
+    there = TopicPartition("u", 0)
+    client.logs[there] = (0, 1)
+    for _ in range(2):
+        assert (A, there) == running.remaining_partitions()
+    assert 1 == len(caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "consequence"), [(True, "the query waits for one"), (False, "nothing is read")]
+)
+def test_a_pattern_without_a_match_is_reported_once(
+    cluster, client, caplog, is_stream, consequence
+):
+    """A pattern that matches nothing is no error, and logged when it begins to match nothing."""
+    logs, client.logs = client.logs, {}
+    running = cluster(is_stream=is_stream, subscribePattern="^t$")
+    assert () == running.partitions() == running.remaining_partitions()
+    expected = f"subscribePattern '^t$' matches no topic that this user may describe; {consequence}"
+    assert [expected] == caplog.messages
+    client.logs = logs
+    assert (A, B) == running.remaining_partitions()
+    client.logs = {}
+    assert () == running.remaining_partitions()
+    assert [expected] * 2 == caplog.messages
 
 
 def test_partitions_that_were_not_assigned_are_left_out(cluster):

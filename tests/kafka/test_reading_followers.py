@@ -1,0 +1,47 @@
+"""Followers of real Kafka that are read, and that fail meanwhile."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.consumer.read_arrow import read_arrow
+from tests.support.producer.producing import produce
+from tests.support.record.text_rows import numbered_batches
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+ROWS = 100_000
+#: Many answers are needed, and a broker that does not answer is given up soon.
+SETTINGS = {"max_partition_fetch_bytes": 50_000, "request_timeout_ms": 1500}
+
+
+@pytest.mark.parametrize("failure", ["kill", "freeze"])
+def test_a_follower_that_fails_loses_and_repeats_no_row(kafka_in_racks, failure):
+    """The leader is read in place of a follower that dies, or does not answer any more."""
+    topic = kafka_in_racks.create_topic(1)
+    produce(kafka_in_racks, numbered_batches(ROWS), topic=topic, **{"batch.size": 10_000})
+    leader = kafka_in_racks.leader(topic)
+    follower = next(each for each in kafka_in_racks.brokers if each.node_id != leader.node_id)
+    reader = read_arrow(
+        kafka_in_racks.bootstrap_servers,
+        topic,
+        columns=["offset"],
+        client_rack=f"r{follower.node_id}",
+        **SETTINGS,
+    )
+    first = reader.read_next_batch()
+    getattr(follower, failure)()
+    try:
+        rest = reader.read_all()
+    finally:
+        if failure == "freeze":
+            follower.thaw()
+        else:
+            follower.start()
+        kafka_in_racks.wait_until_ready()
+        kafka_in_racks.wait_until_in_sync(topic)
+
+    read = pa.Table.from_batches([first, *rest.to_batches()])
+    assert 0 < first.num_rows < ROWS
+    assert list(range(ROWS)) == read["offset"].to_pylist()
