@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.reading.comparison import FORMATS, OURS, THEIRS, Sources
@@ -124,6 +125,37 @@ def test_a_checkpoint_with_a_deleted_topic_can_be_taken_over(
     kept.add(10)
     values.run(sources.read_stream(second, **options), checkpoint)
     assert sorted(kept.numbers + deleted.numbers) == sorted(values.read)
+
+
+def test_a_start_beyond_the_end_is_the_same_for_both(sources, kafka_4, tmp_path):
+    """Both fail at once and after a restart, and continue at the end if they may."""
+    source = NumberedTopic(kafka_4, 2)
+    source.add(10)
+    source.add(3, partition=1)
+    beyond = {
+        "subscribe": source.topic,
+        "startingOffsets": json.dumps({source.topic: {"0": 1000, "1": 1}}),
+        "fetchOffset_retryIntervalMs": 10,
+    }
+    checkpoints = {name: Checkpoint(tmp_path / name) for name in FORMATS}
+    values = {name: _Values() for name in FORMATS}
+    for name, message in {
+        OURS: f"{source.topic}-0: the query starts at offset 1000, but the log ended at offset 5",
+        THEIRS: f"Partition {source.topic}-0 offset was changed from 1000 to 5",
+    }.items():
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException, match=message):
+                values[name].run(sources.read_stream(name, **beyond), checkpoints[name])
+        assert [] == values[name].read
+        stream = sources.read_stream(name, **beyond, failOnDataLoss="false")
+        values[name].run(stream, checkpoints[name])
+    source.add(6)
+    for name in FORMATS:
+        stream = sources.read_stream(name, **beyond, failOnDataLoss="false")
+        values[name].run(stream, checkpoints[name])
+    assert values[THEIRS].read
+    assert sorted(values[THEIRS].read) == sorted(values[OURS].read)
+    assert _planned(checkpoints[THEIRS]) == _planned(checkpoints[OURS])
 
 
 def test_a_group_shows_the_progress_to_other_clients(sources, kafka_4, tmp_path):

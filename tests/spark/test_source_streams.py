@@ -229,6 +229,36 @@ def test_lost_rows_end_a_query_unless_they_may(topics, stream, fill, collected):
     assert [*values, *lost[2:], *more] == collected.values
 
 
+@pytest.mark.filterwarnings("ignore:Trigger.Once:FutureWarning")
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "0 seconds"}], ids=str
+)
+def test_a_start_beyond_the_end_ends_a_query_unless_it_may(
+    topics, stream, fill, collected, trigger
+):
+    """A new query fails, also when it is restarted; otherwise it continues at the log's end."""
+    topic = topics.create(2)
+    values = fill(topic, 3, partition=1)
+    fill(topic, 10)
+    beyond = {
+        "startingOffsets": json.dumps({topic: {"0": 1000, "1": 0}}),
+        "fetchOffset.retryIntervalMs": "10",
+    }
+    message = rf"{topic}-0: the query starts at offset 1000, but the log ended at offset 10"
+    for _ in range(2):
+        query = stream(topic, **beyond).trigger(**trigger).start()
+        try:
+            with pytest.raises(StreamingQueryException, match=message):
+                query.awaitTermination(PATIENCE_SECONDS)
+        finally:
+            query.stop()
+    assert [] == collected.batches
+    catch_up(stream(topic, **beyond, failOnDataLoss="false"))
+    values += fill(topic, 5)
+    catch_up(stream(topic, **beyond, failOnDataLoss="false"))
+    assert sorted(values) == collected.values
+
+
 def test_progress_is_committed_to_groups(topics, spark, fill, checkpoint):
     """The source commits to commitGroup, and the sink to sourceConsumerGroup, for monitors."""
     servers = topics.broker.bootstrap_servers

@@ -18,6 +18,7 @@ from spark_kafka_sink.config.source.offset_specs import (
     Timestamps,
     check_same_partitions,
 )
+from spark_kafka_sink.config.source.positions import BATCH_END
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.spark.source.first_batch import Start
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.config.source.offset_specs import OffsetSpec
+    from spark_kafka_sink.config.source.positions import Accepted
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 
@@ -51,33 +53,42 @@ def starting_offsets(
     lookup: Lookup,
     *,
     strategy: str,
+    accepted: Accepted,
 ) -> Start:
     """Return where a read starts; `strategy` is that of timestamps without a match.
 
-    `option` is the one that the start comes from, for errors.
+    `option` is the one that the start comes from, and `accepted` what startingOffsets accepts, for
+    errors.
 
     Raises ConfigError if the options name other partitions, or if no record matches a timestamp.
     """
-    offsets, unmatched, latest = _resolve(spec, option, partitions, lookup)
+    offsets, unmatched, latest = _resolve(spec, option, partitions, lookup, accepted)
     if unmatched and strategy != "latest":
         times = ", ".join(f"{one} ({time})" for one, time in _some(unmatched.items()))
         raise ConfigError(
             f"{option}: no record has the timestamp or a later one in {times}. Choose an earlier "
             "timestamp, or set startingOffsetsByTimestampStrategy=latest"
         )
-    return Start(offsets, latest)
+    given: list[TopicPartition] = []
+    if isinstance(spec, SpecificOffsets):
+        given = [one for one, offset in spec.offsets.items() if offset >= 0]
+    return Start(offsets, latest, frozenset(given))
 
 
 def ending_offsets(
     spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], lookup: Lookup
 ) -> Offsets:
     """Return where a batch ends: for a timestamp without a match, at the latest offset."""
-    offsets, _, _ = _resolve(spec, option, partitions, lookup)
+    offsets, _, _ = _resolve(spec, option, partitions, lookup, BATCH_END)
     return offsets
 
 
 def _resolve(
-    spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], lookup: Lookup
+    spec: OffsetSpec,
+    option: str,
+    partitions: Sequence[TopicPartition],
+    lookup: Lookup,
+    accepted: Accepted,
 ) -> tuple[Offsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
     """Return the offsets, the timestamps without a match, and which offsets are the latest."""
     unmatched: dict[TopicPartition, int] = {}
@@ -87,7 +98,7 @@ def _resolve(
         case Latest():
             wanted = dict.fromkeys(partitions, LATEST_OFFSET)
         case SpecificOffsets(given):
-            check_same_partitions(option, given, partitions)
+            check_same_partitions(option, given, partitions, accepted.stand_ins)
             wanted = dict(given)
         case Timestamps() | GlobalTimestamp():
             if isinstance(spec, Timestamps):

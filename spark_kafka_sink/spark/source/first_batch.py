@@ -9,7 +9,8 @@ lose the rows in between. Two rules prevent that:
   the checkpoint before any row is read, and the next batch begins there. Partitions that start
   elsewhere are read at once. A partition that appears meanwhile waits for the next batch, too.
 - While the start comes from `initialOffset()`, it may be beyond the end, or name a partition that
-  the end lacks. This is an empty range and never a loss.
+  the end lacks. If the user has given the offset, it is the same each time, and this is a loss, as
+  in Spark's own source. Otherwise it is an empty range: the offset may have been looked up again.
 
 Spark 4.1 asks for the latest offset first, so there the start is taken from that answer instead.
 A query that continues from its checkpoint is not affected: `initialOffset()` is not called.
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 
 
 class Start(NamedTuple):
-    """The offsets at which a new query starts, and which of them are the latest."""
+    """The offsets at which a new query starts, and where they come from."""
 
     offsets: Offsets
+    #: The partitions that start at their latest offset.
     from_latest: frozenset[TopicPartition] = frozenset()
+    #: The partitions whose offset is in the options.
+    given: frozenset[TopicPartition] = frozenset()
 
 
 class Phase(Enum):
@@ -43,6 +47,8 @@ class Phase(Enum):
     STARTED = auto()
     #: The end of the batch is known as well.
     PLANNED = auto()
+    #: The end of the batch is in the checkpoint, but its start was determined again.
+    REPLAYED = auto()
     #: All batches from now on start at an offset of the checkpoint.
     OVER = auto()
 
@@ -62,8 +68,9 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Call], Phase]] = {
     (Phase.UNKNOWN, Call.INITIAL_OFFSET): Phase.STARTED,
     (Phase.UNKNOWN, Call.LATEST_OFFSET): Phase.PLANNED,
     (Phase.STARTED, Call.LATEST_OFFSET): Phase.PLANNED,
-    (Phase.STARTED, Call.PARTITIONS): Phase.PLANNED,
+    (Phase.STARTED, Call.PARTITIONS): Phase.REPLAYED,
     (Phase.PLANNED, Call.LATEST_OFFSET): Phase.OVER,
+    (Phase.REPLAYED, Call.LATEST_OFFSET): Phase.OVER,
 }
 
 
@@ -94,12 +101,18 @@ class FirstBatch:
         self._move(Call.INITIAL_OFFSET)
         return start.offsets
 
-    def pinned(self, start: Offsets) -> Offsets:
-        """Return the partitions that the batch from `start` must not read, with their offsets."""
+    def pinned(self, start: Offsets) -> Offsets | None:
+        """Return the partitions that the batch from `start` must not read, with their offsets.
+
+        None if it may read everything. Otherwise partitions that `start` lacks must wait, too: in a
+        replay, their start would be "latest".
+        """
         is_first = self.phase is Phase.STARTED and self._is_start(start)
         if not is_first or self.start is None:
-            return {}
-        return {one: self.start.offsets[one] for one in self.start.from_latest}
+            return None
+        pinned = {one: self.start.offsets[one] for one in self.start.from_latest}
+        # A start without partitions may be at the latest offsets, too.
+        return pinned if pinned or not start else None
 
     def plan(self, latest: Offsets) -> None:
         """Record that Spark has been told the latest offsets."""
@@ -107,10 +120,11 @@ class FirstBatch:
             self._first_latest = latest
         self._move(Call.LATEST_OFFSET)
 
-    def divide(self, start: Offsets) -> bool:
-        """Record that Spark reads a batch; return whether its start is not in the checkpoint."""
+    def divide(self, start: Offsets) -> Start | None:
+        """Record that Spark reads a batch; return its start if that is not in the checkpoint."""
         self._move(Call.PARTITIONS)
-        return self.phase is Phase.PLANNED and self._is_start(start)
+        is_first = self.phase in {Phase.PLANNED, Phase.REPLAYED} and self._is_start(start)
+        return self.start if is_first else None
 
     def _is_start(self, offsets: Offsets) -> bool:
         return self.start is not None and dict(self.start.offsets) == dict(offsets)

@@ -8,8 +8,8 @@ there.
 - A partition that the start lacks is new, and read from its earliest offset. If that is not 0,
   rows of it are lost already.
 - A partition that the end lacks is gone, and an end before the start means that the log was cut:
-  rows are lost. Neither is true of the first batch, whose start is not in the checkpoint: when
-  Spark replays it, the start is determined again and may be beyond its end.
+  rows are lost. In the first batch this is only true of offsets that the user has given: see
+  `first_batch`.
 - A topic that was deleted and created again is another topic: the offsets of the checkpoint belong
   to no record of it. Spark stores no ids of topics, so a restarted query knows those that it finds
   first.
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_client import PartitionIds
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 
 
@@ -71,17 +72,18 @@ def new_partitions(start: Offsets, end: Offsets) -> tuple[TopicPartition, ...]:
 
 
 def plan_ranges(
-    start: Offsets, end: Offsets, earliest: Offsets, *, is_first: bool = False
+    start: Offsets, end: Offsets, earliest: Offsets, *, first: Start | None = None
 ) -> PlannedRanges:
     """Return the ranges between two offsets, in order, and the losses.
 
     `earliest` has the earliest offsets of the new partitions, without those that are gone again.
-    `is_first` says that the start was determined just now, and is not in the checkpoint.
+    `first` is the start of the query, if this is its first batch.
     """
+    certain: Collection[TopicPartition] = start.keys() if first is None else first.given
     ranges = []
     losses = []
     for topic_partition in sorted(set(start) - set(end)):
-        if not is_first:
+        if topic_partition in certain:
             wanted = start[topic_partition]
             losses.append(
                 LostOffsets(
@@ -92,39 +94,35 @@ def plan_ranges(
                 )
             )
     for topic_partition in sorted(end):
-        first, last = start.get(topic_partition), end[topic_partition]
-        if first is None:
-            first = earliest.get(topic_partition)
-            if first is None:
+        begin, last = start.get(topic_partition), end[topic_partition]
+        if begin is None:
+            begin = earliest.get(topic_partition)
+            if begin is None:
                 losses.append(
                     LostOffsets(
                         topic_partition, 0, None, "the partition is new and already gone again"
                     )
                 )
                 continue
-            if first:
+            if begin:
                 losses.append(
                     LostOffsets(
                         topic_partition,
                         0,
-                        first,
-                        f"the partition is new, but its log starts at offset {first}, not at 0",
-                        first,
+                        begin,
+                        f"the partition is new, but its log starts at offset {begin}, not at 0",
+                        begin,
                     )
                 )
-        elif last < first and not is_first:
-            losses.append(
-                LostOffsets(
-                    topic_partition,
-                    first,
-                    last,
-                    f"the log ends at offset {last}, before offset {first}, which was to be read "
-                    "next",
-                    first - last,
-                )
+        elif last < begin and topic_partition in certain:
+            reason = (
+                f"the log ends at offset {last}, before offset {begin}, which was to be read next"
+                if first is None
+                else f"the query starts at offset {begin}, but the log ended at offset {last}"
             )
-        if first < last:
-            ranges.append(OffsetRange(topic_partition, first, last))
+            losses.append(LostOffsets(topic_partition, begin, last, reason, begin - last))
+        if begin < last:
+            ranges.append(OffsetRange(topic_partition, begin, last))
     return PlannedRanges(tuple(ranges), tuple(losses))
 
 

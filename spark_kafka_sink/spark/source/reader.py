@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_kafka_sink.config.source.offset_specs import SpecificOffsets
+from spark_kafka_sink.config.source.positions import BATCH_START
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
@@ -60,6 +61,7 @@ class KafkaBatchReader(DataSourceReader):
             partitions,
             cluster,
             strategy=options.starting_timestamp_strategy,
+            accepted=BATCH_START,
         ).offsets
         end = ending_offsets(options.ending, options.ending_option, partitions, cluster)
         # Only offsets that the user has chosen can be outside of the logs. Records of transactions

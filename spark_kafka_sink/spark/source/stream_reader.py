@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from spark_kafka_sink.config.source.positions import STREAM_START
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.source.bounds import starting_offsets
-from spark_kafka_sink.spark.source.first_batch import FirstBatch
+from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
 from spark_kafka_sink.spark.source.group_commits import GroupCommits
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 #: How long `stop` waits for the last commit to a group.
 _STOP_SECONDS: Final = 1.0
+#: How many partitions a warning names.
+_MOST_NAMED: Final = 5
 
 
 class StreamDriver:
@@ -99,6 +102,7 @@ class StreamDriver:
             self._cluster.partitions(),
             self._cluster,
             strategy=self._options.starting_timestamp_strategy,
+            accepted=STREAM_START,
         )
 
     def next_end(
@@ -112,15 +116,14 @@ class StreamDriver:
         latest = self._latest(start)
         self._first.plan(latest)
         self.latest = latest
-        end = {one: pinned.get(one, offset) for one, offset in latest.items()}
-        if pinned:
-            # A partition that is new must wait: in a replay, its start would be "latest", too.
-            end = {one: offset for one, offset in end.items() if one in start}
+        end = latest
+        if pinned is not None:
+            end = {one: pinned.get(one, latest[one]) for one in latest if one in start}
         if reads_all:
             return end
         if (
             self._minimum is not None
-            and not pinned
+            and pinned is None
             and not self.is_available_now
             and self._minimum.must_wait(start, end, self._clock())
         ):
@@ -147,15 +150,17 @@ class StreamDriver:
 
     def divide(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the input partitions of a batch, which may be one that Spark replays."""
-        is_first = self._first.divide(start)
+        first = self._first.divide(start)
         self._reached = end
         if start == end:
             return []
+        if first is not None and self._first.phase is Phase.REPLAYED:
+            _warn_of_replay(first, end)
         replaced = self._topics.replace(self._cluster.ids(end))
         losses = lost_with_topics(replaced, start)
         known = {one: offset for one, offset in start.items() if one.topic not in replaced}
         earliest = self._earliest_of_new(known, end)
-        planned = plan_ranges(known, end, earliest, is_first=is_first)
+        planned = plan_ranges(known, end, earliest, first=first)
         planned = planned._replace(losses=losses + planned.losses)
         return input_partitions(planned, self._options, self._cluster)
 
@@ -175,6 +180,24 @@ class StreamDriver:
         """Wait a moment for the last commit; idle clients are closed by their cache."""
         if self._commits is not None:
             self._commits.wait(_STOP_SECONDS)
+
+
+def _warn_of_replay(first: Start, end: Offsets) -> None:
+    """Log where the first batch begins now, if retention may have removed some of it meanwhile."""
+    moved = [
+        f"{one} (offset {offset})"
+        for one, offset in sorted(first.offsets.items())
+        if offset and one in end and one not in first.from_latest | first.given
+    ]
+    if moved:
+        more = len(moved) - _MOST_NAMED
+        logger.warning(
+            "the first micro-batch is replayed, and Spark has not stored where it started, so that "
+            "was looked up again: %s%s. Records that were deleted since the first attempt are not "
+            "read",
+            ", ".join(moved[:_MOST_NAMED]),
+            f" and {more} more" if more > 0 else "",
+        )
 
 
 class KafkaStreamReader(DataSourceStreamReader):

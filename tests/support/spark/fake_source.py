@@ -45,13 +45,21 @@ class FakeClient:
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
         self.refusals: dict[TopicPartition, BrokerError] = {}
         self.closed = 0
+        #: Whether the last listing of partitions would have failed early.
+        self.failed_early: bool | None = None
         self._listed: set[TopicPartition] = set()
 
     def list_partitions(
-        self, selection: Any, *, timeout: float, skips_missing: bool = False
+        self,
+        selection: Any,
+        *,
+        timeout: float,
+        skips_missing: bool = False,
+        fails_early: bool = False,
     ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection, sorted."""
         self._call("list_partitions")
+        self.failed_early = fails_early
         self._listed |= self.logs.keys()
         match selection:
             case Subscribe(topics):

@@ -9,6 +9,7 @@ from spark_kafka_sink.config.source.offset_specs import (
     SpecificOffsets,
     Timestamps,
 )
+from spark_kafka_sink.config.source.positions import BATCH_START, STREAM_START
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
@@ -34,8 +35,15 @@ class _Lookup:
         return {one: self._matches.get(one) for one in times}
 
 
-def start_of(spec, lookup=None, strategy="error"):
-    return starting_offsets(spec, "startingOffsets", BOTH, lookup or _Lookup(), strategy=strategy)
+def start_of(spec, lookup=None, strategy="error", accepted=STREAM_START):
+    return starting_offsets(
+        spec,
+        "startingOffsets",
+        BOTH,
+        lookup or _Lookup(),
+        strategy=strategy,
+        accepted=accepted,
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,12 +51,13 @@ def start_of(spec, lookup=None, strategy="error"):
     [
         (Earliest(), Start({A: 2, B: 2})),
         (Latest(), Start({A: 9, B: 9}, frozenset(BOTH))),
-        (SpecificOffsets({A: 5, B: 6}), Start({A: 5, B: 6})),
+        (SpecificOffsets({A: 5, B: 0}), Start({A: 5, B: 0}, given=frozenset(BOTH))),
         (SpecificOffsets({A: -1, B: -2}), Start({A: 9, B: 2}, frozenset({A}))),
+        (SpecificOffsets({A: -1, B: 6}), Start({A: 9, B: 6}, frozenset({A}), frozenset({B}))),
     ],
 )
 def test_a_start_has_an_offset_of_each_partition(spec, expected):
-    """A start has offsets for all partitions, and records which of them are the latest."""
+    """A start has offsets for all partitions, and records which are the latest, or given."""
     assert expected == start_of(spec)
 
 
@@ -91,3 +100,28 @@ def test_json_must_name_exactly_the_partitions(spec):
     """A partition that is missing, or one that the read does not have, is an error."""
     with pytest.raises(ConfigError, match=r"^startingOffsets must name exactly the partitions"):
         start_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("resolve", "advice"),
+    [
+        (
+            lambda spec: start_of(spec, accepted=STREAM_START),
+            "; -2 stands for the earliest offset; -1 stands for the latest offset",
+        ),
+        (
+            lambda spec: start_of(spec, accepted=BATCH_START),
+            "; -2 stands for the earliest offset",
+        ),
+        (
+            lambda spec: ending_offsets(spec, "endingOffsets", BOTH, _Lookup()),
+            "; -1 stands for the latest offset",
+        ),
+    ],
+    ids=["stream's start", "batch's start", "batch's end"],
+)
+def test_an_error_about_missing_partitions_says_what_stands_for_their_offsets(resolve, advice):
+    """It names the numbers that the option accepts in this place."""
+    with pytest.raises(ConfigError) as caught:
+        resolve(SpecificOffsets({A: 5}))
+    assert str(caught.value).endswith(f"but it lacks b-0{advice}")

@@ -19,7 +19,7 @@ def latest_offset(first, start, latest):
     """Return what `latestOffset` does with the rule: the latest offsets, but for pinned ones."""
     pinned = first.pinned(start)
     first.plan(latest)
-    return {**latest, **pinned}
+    return {**latest, **(pinned or {})}
 
 
 def test_a_start_at_latest_is_pinned():
@@ -47,6 +47,13 @@ def test_only_partitions_that_start_at_latest_are_pinned():
     assert {A: 9, B: 7} == latest_offset(first, offsets, {A: 9, B: 9})
 
 
+def test_a_start_without_partitions_is_pinned():
+    """If there is no partition at first, a new one waits until the start is in the checkpoint."""
+    first = FirstBatch()
+    assert {} == first.pinned(first.begin(Start({})))
+    assert FirstBatch().pinned({}) is None
+
+
 def test_a_continued_query_skips_nothing():
     """A query that continues from its checkpoint reads in its first trigger."""
     first = FirstBatch()
@@ -69,6 +76,18 @@ def test_a_replayed_first_batch_is_not_pinned_again():
     start = first.begin(LATEST)
     assert first.divide(start)
     assert {A: 9, B: 9} == latest_offset(first, start, {A: 9, B: 9})
+    assert Phase.OVER is first.phase
+
+
+@pytest.mark.parametrize(("is_planned", "phase"), [(True, Phase.PLANNED), (False, Phase.REPLAYED)])
+def test_a_replayed_first_batch_is_told_apart_from_a_new_one(is_planned, phase):
+    """A first batch whose end this process has not planned is a replay of an earlier one."""
+    first = FirstBatch()
+    start = first.begin(EARLIEST)
+    if is_planned:
+        first.plan({A: 9, B: 9})
+    assert EARLIEST == first.divide(start)
+    assert phase is first.phase
 
 
 def test_only_the_first_batch_has_a_start_of_its_own():

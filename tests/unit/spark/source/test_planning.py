@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.first_batch import Start
 from spark_kafka_sink.spark.source.planning import (
     OffsetRange,
     PlannedRanges,
@@ -103,6 +104,18 @@ def ranges_of(*given_ranges):
         ),
         pytest.param(
             2, [(A, 0, 10), (B, 0, 3)], [(A, 0, 10), (B, 0, 3)], id="enough, however skewed"
+        ),
+        pytest.param(
+            4,
+            [(A, 0, 10), (B, 0, 10), (C, 0, 10)],
+            [(A, 0, 10), (B, 0, 10), (C, 0, 10)],
+            id="fewer, since 1.3 parts of each are one",
+        ),
+        pytest.param(
+            5,
+            [(A, 0, 3), (B, 0, 3)],
+            [(A, 0, 1), (A, 1, 2), (A, 2, 3), (B, 0, 1), (B, 1, 2), (B, 2, 3)],
+            id="more, since 2.5 parts of each are three",
         ),
     ],
 )
@@ -272,10 +285,23 @@ def test_an_end_before_the_start_is_a_loss():
 
 
 def test_the_start_of_the_first_batch_may_be_beyond_its_end():
-    """If the start was determined again, a start beyond the end is empty, and nothing is lost."""
+    """If the start was looked up again, a start beyond the end is empty, and nothing is lost."""
     start, end = {A: 5, B: 1, C: 0}, {A: 3, C: 2}
     expected = PlannedRanges(tuple(ranges_of((C, 0, 2))), ())
-    assert expected == plan_ranges(start, end, {}, is_first=True)
+    assert expected == plan_ranges(start, end, {}, first=Start(start))
+
+
+def test_a_given_start_beyond_the_end_is_a_loss():
+    """An offset from the options is the same each time, so the first batch is no exception."""
+    start, end = {A: 5, B: 1, C: 0}, {A: 3, C: 2}
+    planned = plan_ranges(start, end, {}, first=Start(start, given=frozenset(start)))
+    assert ranges_of((C, 0, 2)) == list(planned.ranges)
+    assert [
+        "t2-1: the partition is gone, and its records from offset 1 on with it",
+        "t1-1: the query starts at offset 5, but the log ended at offset 3",
+    ] == losses_of(planned)
+    assert (A, 5, 3) == planned.losses[1][:3]
+    assert 2 == planned.losses[1].lost
 
 
 def test_chosen_offsets_within_the_logs_are_read():

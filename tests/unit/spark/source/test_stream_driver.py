@@ -94,6 +94,20 @@ def test_rows_of_a_new_partition_are_not_lost_if_the_driver_dies_in_the_first_ba
     assert [(2, 0, 7)] == next_batch(again, end)[1]
 
 
+def test_rows_of_the_first_partition_are_not_lost_if_the_driver_dies_in_the_first_batch(
+    driver, client
+):
+    """Nor does it matter whether the pattern matched anything when the query started."""
+    client.logs = {}
+    query = driver(subscribePattern="t")
+    start = query.initial()
+    grow(client, a=7)
+    end = query.next_end(start)
+    again = driver(subscribePattern="t")
+    assert [] == again.divide(again.initial(), end)
+    assert [(0, 0, 7)] == next_batch(again, end)[1]
+
+
 def test_rows_are_not_lost_if_the_driver_dies_in_the_second_batch(driver, client):
     """A replayed later batch starts in the checkpoint."""
     query = driver()
@@ -118,6 +132,108 @@ def test_given_offsets_are_read_at_once_and_latest_ones_are_pinned(driver):
     query = driver(startingOffsets='{"t": {"0": 40, "1": -1}}')
     start, end, found = first_batch(query)
     assert ({A: 40, B: 10}, {A: 100, B: 10}, [(0, 40, 100)]) == (start, end, found)
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+@pytest.mark.parametrize("limits", [{}, {"max_offsets": 7}, {"reads_all": True}], ids=str)
+def test_a_given_start_beyond_the_end_is_a_loss(driver, limits, is_available_now):
+    """A new query does not wait until its log has reached the start, but says so, as Spark does."""
+    query = driver(startingOffsets='{"t": {"0": 1000, "1": 0}}')
+    query.is_available_now = is_available_now
+    with pytest.raises(DataLossError, match=r"^t-0: the query starts at offset 1000, but ") as it:
+        first_batch(query, **limits)
+    assert "but the log ended at offset 100. To go on without" in str(it.value)
+    assert (1000, 100, 900) == (it.value.wanted, it.value.available, it.value.lost)
+
+
+def test_a_given_start_beyond_the_end_is_a_loss_again_after_a_restart(driver, client):
+    """The failed batch is replayed, and fails again, although its log has grown meanwhile."""
+    options = {"startingOffsets": '{"t": {"0": 101, "1": 0}}'}
+    query = driver(**options)
+    start = query.initial()
+    end = query.next_end(start)
+    grow(client, a=5)
+    again = driver(**options)
+    with pytest.raises(DataLossError, match="t-0: the query starts at offset 101, but the log"):
+        again.divide(again.initial(), end)
+
+
+def test_a_given_start_beyond_the_end_may_be_accepted(driver, client, caplog):
+    """With failOnDataLoss=false, a warning says so, and the query continues at the log's end."""
+    query = driver(startingOffsets='{"t": {"0": 1000, "1": 4}}', failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        _, end, found = first_batch(query)
+    assert ({A: 100, B: 10}, [(1, 4, 10)]) == (end, found)
+    assert (
+        "t-0: the query starts at offset 1000, but the log ended at offset 100; 900 offsets are "
+        "lost, and the read goes on without them (failOnDataLoss=false)"
+    ) == caplog.messages[-1]
+    grow(client, a=5)
+    assert ({A: 105, B: 10}, [(0, 100, 105)]) == next_batch(query, end)
+
+
+def test_a_given_start_beyond_the_end_is_a_loss_where_the_end_is_asked_for_first(driver):
+    """PySpark 4.1 asks for the latest offsets before the start, which changes nothing."""
+    query = driver(startingOffsets='{"t": {"0": 1000, "1": -1}}')
+    end = query.end_of_all()
+    with pytest.raises(DataLossError, match="t-0: the query starts at offset 1000, but the log"):
+        query.divide(query.initial(), end)
+
+
+def test_a_given_start_at_the_end_is_no_loss(driver):
+    """A query may start at the offset of the next record."""
+    _, end, found = first_batch(driver(startingOffsets='{"t": {"0": 100, "1": 10}}'))
+    assert ({A: 100, B: 10}, []) == (end, found)
+
+
+@pytest.mark.parametrize(
+    "options", [{"startingOffsets": "earliest"}, {"startingTimestamp": "77"}], ids=str
+)
+def test_a_start_that_has_moved_before_a_replay_is_named(driver, client, caplog, options):
+    """Records that were deleted before the first batch is replayed are skipped with a warning."""
+    client.times = {A: 0, B: 0}
+    _, end, _ = first_batch(driver(**options))
+    client.logs[A] = (30, 100)
+    client.times[A] = 30
+    again = driver(**options)
+    assert [(0, 30, 100), (1, 0, 10)] == ranges(again.divide(again.initial(), end))
+    [message] = caplog.messages
+    assert (
+        "the first micro-batch is replayed, and Spark has not stored where it started, so that was "
+        "looked up again: t-0 (offset 30). Records that were deleted since the first attempt are "
+        "not read"
+    ) == message
+
+
+def test_a_warning_about_a_replay_names_a_few_partitions(driver, client, caplog):
+    """The warning stays short, however many partitions there are."""
+    client.logs = {TopicPartition("t", number): (number, 100) for number in range(8)}
+    options = {"startingOffsets": "earliest"}
+    _, end, _ = first_batch(driver(**options))
+    again = driver(**options)
+    again.divide(again.initial(), end)
+    [message] = caplog.messages
+    assert ": t-1 (offset 1), t-2 (offset 2), " in message
+    assert ", t-5 (offset 5) and 2 more. Records" in message
+
+
+@pytest.mark.parametrize(
+    "start", ["latest", '{"t": {"0": 40, "1": 4}}', '{"t": {"0": -1, "1": -2}}'], ids=str
+)
+def test_a_start_that_cannot_have_lost_records_is_not_named(driver, caplog, start):
+    """A replay from given or latest offsets, or from 0, is as good as the first attempt."""
+    options = {"startingOffsets": start}
+    _, end, found = first_batch(driver(**options))
+    again = driver(**options)
+    assert found == ranges(again.divide(again.initial(), end))
+    assert [] == caplog.messages
+
+
+def test_a_new_first_batch_may_begin_anywhere(driver, client, caplog):
+    """Where an earliest start lies is only worth a warning in a replay."""
+    client.logs[A] = (30, 100)
+    first_batch(driver(startingOffsets="earliest"))
+    assert [] == caplog.messages
 
 
 def test_nothing_new_is_the_start_again(driver):
