@@ -7,6 +7,7 @@ Afterwards, a pipeline from Kafka to Kafka runs until as many of its processes w
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 
@@ -33,6 +34,12 @@ def main() -> int:
         type=int,
         default=40,
         help="processes to kill while a topic is copied with Spark (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--pipeline-minutes",
+        type=float,
+        default=math.inf,
+        help="end the copy after so many minutes, with fewer kills (default: no limit)",
     )
     parser.add_argument(
         "--only",
@@ -62,7 +69,11 @@ def main() -> int:
             seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
         ),
         "pipeline": lambda: run_pipeline_soak(
-            seed=seed, kills=options.pipeline_kills, version=options.version, say=_say
+            seed=seed,
+            kills=options.pipeline_kills,
+            version=options.version,
+            say=_say,
+            most_minutes=options.pipeline_minutes,
         ),
     }
     problems = 0

@@ -9,6 +9,7 @@ partition, and no transaction may be open.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -74,11 +75,13 @@ def run_pipeline_soak(
     version: str,
     source: str = "pykafka",
     say: Callable[[str], None] = print,
+    most_minutes: float = math.inf,
     **spark: str,
 ) -> KillReport:
     """Copy rows until this many processes were killed; return a checked report.
 
-    `spark` are settings of Spark. Raises KafkaUnavailableError.
+    After `most_minutes` it ends with fewer kills, and is checked likewise. `spark` are settings of
+    Spark. Raises KafkaUnavailableError.
     """
     report = KillReport(seed, 0)
     started = time.monotonic()
@@ -88,7 +91,7 @@ def run_pipeline_soak(
     ):
         soak = _PipelineSoak(kafka, Path(directory), report, source, spark)
         try:
-            soak.run(kills, say)
+            soak.run(kills, say, until=started + most_minutes * 60)
         finally:
             soak.close()
     report.seconds = time.monotonic() - started
@@ -150,12 +153,12 @@ class _PipelineSoak:
         if self._process is not None:
             self._process.close()
 
-    def run(self, kills: int, say: Callable[[str], None]) -> None:
+    def run(self, kills: int, say: Callable[[str], None], *, until: float) -> None:
         """Kill processes, then copy the remaining rows and check all of them."""
         self._source.add(ROWS_PER_KILL)
         self._start(_ENDLESS)
         for victim in victims(self._chance):
-            if self._report.kills.total() >= kills:
+            if self._report.kills.total() >= kills or time.monotonic() > until:
                 break
             is_hasty = self._chance.random() < _HASTE
             if not is_hasty:
