@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import tempfile
 import time
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import SPREAD_COLUMNS, Spread, heading, progress, table, verdict
-from benchmarks.micro_batches import BATCHES, WARM_UP_BATCHES, batch_seconds
+from benchmarks.micro_batches import WARM_UP_BATCHES, batch_seconds
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.config.source.offset_specs import Subscribe
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 ROWS = 2_000
 PARTITIONS = 6
 TARGET_MS = 20
+#: More than for the sink: what is measured is a small part of a micro-batch.
+BATCHES = 40
 MANY_PARTITIONS = 1_000
 LATEST_TARGET_MS = 10
-LATEST_CALLS = 50
+LATEST_WARM_UP_CALLS, LATEST_CALLS = 100, 200
 _SECONDS = 60.0
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a directory in it
 
 
 def run(setting: Setting, topic: str) -> None:
@@ -87,7 +91,8 @@ def _from_kafka(setting: Setting, topic: str) -> DataFrame:
 
 def _batch_milliseconds(rows: DataFrame) -> float:
     """Run a new query; return the median time of its micro-batches."""
-    with tempfile.TemporaryDirectory(prefix="checkpoint-") as checkpoint:
+    # In memory: the time to write checkpoints to a disk varies more than what is measured.
+    with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=_MEMORY) as checkpoint:
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="0 seconds").start()
         try:
@@ -105,6 +110,8 @@ def _run_latest_offsets(setting: Setting) -> None:
     milliseconds = []
     with ConsumerClient(config) as client:
         partitions = client.list_partitions(Subscribe((topic,)), timeout=_SECONDS)
+        for _ in range(LATEST_WARM_UP_CALLS):
+            client.latest_offsets(partitions, timeout=_SECONDS)
         for _ in range(LATEST_CALLS):
             started = time.perf_counter()
             found = client.latest_offsets(partitions, timeout=_SECONDS)
