@@ -36,6 +36,8 @@ BUSY = {
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 ABORT_INTERVAL_MS = 100
+#: Of a transaction that times out; long enough to write to it on a slow machine.
+TIMEOUT_MS = 5_000
 
 
 class Producer(TransactionalRequests):
@@ -308,7 +310,7 @@ def bad_requests(producer):
 
 def timeouts(producer):
     """Wait until a transaction times out."""
-    identity = producer.start(timeout_ms=1)
+    identity = producer.start(timeout_ms=TIMEOUT_MS)
     producer.enlist(identity, 0)
     producer.write(identity, 0)
     producer.settle()
