@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.producer.producing import patiently
 from tests.support.record.record_columns import columns
 
@@ -24,12 +26,13 @@ KEYS = 20
 
 
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Delete a topic, and create it again.
+    """Delete a topic, create it again, and wait until a broker serves the new one.
 
     The cluster must not create topics automatically, since the producer requests metadata in
     between.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    old_id = _topic_id(admin, topic)
     admin.delete_topics([topic])[topic].result(SECONDS)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
     pause = threading.Event()
@@ -42,8 +45,23 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
                 raise
             pause.wait(0.1)
         else:
-            return
-    raise AssertionError(f"{topic} was not deleted within {SECONDS} s")
+            break
+    else:
+        raise AssertionError(f"{topic} was not deleted within {SECONDS} s")
+    # The controller has created it, but until a broker learns that, it serves the deleted topic.
+    wait_until(
+        lambda: _topic_id(admin, topic) not in {None, old_id},
+        seconds=SECONDS,
+        what=f"the new {topic}",
+    )
+
+
+def _topic_id(admin: AdminClient, topic: str) -> str | None:
+    """Return the id of a topic, or None if the broker that answers does not know the topic."""
+    described = admin.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
+    with suppress(KafkaException):
+        return str(described.result(SECONDS).topic_id)
+    return None
 
 
 def _producer(cluster: Bootstrap, **settings: object) -> KafkaProducer:

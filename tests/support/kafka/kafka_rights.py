@@ -13,11 +13,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.support.kafka.real_kafka import wait_until
+
 if TYPE_CHECKING:
     from tests.support.kafka.real_kafka import KafkaCluster
 
 ANYBODY = "User:ANONYMOUS"
-_SECONDS = 30
+_SECONDS = 60
 
 
 class Rights:
@@ -30,7 +32,7 @@ class Rights:
     def only(
         self, kind: ResourceType, name: str, *allowed: AclOperation, prefixed: bool = False
     ) -> None:
-        """Restrict anonymous users to the operations `allowed` on a resource."""
+        """Restrict anonymous users to the operations `allowed` on a resource, from now on."""
         pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         users = [("User:owner", AclOperation.ALL), *((ANYBODY, operation) for operation in allowed)]
         made = [
@@ -40,6 +42,15 @@ class Rights:
         for future in self._admin.create_acls(made).values():
             future.result(_SECONDS)
         self._made += made
+        # The controller has them, but the broker that enforces them may not have read them yet.
+        every = AclBindingFilter(
+            kind, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        wait_until(
+            lambda: set(made) <= set(self._admin.describe_acls(every).result(_SECONDS)),
+            seconds=_SECONDS,
+            what=f"the ACLs of {name}",
+        )
 
     def give_back(self) -> None:
         """Delete the ACLs, so that all users may do everything again."""

@@ -275,7 +275,8 @@ class KafkaCluster:
 
     def _serves(self, topic: str, partitions: int) -> bool:
         # This goes first, since it also clears the client's cached error of an unknown topic.
-        if len(self._leaders(topic)) < partitions:
+        # A broker may still know a deleted topic of this name with another number of partitions.
+        if len(self._leaders(topic)) != partitions:
             return False
         asked = {TopicPartition(topic, i): OffsetSpec.earliest() for i in range(partitions)}
         try:
