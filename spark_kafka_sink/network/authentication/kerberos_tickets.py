@@ -160,15 +160,16 @@ def _no_ticket(
 ) -> AuthenticationError | NetworkError:
     """Return the error for a missing ticket: the service, the cause and what to do."""
     code = error.min_code - _KRB5_ERRORS
-    expired = gssapi.exceptions.ExpiredCredentialsError
-    cause = "the ticket has expired" if isinstance(error, expired) else _cause(error)
+    lapsed = isinstance(error, gssapi.exceptions.ExpiredCredentialsError)
+    cause = "the ticket has expired" if lapsed else _cause(error)
     owner = "the ticket cache's owner" if login.principal is None else repr(login.principal)
     sentence = f"no Kerberos ticket of {owner} for the service {service} (GSSAPI): {cause}"
     # With a keytab, the next attempt replaces a ticket that expired in the meantime.
-    if code in _PASSING or (code == _TICKET_EXPIRED and login.keytab is not None):
+    has_expired = lapsed or code == _TICKET_EXPIRED
+    if code in _PASSING or (has_expired and login.keytab is not None):
         return NetworkError(sentence)
     advice = _ADVICE.get(code)
-    if advice is None and isinstance(error, (expired, gssapi.exceptions.MissingCredentialsError)):
+    if advice is None and (lapsed or isinstance(error, gssapi.exceptions.MissingCredentialsError)):
         advice = (
             "get a ticket with kinit where this process runs (driver or task), or log in with "
             "useKeyTab, keyTab and principal"
