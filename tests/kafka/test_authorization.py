@@ -23,7 +23,7 @@ def _restricted_topic(kafka, *allowed: AclOperation) -> str:
 
 def _describe(kafka, topic: str) -> TopicDescription:
     config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
-    return describe_topics(config, [topic], is_dry_run=True, timeout=15)[topic]
+    return describe_topics(config, [topic], is_dry_run=True, timeout=60)[topic]
 
 
 def test_the_write_permission_is_known_before_a_job_runs(kafka_with_acls):

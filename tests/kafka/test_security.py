@@ -231,7 +231,7 @@ def test_the_driver_checks_with_the_security_settings_of_the_job(secured_kafka, 
     good = settings(secured_kafka, "SASLTLS", sasl("SCRAM-SHA-512", USER, PASSWORD))
     good.update(tls(certificates.authority, "SASL_SSL"))
     config = ProducerConfig.from_mapping(good)
-    assert 3 == describe_topics(config, [topic], is_dry_run=True, timeout=15)[topic].partitions
+    assert 3 == describe_topics(config, [topic], is_dry_run=True, timeout=60)[topic].partitions
     with AdminClient(config) as admin:
         assert isinstance(admin.list_transactions(lambda _: True, timeout=60), list)
 
