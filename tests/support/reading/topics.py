@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,6 +39,8 @@ _NOW_MS = 1_700_000_000_000
 _KEPT = {"retention.ms": "-1"}
 _LARGE_BYTES = 5_000_000
 _CLEANER_SECONDS = 120
+_COMPACTED_WRITES = 4
+_COMPACTED_ROWS = 50
 
 
 class Case(NamedTuple):
@@ -132,27 +133,37 @@ def _large_record(kafka: KafkaCluster, topic: str) -> None:
 
 
 def _compacted(kafka: KafkaCluster, topic: str) -> None:
-    """Write repeated keys and tombstones, and wait until the cleaner has left gaps."""
-    for number in range(4):
+    """Write repeated keys and tombstones, in a segment of the log for each write."""
+    for number in range(_COMPACTED_WRITES):
         rows = [
-            Row(b"key-%d" % (i % 7), None if i % 11 == 0 else b"%d %d" % (number, i), partition=0)
-            for i in range(50)
+            Row(
+                b"key-%d" % (i % 7),
+                None if i % 11 == 0 else b"%d %d" % (number, i),
+                # A batch that is later than segment.ms by its timestamp begins a new segment.
+                timestamp=(_NOW_MS + number * 1000) * 1000,
+                partition=0,
+            )
+            for i in range(_COMPACTED_ROWS)
         ]
         write_with_librdkafka(
             kafka.bootstrap_servers, topic, rows, batch_num_messages=8, compression_codec="lz4"
         )
-        # The last segment is never cleaned; a batch that is later than segment.ms begins a new one.
-        time.sleep(0.2)
 
 
 def _wait_for_gaps(kafka: KafkaCluster, topic: str) -> None:
-    """Wait until the cleaner has removed records, so that a topic has gaps."""
+    """Wait until the cleaner has removed all that it will, so that a topic has gaps.
 
-    def has_gaps() -> bool:
+    If it were still at work, two readers could find different records.
+    """
+
+    def is_clean() -> bool:
         records = read_with_confluent(kafka.bootstrap_servers, topic)
-        return len(records) < kafka.end_offsets(topic)[0]
+        # The last segment is never cleaned.
+        last = (_COMPACTED_WRITES - 1) * _COMPACTED_ROWS
+        keys = [record.key for record in records if record.offset < last]
+        return len(keys) == len(set(keys))
 
-    wait_until(has_gaps, seconds=_CLEANER_SECONDS, what=f"the log cleaner on {topic}")
+    wait_until(is_clean, seconds=_CLEANER_SECONDS, what=f"the log cleaner on {topic}")
 
 
 def _transactions(kafka: KafkaCluster, topic: str) -> None:
