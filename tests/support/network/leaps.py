@@ -20,7 +20,7 @@ _PAUSE_SECONDS: Final = 0.002
 
 
 def leap(client: Any) -> None:
-    """Let the clock of a producer, a consumer client or an admin client leap now."""
+    """Move the clock of a producer, a consumer client or an admin client forward now."""
     loop = _loop_of(client)
     now = loop.time
     loop.time = lambda: now() + SECONDS  # type: ignore[method-assign]
@@ -29,7 +29,7 @@ def leap(client: Any) -> None:
 
 
 def leap_once(client: Any, condition: Callable[[], bool]) -> None:
-    """Let the clock of a producer or a consumer client leap as soon as a condition holds."""
+    """Move the clock of a producer or a consumer client as soon as a condition holds."""
 
     async def wait() -> None:
         while not condition():  # noqa: ASYNC110  it has no event

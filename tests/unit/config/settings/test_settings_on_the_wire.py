@@ -222,7 +222,7 @@ def test_the_backoff_grows_up_to_its_maximum(broker):
 
 
 def _gaps_of_attempts(count: int, **settings: object) -> list[float]:
-    """Let a producer connect to a broker that closes each connection; return the seconds between.
+    """Return the seconds between the connections to a broker that closes each of them.
 
     The first attempts to connect are counted, however long they take.
     """
