@@ -17,7 +17,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=600,
         check=False,
     )
 

@@ -64,7 +64,7 @@ def test_a_write_needs_at_most_a_gibibyte_per_worker(topics):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )

@@ -28,7 +28,7 @@ def test_the_example_passes_with_the_fixtures_of_the_package():
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr

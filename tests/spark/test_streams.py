@@ -11,6 +11,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.spark.idle_workers import end_idle_workers
 from tests.support.spark.streams import (
+    PATIENCE_SECONDS,
     Checkpoint,
     NumberedFiles,
     run_to_end,
@@ -68,7 +69,7 @@ def test_the_trigger_once_writes_one_batch(topics, files, writer):
     topic = topics.create()
     files.add(10)
     query = writer(topic).trigger(once=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_SECONDS)
     assert files.numbers == topics.values(topic)
 
 
@@ -97,8 +98,7 @@ def test_a_stream_follows_a_topic_recreated_with_fewer_partitions(topics, spark,
     topic = topics.create(BEFORE)
     files.add(100)
     keyed = files.read(spark).selectExpr("value", "value as key")
-    timeouts = {"kafka.delivery.timeout.ms": 20_000, "kafka.request.timeout.ms": 10_000}
-    query = writer(topic, keyed, **timeouts).trigger(processingTime="0 seconds").start()
+    query = writer(topic, keyed).trigger(processingTime="0 seconds").start()
     try:
         wait_for_batch(query, 0)
         assert set(range(BEFORE)) == {record.partition for record in topics.read(topic)}
@@ -183,7 +183,7 @@ def test_a_missing_topic_stops_the_query_before_a_task(writer, files):
     """An error that the driver can detect stops a stream with the same message as a batch write."""
     files.add(10)
     with pytest.raises(StreamingQueryException, match="topic 'missing' does not exist in the clu"):
-        run_to_end(writer("missing", **{"kafka.max.block.ms": "1000"}))
+        run_to_end(writer("missing"))
 
 
 def test_a_failed_query_continues_once_the_cause_is_fixed(topics, spark, files, writer):

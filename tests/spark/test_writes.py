@@ -252,7 +252,7 @@ def test_a_user_sees_the_report(topics):
         check=True,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     output = done.stdout + done.stderr

@@ -62,7 +62,7 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -54,7 +54,7 @@ def test_both_halves_run_and_are_reported(project, first, second, said):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert [
         "Tests, 1 of 2: fast tests, without Java and Kafka",

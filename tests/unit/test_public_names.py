@@ -40,7 +40,7 @@ def loaded_by(statement: str) -> set[str]:
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     done = subprocess.run(  # noqa: S603 - our own interpreter and statement
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=600
     )
     return {
         name

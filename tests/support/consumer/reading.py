@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 #: Small enough for several answers to one range.
 SMALL = {"max.partition.fetch.bytes": 2_000}
-#: Batches of about ten values.
-BATCHES = {"batch.size": 1000, "compression.type": "none"}
+#: Batches of about ten values, all of them full but the last, however slowly values are sent.
+BATCHES = {"batch.size": 1000, "compression.type": "none", "linger.ms": 60_000}
 FAST = {"retry.backoff.ms": 5, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 5}
 VALUES = arrow_schema(["offset", "value"])
 

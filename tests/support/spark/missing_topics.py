@@ -6,6 +6,7 @@ They run against the embedded broker and against Kafka.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,33 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_kafka_sink import KafkaSink
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
-from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
+from spark_kafka_sink.spark.sink.partition_writer import (
+    Producer,
+    ProducerOfTask,
+    start_producer,
+    write_rows,
+)
+from tests.support.network.leaps import MILLISECONDS, is_missing, leap_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+
 VALUE = StructType([StructField("value", StringType())])
 #: max.block.ms limits checks and writes; this is long enough for a busy machine.
 SETTINGS = {"kafka.max.block.ms": "60000"}
+
+
+def impatient_producers(config: ProducerConfig, topic: str) -> ProducerOfTask:
+    """Return producers for which max.block.ms passes once they know that a topic is missing."""
+
+    def start(config: ProducerConfig) -> Producer:
+        producer = start_producer(config)
+        leap_once(producer, lambda: is_missing(producer, topic))
+        return producer
+
+    return ProducerOfTask(replace(config, max_block_ms=MILLISECONDS), start)
 
 
 class MissingTopics:
@@ -45,10 +65,16 @@ class MissingTopics:
 
     def _write(self, *topics: str, **options: Any) -> int:
         """Write rows as a task does, each to one of these topics."""
-        parsed = SinkOptions.from_mapping(self._options(**options))
+        config = SinkOptions.from_mapping(self._options(**options)).producer
         batch = pa.RecordBatch.from_pydict({"value": len(topics) * [b"v"], "topic": list(topics)})
-        producers = ProducerOfTask(parsed.producer)
-        return write_rows([batch], producers=producers, topic=None, config=parsed.producer).rows
+        return write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config).rows
+
+    def _write_to_missing(self, *topics: str) -> None:
+        """Write such rows, the last one to a missing topic for which the task gives up waiting."""
+        config = SinkOptions.from_mapping(self._options()).producer
+        batch = pa.RecordBatch.from_pydict({"value": len(topics) * [b"v"], "topic": list(topics)})
+        producers = impatient_producers(config, topics[-1])
+        write_rows([batch], producers=producers, topic=None, config=config)
 
     def check_misspelled_name_is_rejected(self) -> None:
         """Check that validation and write create no topic, and that errors name the similar one."""
@@ -84,7 +110,7 @@ class MissingTopics:
         topic = f"events-{uuid.uuid4().hex}"
         self._create_topic(topic)
         with pytest.raises(KafkaTimeoutError) as caught:
-            self._write(topic, topic, topic[1:], topic[1:], **{"kafka.max.block.ms": "1500"})
+            self._write_to_missing(topic, topic, topic[1:], topic[1:])
         message = str(caught.value)
         assert message.startswith(f"row 2, topic {topic[1:]!r}: ")
         assert message.endswith(f"; similar names: {topic!r}")
@@ -93,7 +119,7 @@ class MissingTopics:
         """Check that a task follows the option autoCreateTopics for the topic column too."""
         topic = f"column-{uuid.uuid4().hex}"
         with pytest.raises(KafkaTimeoutError, match="autoCreateTopics=true lets the brokers"):
-            self._write(topic, **{"kafka.max.block.ms": "1500"})
+            self._write_to_missing(topic)
         assert not self._exists(topic)
         assert 1 == self._write(topic, autoCreateTopics="true")
         assert self._exists(topic)

@@ -121,7 +121,8 @@ class SparkCluster:
     def _has_workers(self) -> bool:
         for process in self._processes:
             assert process.poll() is None, self._output()
-        return self._output().count("Registering worker") == _WORKERS
+        # Of the workers' own logs: a worker that gets no answer in time registers again.
+        return self._output().count("Successfully registered with master") >= _WORKERS
 
     def _output(self) -> str:
         return "\n".join(

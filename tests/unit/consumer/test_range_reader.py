@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -48,6 +48,7 @@ from tests.support.consumer.reading import (
 )
 from tests.support.faults.fault_proxy import FaultProxy
 from tests.support.faults.fault_rules import Action, Fault, Side
+from tests.support.network.leaps import SECONDS, leap, leap_once
 
 COUNT = 200
 ALL = numbered(COUNT)
@@ -168,8 +169,19 @@ def test_an_open_transaction_ends_a_committed_range(broker):
         which = range_of(client)
         assert COUNT == which.end
         assert ALL == read_all(client, which)
+        asked_beyond = []
+
+        def leap_after_an_answer(request, _):
+            if request.topics[0].partitions[0].fetch_offset == COUNT:
+                asked_beyond.append(request)
+                # The client has handled the answer to the first of these requests.
+                if len(asked_beyond) == 2:
+                    leap(client)
+
+        hook = broker.on(ApiKey.FETCH, leap_after_an_answer)
         with pytest.raises(KafkaTimeoutError, match=f"open transaction .* offset {COUNT} on"):
-            read_all(client, replace(which, end=COUNT + 20), poll_timeout=2.0)
+            read_all(client, replace(which, end=COUNT + 20), poll_timeout=SECONDS)
+        hook.remove()
         with reading(servers) as uncommitted:
             assert COUNT + 20 == range_of(uncommitted).end
             assert [*ALL, *numbered(20)] == read_all(uncommitted, range_of(uncommitted))
@@ -298,8 +310,9 @@ def test_an_absent_broker_is_named_in_the_error():
         with reading(broker.bootstrap_servers) as client:
             which = range_of(client)
             running.close()
+            leap_once(client, lambda: "Connection refused" in str(client._client.last_error))
             with pytest.raises(KafkaTimeoutError, match=r"Last seen: .*Connection refused"):
-                read_all(client, which, poll_timeout=1.0)
+                read_all(client, which, poll_timeout=SECONDS)
 
 
 def test_a_topic_that_may_not_be_read_fails_at_once(broker, client):
@@ -319,16 +332,16 @@ def test_leaders_that_move_in_mid_range_lose_and_repeat_nothing():
         def move(_, context):
             if context.number in {2, 4, 6}:
                 target = context.node_id % 3 + 1
-                moves.append(target)
-                threading.Thread(
-                    target=cluster.move_leader, args=("t", 0, target), daemon=True
-                ).start()
+                moves.append(threads.submit(cluster.move_leader, "t", 0, target))
 
-        with reading(cluster.bootstrap_servers) as client:
+        # No move may be left when the brokers stop.
+        with ThreadPoolExecutor(3) as threads, reading(cluster.bootstrap_servers) as client:
             which = range_of(client)
             cluster.on(ApiKey.FETCH, move)
             assert ALL == read_all(client, which)
         assert moves
+        for done in moves:
+            done.result()
 
 
 def test_a_stopped_leader_is_replaced():
@@ -386,13 +399,22 @@ def test_remote_storage_is_waited_for(broker, client):
 def test_remote_storage_that_never_answers_is_named_in_the_error(broker, client):
     """The error says where the broker's own disk begins; from there on everything can be read."""
     which = range_of(client)
-    _RemoteStorage(broker)
+    leaps = []
+
+    def leap_after_a_look_up(*_):
+        # The client has handled the answer by the next Fetch.
+        if storage.lookups.fired and not leaps:
+            leaps.append(leap(client))
+
+    # The hooks after one that acts are not called.
+    broker.on(ApiKey.FETCH, leap_after_a_look_up)
+    storage = _RemoteStorage(broker)
     with pytest.raises(
         KafkaTimeoutError,
         match=r"at offset 0; the range ends at offset 200\. "
         r".*Records from offset 0 on are in remote storage.* at offset 120$",
     ):
-        read_all(client, which, poll_timeout=1.0)
+        read_all(client, which, poll_timeout=SECONDS)
 
     assert ALL[120:] == read_all(client, replace(which, start=120))
 

@@ -61,14 +61,17 @@ def test_values_are_logged_at_the_interval(metrics, caplog):
     reporter = LoggingMetricsReporter(interval=0.001, logger=LOGGER)
     metrics.add_gauge(metrics.metric_name("gauge", "group"), gauge)
     metrics.add_reporter(reporter)
-    assert read_twice.wait(10)
+    assert read_twice.wait(60)
+    threads = [
+        thread for thread in threading.enumerate() if thread.name == "kafka-metrics-reporter"
+    ]
     metrics.close()
     written = len(caplog.messages)
     assert 4 <= written
-    assert not any(
-        thread.name == "kafka-metrics-reporter" and thread.is_alive()
-        for thread in threading.enumerate()
-    )
+    for thread in threads:
+        # Closing waits for only a second.
+        thread.join(60)
+    assert [False] == [thread.is_alive() for thread in threads]
 
 
 def test_a_reporter_serves_only_one_producer(metrics, caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
@@ -52,6 +53,29 @@ def test_a_thread_that_is_about_to_end_is_waited_for():
     before = leaks.look()
     threading.Thread(target=go_on.wait, daemon=True).start()
     threading.Timer(0.01, go_on.set).start()
+    assert [] == leaks.left_since(before)
+
+
+def test_a_socket_in_a_cycle_of_a_thread_that_ends_is_waited_for():
+    """A socket is not a leak if a thread that ends soon leaves it to the garbage collector."""
+    go_on = threading.Event()
+
+    class Client:
+        def __init__(self):
+            self.itself = self
+            self.descriptor = socket.socket().detach()
+
+        def __del__(self):
+            os.close(self.descriptor)
+
+    def run():
+        client = Client()
+        go_on.wait()
+        assert client.itself is client
+
+    before = leaks.look()
+    threading.Thread(target=run, daemon=True).start()
+    threading.Timer(0.3, go_on.set).start()
     assert [] == leaks.left_since(before)
 
 

@@ -15,8 +15,9 @@ from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.sink.driver_checks import check_cluster
-from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
-from tests.support.spark.missing_topics import MissingTopics
+from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from tests.support.network.leaps import SECONDS, leap
+from tests.support.spark.missing_topics import MissingTopics, impatient_producers
 
 
 @pytest.fixture
@@ -59,20 +60,22 @@ def test_a_misspelled_topic_of_a_row_is_an_error_even_if_topics_cannot_be_listed
 
     broker.on(ApiKey.METADATA, refuse_lists)
     batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["unheard-of"]})
-    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    config = options(broker).producer
+    producers = impatient_producers(config, "unheard-of")
     with pytest.raises(
         KafkaTimeoutError, match=r"topic 'unheard-of' is not known.*not be listed \("
     ):
-        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+        write_rows([batch], producers=producers, topic=None, config=config)
 
 
 def test_a_topic_created_meanwhile_does_not_change_the_error(broker, monkeypatch):
     """If the topic was created meanwhile, the original error and its cause are raised."""
     monkeypatch.setattr(cluster_check, "list_topics", lambda _: {"late"})
     batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["late"]})
-    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    config = options(broker).producer
+    producers = impatient_producers(config, "late")
     with pytest.raises(KafkaTimeoutError, match=r"^topic 'late' is not known") as caught:
-        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+        write_rows([batch], producers=producers, topic=None, config=config)
     assert isinstance(caught.value.__cause__, BrokerError)
     assert caught.value.__cause__.__cause__ is None
 
@@ -128,7 +131,16 @@ def test_describing_a_topic_does_not_create_it(broker):
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert config.allow_auto_create_topics
     with AdminClient(config) as admin:
+        questions = []
+
+        def leap_after_an_answer(request, _):
+            if request.topics:
+                questions.append(request)
+                if len(questions) == 2:
+                    leap(admin)
+
+        broker.on(ApiKey.METADATA, leap_after_an_answer)
         with pytest.raises(KafkaTimeoutError, match="the timeout of this call"):
-            admin.partition_count("orders", timeout=0.3)
+            admin.partition_count("orders", timeout=SECONDS)
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-            admin.topic_configs("orders", timeout=10)
+            admin.topic_configs("orders", timeout=60)
