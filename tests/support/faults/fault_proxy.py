@@ -59,7 +59,8 @@ class FaultProxy:
     ) -> None:
         """Listen on a free port.
 
-        `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL).
+        `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL), and
+        between the first bytes of a split frame.
         """
         #: Called with each frame that passes unharmed: its side, connection, and bytes with size.
         self.observer: Callable[[Side, int, bytes], None] = lambda *_: None
@@ -334,7 +335,10 @@ class _Relay:
     async def _send_split(self, frame: bytes, sink: socket.socket) -> None:
         for i in range(min(len(frame), _SINGLE_BYTES)):
             await self._loop.sock_sendall(sink, frame[i : i + 1])
-            await asyncio.sleep(_PAUSE_SECONDS if i < _PAUSED_BYTES else 0)
+            if i < _PAUSED_BYTES:
+                await self._pause(_PAUSE_SECONDS)
+            else:
+                await asyncio.sleep(0)
         for i in range(_SINGLE_BYTES, len(frame), _PIECE_BYTES):
             await self._loop.sock_sendall(sink, frame[i : i + _PIECE_BYTES])
             await asyncio.sleep(0)
