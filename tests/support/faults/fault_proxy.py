@@ -168,19 +168,21 @@ class FaultProxy:
 
     async def _serve(self) -> None:
         self._serving = asyncio.current_task()
+        # Not `sock_accept`: it loses a client that it has just accepted if it is cancelled.
+        self._loop.add_reader(self._server, self._accept)
         self._started.set()
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._accept(), self._lifetime_seconds)
+            await asyncio.sleep(self._lifetime_seconds)
         finally:
+            self._loop.remove_reader(self._server)
             relays = list(self._relays)
             for relay in relays:
                 relay.cancel()
             await asyncio.gather(*relays, return_exceptions=True)
 
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._server)
+    def _accept(self) -> None:
+        with suppress(OSError):  # if the client has gone
+            client, _ = self._server.accept()
             relay = self._loop.create_task(self._relay(client))
             self._relays[relay] = client
             relay.add_done_callback(self._relay_ended)
