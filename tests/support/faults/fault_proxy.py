@@ -59,7 +59,8 @@ class FaultProxy:
     ) -> None:
         """Listen on a free port.
 
-        `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL).
+        `seed` determines the random bytes; `pause` sleeps for a fault's seconds (DELAY, STALL), and
+        between the first bytes of a split frame.
         """
         #: Called with each frame that passes unharmed: its side, connection, and bytes with size.
         self.observer: Callable[[Side, int, bytes], None] = lambda *_: None
@@ -167,19 +168,21 @@ class FaultProxy:
 
     async def _serve(self) -> None:
         self._serving = asyncio.current_task()
+        # Not `sock_accept`: it loses a client that it has just accepted if it is cancelled.
+        self._loop.add_reader(self._server, self._accept)
         self._started.set()
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._accept(), self._lifetime_seconds)
+            await asyncio.sleep(self._lifetime_seconds)
         finally:
+            self._loop.remove_reader(self._server)
             relays = list(self._relays)
             for relay in relays:
                 relay.cancel()
             await asyncio.gather(*relays, return_exceptions=True)
 
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._server)
+    def _accept(self) -> None:
+        with suppress(OSError):  # if the client has gone
+            client, _ = self._server.accept()
             relay = self._loop.create_task(self._relay(client))
             self._relays[relay] = client
             relay.add_done_callback(self._relay_ended)
@@ -334,7 +337,10 @@ class _Relay:
     async def _send_split(self, frame: bytes, sink: socket.socket) -> None:
         for i in range(min(len(frame), _SINGLE_BYTES)):
             await self._loop.sock_sendall(sink, frame[i : i + 1])
-            await asyncio.sleep(_PAUSE_SECONDS if i < _PAUSED_BYTES else 0)
+            if i < _PAUSED_BYTES:
+                await self._pause(_PAUSE_SECONDS)
+            else:
+                await asyncio.sleep(0)
         for i in range(_SINGLE_BYTES, len(frame), _PIECE_BYTES):
             await self._loop.sock_sendall(sink, frame[i : i + _PIECE_BYTES])
             await asyncio.sleep(0)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+ErrorT = TypeVar("ErrorT", KafkaTimeoutError, NetworkError)
 #: How long `patiently` tries.
 PATIENCE_SECONDS = 60.0
 #: A pause between two tries, for calls that do not wait themselves.
@@ -78,11 +79,11 @@ def patiently(call: Callable[[], T]) -> T:
             time.sleep(_PAUSE_SECONDS)
 
 
-def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
+def refusal_after_patience(call: Callable[[], object], pattern: str, kind: type[ErrorT]) -> ErrorT:
     """Retry a call that fails after max.block.ms until its error matches; return the error.
 
     On a busy machine the call may time out before it meets the cause; then the error names none, or
-    another one.
+    another one, or is of another kind.
     """
     errors: list[str] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -90,8 +91,8 @@ def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exceptio
         try:
             call()
         except (KafkaTimeoutError, NetworkError) as error:
-            if re.search(pattern, str(error)):
+            if isinstance(error, kind) and re.search(pattern, str(error)):
                 return error
-            errors.append(str(error))
+            errors.append(repr(error))
         time.sleep(_PAUSE_SECONDS)
-    raise AssertionError(f"no error matches {pattern!r}: {errors[-1:]}")
+    raise AssertionError(f"no {kind.__name__} matches {pattern!r}: {errors[-1:]}")

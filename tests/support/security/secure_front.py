@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 import ssl
 import struct
 import threading
@@ -100,9 +101,12 @@ class SecureFront:
         self._backend = backend.rsplit(":", 1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.setblocking(False)
+        self.port = self._server.getsockname()[1]
         self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.port = 0
+        #: The connections, each with its socket.
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         #: Mechanism and user of each successful exchange, in order.
         self.authenticated: list[tuple[str, str]] = []
         #: The client messages of OAUTHBEARER.
@@ -122,10 +126,10 @@ class SecureFront:
         return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
-        """Start listening."""
+        """Start accepting connections."""
         self._thread.start()
-        self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", 0))
-        self.port = self._server.sockets[0].getsockname()[1]
+        # Not asyncio's own server: it loses a client that it has just accepted if it is closed.
+        self._loop.call_soon_threadsafe(self._loop.add_reader, self._server, self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,16 +151,27 @@ class SecureFront:
             writer.transport.abort()
 
     async def _close(self) -> None:
+        self._loop.remove_reader(self._server)
         self._server.close()
         await self._hang_up()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self) -> None:
+        with suppress(OSError):  # if the client has gone
+            client, _ = self._server.accept()
+            client.setblocking(False)
+            task = self._loop.create_task(self._serve(client))
+            self._tasks[task] = client
+            # This also runs for a task that was cancelled before it began.
+            task.add_done_callback(lambda done: self._tasks.pop(done).close())
+
+    async def _serve(self, client: socket.socket) -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, client)
+        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         self._writers.add(writer)
         self.connections += 1
         try:
@@ -168,7 +183,6 @@ class SecureFront:
         except (OSError, asyncio.IncompleteReadError, Hangup, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             self._writers.discard(writer)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):

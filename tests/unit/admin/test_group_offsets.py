@@ -15,7 +15,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.spark.source_groups import committed_offsets, joined_consumer
 
 TIMEOUT = 30.0
-SHORT = 0.3
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
 
 
@@ -26,13 +25,16 @@ def broker():
 
 
 @pytest.fixture
-def commit(broker):
-    """Return a function that commits offsets of the group `g`."""
+def admin(broker):
     servers = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
-    with AdminClient(ProducerConfig.from_mapping(servers)) as admin:
-        yield lambda offsets, timeout=TIMEOUT: admin.commit_group_offsets(
-            "g", offsets, timeout=timeout
-        )
+    with AdminClient(ProducerConfig.from_mapping(servers)) as client:
+        yield client
+
+
+@pytest.fixture
+def commit(admin):
+    """Return a function that commits offsets of the group `g`."""
+    return lambda offsets: admin.commit_group_offsets("g", offsets, timeout=TIMEOUT)
 
 
 def test_committing_creates_the_group(broker, commit):
@@ -102,11 +104,13 @@ def test_a_missing_authorization_on_the_group_is_an_error(broker, commit):
         commit({FIRST: 5})
 
 
-def test_a_timeout_is_an_error_with_its_cause(broker, commit):
+def test_a_timeout_is_an_error_with_its_cause(broker, admin, commit, refuse_until_timeout):
     """The error names the group."""
-    broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    refuse_until_timeout(
+        broker, admin, ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
     with pytest.raises(KafkaTimeoutError, match=r"group 'g'.*COORDINATOR_LOAD_IN_PROGRESS"):
-        commit({FIRST: 5}, SHORT)
+        commit({FIRST: 5})
 
 
 def test_nothing_to_commit_sends_no_request(broker, commit):

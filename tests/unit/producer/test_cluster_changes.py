@@ -12,7 +12,12 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
-from spark_kafka_sink.errors import DeliveryError, InvalidPartitionError, UnsupportedVersionError
+from spark_kafka_sink.errors import (
+    DeliveryError,
+    InvalidPartitionError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
@@ -170,11 +175,22 @@ def test_batches_wait_for_an_unknown_leader():
 
 def test_a_missing_leader_is_reported_after_the_delivery_timeout():
     """After delivery.timeout.ms without a leader the error names the partition."""
-    settings = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     with DevBroker(topics={"t": 1}) as broker:
-        producer = _producer(broker.bootstrap_servers, **settings)
+        producer = _producer(broker.bootstrap_servers)
+        # From here on the producer has an id, and only the leader is missing.
+        producer.append(columns([b"first"]))
+        producer.flush()
+        core, place = producer._core, TopicPartition("t", 0)
         _rewrite_partitions(producer, lambda known: tuple(replace(p, leader_id=-1) for p in known))
-        producer.append(columns([b"v"]))
+        core._thread.call_soon(core._client.metadata.request_update)
+        core._thread.call_soon(core._sender.wakeup)
+        _await(lambda: core._client.metadata.snapshot.leader_of(place) is None)
+        producer.append(columns([b"v"]), first_row=1)
+        with pytest.raises(KafkaTimeoutError):
+            producer.flush(0)
+        clock = core._sender._clock
+        core._sender._clock = lambda: clock() + 120
+        core._thread.call_soon(core._sender.wakeup)
         with pytest.raises(DeliveryError, match=r"t-0.*delivery\.timeout\.ms.*no leader"):
             producer.flush()
         producer.close(0)

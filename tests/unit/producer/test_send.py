@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import (
     KafkaTimeoutError,
 )
@@ -249,11 +249,12 @@ def test_partitions_are_returned_with_their_leaders(broker):
 
 def test_a_flush_that_times_out_raises_an_error(broker):
     """A flush that times out raises an error, and its records are still sent."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer(), times=1)
-    producer = sending_producer(broker, **{"request.timeout.ms": 300, **LONG_LINGER})
+    refusal = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    producer = sending_producer(broker, **LONG_LINGER)
     future = producer.send("one", b"v")
     with pytest.raises(KafkaTimeoutError, match=r"within 0\.05 s"):
         producer.flush(0.05)
+    refusal.remove()
     assert 0 == future.result(TIMEOUT).offset
     producer.close()
 

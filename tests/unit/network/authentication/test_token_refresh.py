@@ -31,6 +31,8 @@ class Source:
         self.lifetime = lifetime
         self.given = 0
         self.error = None
+        #: The error of all requests after the first token.
+        self.error_after_first = None
         #: How long getting a token takes, by the simulated clock.
         self.pauses = []
         self.gave = asyncio.Event()
@@ -45,6 +47,7 @@ class Source:
             value=f"t{self.given}", started_at=self.now, expires_at=self.now + self.lifetime
         )
         self.now += self.pauses.pop() if self.pauses else 0
+        self.error = self.error_after_first
         return token
 
     async def next(self):
@@ -161,8 +164,9 @@ def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(caplog, monkey
     monkeypatch.setattr(token_provider, "RETRY_INTERVAL", 0.001)
 
     async def use(source, provider):
+        # Set before the first token, whose replacement may begin before this task runs again.
+        source.error_after_first = NetworkError("nobody there")
         await provider.token()
-        source.error = NetworkError("nobody there")
         await source.next()
         await source.next()
         assert "t1" == (await provider.token()).value

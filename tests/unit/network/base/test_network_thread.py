@@ -12,6 +12,11 @@ from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
 from spark_kafka_sink.network.base import network_thread
 from spark_kafka_sink.network.base.network_thread import NetworkThread
 
+#: Seconds that nothing here takes, even on a busy machine.
+TIMEOUT = 60
+#: Coroutines submitted to a thread that is ending; a slow one accepts all of them.
+MANY = 1_000
+
 
 def _thread(main) -> NetworkThread:
     return NetworkThread(
@@ -36,7 +41,7 @@ class _Serving:
 
     def end(self) -> None:
         self.thread.call_soon(self.ended.set)
-        self.thread.join(10)
+        self.thread.join(TIMEOUT)
 
 
 @pytest.fixture
@@ -56,20 +61,20 @@ async def _broken() -> None:
 
 def test_a_coroutine_runs_on_the_thread(serving):
     """The coroutine runs on the thread, and its result is returned."""
-    assert "a client's thread" == serving.thread.run(_current_thread(), 1).name
+    assert "a client's thread" == serving.thread.run(_current_thread(), TIMEOUT).name
     assert not serving.thread.is_current
     assert serving.thread.is_alive
 
 
 def test_the_thread_does_not_keep_the_process_alive(serving):
     """The thread is a daemon, so a process that forgets to close its client can still exit."""
-    assert serving.thread.run(_current_thread(), 1).daemon
+    assert serving.thread.run(_current_thread(), TIMEOUT).daemon
 
 
 def test_the_error_of_a_coroutine_is_raised_in_the_caller(serving):
     """The error of a coroutine is raised in the caller and does not end the thread."""
     with pytest.raises(ZeroDivisionError):
-        serving.thread.run(_broken(), 1)
+        serving.thread.run(_broken(), TIMEOUT)
     assert serving.thread.is_alive
 
 
@@ -82,7 +87,7 @@ def test_code_can_check_whether_it_runs_on_the_thread(serving):
         called.set()
 
     serving.thread.call_soon(note)
-    assert called.wait(10)
+    assert called.wait(TIMEOUT)
 
 
 def test_coroutines_raise_an_error_after_the_end_of_the_thread(serving):
@@ -91,18 +96,18 @@ def test_coroutines_raise_an_error_after_the_end_of_the_thread(serving):
     assert not serving.thread.is_alive
     serving.thread.call_soon(lambda: pytest.fail("the loop is closed"))
     with pytest.raises(IllegalStateError, match="closed by another thread"):
-        serving.thread.run(_current_thread(), 1)
+        serving.thread.run(_current_thread(), TIMEOUT)
 
 
 def test_the_thread_can_stop_itself(serving):
     """A client that is closed on its own thread, by the garbage collector, ends without waiting."""
     serving.thread.call_soon(serving.thread.stop)
-    assert serving.thread.join(10)
+    assert serving.thread.join(TIMEOUT)
 
 
 def test_a_submitted_coroutine_runs_while_the_caller_goes_on(serving):
     """The future of a submitted coroutine has its result; after the thread's end, it is refused."""
-    assert "a client's thread" == serving.thread.submit(_current_thread()).result(10).name
+    assert "a client's thread" == serving.thread.submit(_current_thread()).result(TIMEOUT).name
     serving.end()
     with pytest.raises(IllegalStateError, match="closed by another thread"):
         serving.thread.submit(_current_thread())
@@ -117,13 +122,13 @@ def test_a_coroutine_overtaken_by_the_end_raises_an_error(serving):
         await asyncio.Event().wait()
 
     def end() -> None:
-        started.wait(10)
+        started.wait(TIMEOUT)
         serving.thread.call_soon(serving.ended.set)
 
     ender = threading.Thread(target=end, daemon=True)
     ender.start()
     with pytest.raises(IllegalStateError, match="closed by another thread"):
-        serving.thread.run(endless(), 10)
+        serving.thread.run(endless(), TIMEOUT)
     ender.join()
 
 
@@ -141,9 +146,10 @@ def test_what_was_submitted_as_the_thread_ends_is_answered_at_once(caplog):
         thread = _thread(main)
         with suppress(IllegalStateError), ExitStack() as stack:
             thread.start(stack)
-            while True:
-                futures.append(thread.submit(endless()))
-        assert thread.join(10)
+            # Not without end: a paused thread would have millions to cancel.
+            for _ in range(MANY):
+                futures.append(thread.submit(endless()))  # noqa: PERF401  a call may raise
+        assert thread.join(TIMEOUT)
 
     assert [] == [future for future in futures if not future.done()]
     assert [] == caplog.messages
@@ -169,7 +175,7 @@ def test_a_coroutine_is_cancelled_after_its_timeout(serving, monkeypatch):
     endless = _Endless()
     with pytest.raises(KafkaTimeoutError):
         serving.thread.run(endless.run(), 0.01)
-    assert endless.cancelled.wait(10)
+    assert endless.cancelled.wait(TIMEOUT)
     assert serving.thread.is_alive
 
 
@@ -200,7 +206,7 @@ def test_a_thread_blocked_by_a_callback_times_out_the_caller(serving):
     finally:
         may_continue.set()
     # The loop starts the coroutine, which is cancelled at its first wait.
-    assert endless.cancelled.wait(10)
+    assert endless.cancelled.wait(TIMEOUT)
 
 
 def test_a_thread_that_dies_during_its_start_leaves_no_thread_waiting(monkeypatch):
@@ -213,7 +219,7 @@ def test_a_thread_that_dies_during_its_start_leaves_no_thread_waiting(monkeypatc
 
     thread = _thread(dies)
     thread.start(ExitStack())
-    thread.join(10)
+    thread.join(TIMEOUT)
     assert not thread.is_alive
     assert [ZeroDivisionError] == [hook.exc_type for hook in died]
 
@@ -267,5 +273,5 @@ def test_a_thread_that_starts_after_it_was_stopped_does_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt), ExitStack() as undo:
         thread.start(undo)
     begin()
-    assert thread.join(10)
+    assert thread.join(TIMEOUT)
     assert [] == ran

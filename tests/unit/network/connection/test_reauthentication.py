@@ -96,7 +96,7 @@ def test_reauthentication_under_load_neither_loses_nor_reorders_records(front, b
     before = _log_end_offset(broker)
     with KafkaProducer(settings) as producer:
         futures = [producer.send("events", b"%d" % number) for number in range(300)]
-        producer.flush(60)
+        producer.flush(300)
         if acks == "all":
             offsets = [future.result(0).offset for future in futures]
             assert list(range(before, before + 300)) == offsets

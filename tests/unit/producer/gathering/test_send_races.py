@@ -130,26 +130,30 @@ def test_a_record_behind_an_expired_one_ends_in_time(broker):
 # --- transactions
 
 
-def test_a_staged_record_without_memory_fails_its_transaction(broker):
+def test_a_staged_record_without_memory_fails_its_transaction(broker, monkeypatch):
     """The commit fails even if the application does not check the record's future."""
-    with _producer(broker, **{"transactional.id": "x", "max.block.ms": 100}) as producer:
-        patiently(producer.init_transactions)
-        patiently(lambda: producer.partitions_for("t"))
+    with _producer(broker, **{"transactional.id": "x"}) as producer:
+        producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"a").result(30)
         pool = producer._core.accumulator._pool
         held = pool.available_bytes
         pool.reserve(held)
-        lost = producer.send("t", b"b")
-        with pytest.raises(BufferExhaustedError):
-            lost.result(30)
+        with monkeypatch.context() as impatient:
+            # Only here, since max.block.ms limits the other calls as well.
+            gatherer = producer._core.gatherer
+            for part in (producer._core, gatherer, gatherer._builder):
+                impatient.setattr(part, "_max_block", 0.1)
+            lost = producer.send("t", b"b")
+            with pytest.raises(BufferExhaustedError):
+                lost.result(30)
         pool.release(held)
         with pytest.raises(TransactionAbortableError, match=r"buffer\.memory"):
             producer.commit_transaction()
-        patiently(producer.abort_transaction)
+        producer.abort_transaction()
         producer.begin_transaction()
         producer.send("t", b"c")
-        patiently(producer.commit_transaction)
+        producer.commit_transaction()
 
 
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])

@@ -20,7 +20,7 @@ from spark_kafka_sink.record.kernel import kernel_cache
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 #: No user, not even root, can create a directory here.
 NOWHERE = "/dev/null/nowhere"
-TIMEOUT = 120
+TIMEOUT = 600
 NOBODY = 65534
 
 USE_KERNELS = """
