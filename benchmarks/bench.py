@@ -1,10 +1,10 @@
 """Measure what writes and what reads: `make bench`, or `python -m benchmarks.bench --help`.
 
 Only the development environment is needed. A broker is started in the same way as for the tests,
-unless KAFKA_BOOTSTRAP_SERVERS is set. Spark's own JVM sink is included if its jars are given:
-spark-sql-kafka-0-10_2.13 of PySpark's version and its dependencies
-spark-token-provider-kafka-0-10_2.13, kafka-clients and commons-pool2. Without them, its JVM source
-is that of the tests, if Maven can fetch it.
+unless KAFKA_BOOTSTRAP_SERVERS is set. Spark's own JVM sink and source are those of the tests, which
+Maven fetches; without it they are left out. Other versions can be given as jars:
+spark-sql-kafka-0-10_2.13 and its dependencies spark-token-provider-kafka-0-10_2.13, kafka-clients
+and commons-pool2.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import (
     bare_producer,
+    cpu_time,
     embedded_broker,
     exactly_once_cost,
     kernel,
@@ -37,6 +38,7 @@ SECTIONS = {
     "rows": row_wise.run,
     "latency": latency.run,
     "write": spark_write.run,
+    "cpu": cpu_time.run,
     "one-row": spark_write.run_one_row,
     "memory": worker_memory.run,
     "broker": embedded_broker.run,
@@ -59,7 +61,7 @@ def main() -> None:
         rows=arguments.rows,
         rounds=arguments.rounds,
         long=arguments.long,
-        jvm_sink_jars=arguments.jvm_sink_jars,
+        jvm_jars=arguments.jvm_jars,
     ) as setting:
         for name in arguments.only or SECTIONS:
             SECTIONS[name](setting)
@@ -90,10 +92,10 @@ def _arguments() -> argparse.Namespace:
         help="write 10 million rows in exactly_once, and 50 million in memory and read",
     )
     parser.add_argument(
-        "--jvm-sink-jars",
+        "--jvm-jars",
         type=_directory,
         metavar="DIR",
-        help="include Spark's JVM sink, and measure its source, with these jars",
+        help="measure Spark's JVM sink and source with these jars",
     )
     return parser.parse_args()
 

@@ -17,6 +17,8 @@ BATCH_ROWS = 10_000
 RECORD_BYTES = 110
 KEY_BYTES = 10
 SPARK_ROW_BYTES = 90
+#: Of rows with a note.
+NOTED_ROW_BYTES = 110
 
 
 @cache
@@ -53,14 +55,15 @@ def record_batch(*, key: bool, headers: int = 0) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def spark_rows(spark: SparkSession, rows: int) -> DataFrame:
-    """Return a DataFrame of keys and values with 90 bytes per row."""
+def spark_rows(spark: SparkSession, rows: int, *, has_note: bool = False) -> DataFrame:
+    """Return a DataFrame of keys and values with 90 bytes per row, or 110 with a note."""
+    note = ',"note":"xxxxxxxxxxxx"' if has_note else ""
     return spark.range(rows).selectExpr(
         "lpad(cast(id * 7919 % 100000000 as string), 8, '0') as key",
-        """concat(
-            '{"order":', lpad(cast(id as string), 8, '0'),
+        f"""concat(
+            '{{"order":', lpad(cast(id as string), 8, '0'),
             ',"article":"', substr(md5(cast(id as string)), 1, 12),
             '","quantity":', cast(id % 9 + 1 as string),
-            ',"paid":true,"eur":', lpad(cast(id * 7 % 10000 as string), 5, '0'), '}'
+            ',"paid":true,"eur":', lpad(cast(id * 7 % 10000 as string), 5, '0'), '{note}}}'
         ) as value""",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PROC = Path("/proc")
+#: What the command lines of Spark's processes contain.
+WORKER = "pyspark.daemon"
+_JVM = "org.apache.spark.deploy.SparkSubmit"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -63,6 +67,47 @@ def cpu_seconds_between(
         ticks += time.own - earlier.own
         ticks += max(time.waited_for - earlier.waited_for - brought[process], 0)
     return ticks / _TICKS
+
+
+class CpuSeconds(NamedTuple):
+    """CPU time in user mode and in the operating system."""
+
+    user: float
+    system: float
+
+    def __str__(self) -> str:
+        """Return both, in hundredths."""
+        return f"{self.user:.2f} + {self.system:.2f}"
+
+
+def total_cpu(processes: Sequence[int]) -> CpuSeconds:
+    """Return the CPU time of processes so far, and of children that they have waited for."""
+    user = system = 0
+    for process in processes:
+        if fields := _stat(process):
+            mine_user, mine_system, theirs_user, theirs_system = map(int, fields[11:15])
+            user += mine_user + theirs_user
+            system += mine_system + theirs_system
+    return CpuSeconds(user / _TICKS, system / _TICKS)
+
+
+def spark_cpu(exclude: Sequence[int] = ()) -> tuple[CpuSeconds, CpuSeconds]:
+    """Return the CPU time so far of Spark's JVM, and of its Python workers with their daemon.
+
+    An ended worker still counts, with its daemon. Processes in `exclude` and their descendants are
+    left out. The times are NaN if there is no /proc.
+    """
+    if not _PROC.is_dir():
+        return CpuSeconds(math.nan, math.nan), CpuSeconds(math.nan, math.nan)
+    commands = {it: command_line(it) for it in descendants(os.getpid(), exclude)}
+    workers = [it for it, command in commands.items() if WORKER in command]
+    jvms = [it for it, command in commands.items() if _JVM in command]
+    return _own_cpu(jvms), total_cpu(workers)
+
+
+def _own_cpu(processes: Sequence[int]) -> CpuSeconds:
+    times = [_stat(process)[11:13] for process in processes]
+    return CpuSeconds(*(sum(int(time[n]) for time in times if time) / _TICKS for n in range(2)))
 
 
 def own_cpu_seconds(process: int) -> float:

@@ -95,11 +95,11 @@ def _run_one_record_batches(setting: Setting) -> None:
 
 
 def _contestants(setting: Setting) -> list[str]:
-    return [OURS, *([JVM] if setting.has_jvm_source else []), CEILING]
+    return [OURS, *([JVM] if setting.has_jvm_connector else []), CEILING]
 
 
 def _header(setting: Setting) -> list[str]:
-    jvm = [JVM, "ours / theirs", "target"] if setting.has_jvm_source else []
+    jvm = [JVM, "ours / theirs", "target"] if setting.has_jvm_connector else []
     return [OURS, *jvm, CEILING, "ratio to ceiling", "target", "CPU s per million rows"]
 
 

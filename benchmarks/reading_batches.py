@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import SPREAD_COLUMNS, Spread, heading, progress, table, verdict
 from benchmarks.micro_batches import WARM_UP_BATCHES, batch_seconds
+from benchmarks.setting import memory_directory
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.config.source.offset_specs import Subscribe
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
@@ -33,7 +33,6 @@ MANY_PARTITIONS = 1_000
 LATEST_TARGET_MS = 10
 LATEST_WARM_UP_CALLS, LATEST_CALLS = 100, 200
 _SECONDS = 60.0
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a directory in it
 
 
 def run(setting: Setting, topic: str) -> None:
@@ -92,7 +91,7 @@ def _from_kafka(setting: Setting, topic: str) -> DataFrame:
 def _batch_milliseconds(rows: DataFrame) -> float:
     """Run a new query; return the median time of its micro-batches."""
     # In memory: the time to write checkpoints to a disk varies more than what is measured.
-    with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=_MEMORY) as checkpoint:
+    with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=memory_directory()) as checkpoint:
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="0 seconds").start()
         try:

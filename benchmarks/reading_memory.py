@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measuring import MILLION, heading, progress, table, verdict
 from benchmarks.payloads import spark_rows
-from benchmarks.processes import command_line, descendants, peak_memory_bytes
+from benchmarks.processes import WORKER, command_line, descendants, peak_memory_bytes
 from benchmarks.setting import ROOT, start_spark
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main(rows: str, topic: str = "", bootstrap_servers: str = "") -> None:
     peaks = [
         peak_memory_bytes(process)
         for process in descendants(os.getpid())
-        if "pyspark.daemon" in command_line(process)
+        if WORKER in command_line(process)
     ]
     spark.stop()
     print(json.dumps(peaks))

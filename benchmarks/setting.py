@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from benchmarks.counting_sink import CountingSink
 from benchmarks.generated_source import GeneratedSource
 from benchmarks.measuring import progress
+from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_process import ProcessNodes
 from tests.support.kafka.kafka_source_jars import kafka_source_jars
 from tests.support.kafka.kafka_unavailable import SparkSourceUnavailableError
 from tests.support.kafka.real_kafka import given_kafka, start_kafka
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from tests.support.kafka.real_kafka import KafkaCluster
 
 ROOT = Path(__file__).parent.parent
+#: For the logs of the largest section with its default number of rows, and of the one before.
+_LEAST_MEMORY = 4 << 30
 
 
 @dataclass
@@ -34,7 +39,7 @@ class Setting:
     rows: int
     rounds: int
     long: bool
-    jvm_sink_jars: Path | None
+    jvm_jars: Path | None
 
     def __enter__(self) -> Self:
         """Return the setting; nothing is started yet."""
@@ -49,31 +54,34 @@ class Setting:
             started["kafka"].close()
 
     @property
-    def has_jvm_sink(self) -> bool:
-        """Whether Spark's own Kafka sink can be measured."""
-        return self.jvm_sink_jars is not None
-
-    @property
-    def has_jvm_source(self) -> bool:
-        """Whether Spark's own Kafka source can be measured."""
+    def has_jvm_connector(self) -> bool:
+        """Whether Spark's own Kafka sink and source can be measured."""
         return bool(self._jars)
 
     @cached_property
     def _jars(self) -> list[Path]:
         """The jars of Spark's own sink and source: the given ones, or those of the tests."""
-        if self.jvm_sink_jars is not None:
-            return sorted(self.jvm_sink_jars.glob("*.jar"))
+        if self.jvm_jars is not None:
+            return sorted(self.jvm_jars.glob("*.jar"))
         try:
             return kafka_source_jars()
         except SparkSourceUnavailableError as error:
-            progress(f"without Spark's own source: {error}")
+            progress(f"without Spark's own sink and source: {error}")
             return []
 
     @cached_property
     def kafka(self) -> KafkaCluster:
-        """The broker of KAFKA_BOOTSTRAP_SERVERS, or a new one with Kafka's default heap."""
+        """The broker of KAFKA_BOOTSTRAP_SERVERS, or a new one with Kafka's default heap.
+
+        Its log is in memory if possible: new pages of a disk's cache cost more on virtual machines
+        than all that is measured.
+        """
         progress("starting Kafka")
-        return given_kafka() or start_kafka(KAFKA_4, java_options=["-Xms1g", "-Xmx1g"])
+        return given_kafka() or start_kafka(
+            KAFKA_4,
+            java_options=["-Xms1g", "-Xmx1g"],
+            ways=(DockerNodes, partial(ProcessNodes, parent=memory_directory())),
+        )
 
     @property
     def broker_processes(self) -> list[int]:
@@ -89,6 +97,13 @@ class Setting:
         """A local session that uses all cores."""
         progress("starting Spark")
         return start_spark(self._jars)
+
+
+def memory_directory() -> Path | None:
+    """Return a directory in memory with room for the logs of the broker, or None."""
+    memory = Path("/dev/shm")  # noqa: S108  # directories of our own are made in it
+    has_room = memory.is_dir() and shutil.disk_usage(memory).free >= _LEAST_MEMORY
+    return memory if has_room else None
 
 
 def processes_of(kafka: KafkaCluster) -> list[int]:

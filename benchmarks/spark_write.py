@@ -41,7 +41,7 @@ def run(setting: Setting) -> None:
             CEILING: lambda: _save_nowhere(df, rows),
             OURS: _writer(setting, df, "pykafka", codec_option),
         }
-        if setting.has_jvm_sink:
+        if setting.has_jvm_connector:
             contestants[JVM] = _writer(setting, df, "kafka", codec_option)
             contestants[JVM_TUNED] = _writer(setting, df, "kafka", codec_option | _TUNED)
         best = contest(contestants, rounds=setting.rounds)
@@ -67,7 +67,9 @@ def run(setting: Setting) -> None:
         f"df.write, {rows:,} rows of {SPARK_ROW_BYTES} bytes, best of {setting.rounds} rounds, "
         "million rows/s"
     )
-    jvm_columns = [JVM, "ours / theirs", JVM_TUNED, "ours / theirs"] if setting.has_jvm_sink else []
+    jvm_columns = (
+        [JVM, "ours / theirs", JVM_TUNED, "ours / theirs"] if setting.has_jvm_connector else []
+    )
     table(
         [
             "codec",
@@ -82,7 +84,7 @@ def run(setting: Setting) -> None:
     )
     print(
         f"CPU seconds are in the order of the columns ({CEILING}, {OURS}"
-        + (f", {JVM}, {JVM_TUNED}" if setting.has_jvm_sink else "")
+        + (f", {JVM}, {JVM_TUNED}" if setting.has_jvm_connector else "")
         + ") and include Spark's processes, not the broker."
     )
 

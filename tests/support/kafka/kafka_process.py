@@ -149,13 +149,17 @@ class ProcessNodes:
         java_options: list[str],
         proxies: Sequence[str] = (),
         secured: Mapping[str, str] = MappingProxyType({}),
+        parent: Path | None = None,
     ) -> None:
-        """Choose ports and write the configuration of `count` nodes, without starting them."""
+        """Choose ports and write the configuration of `count` nodes, without starting them.
+
+        `parent` is where their directory is created, if not where all temporary files are.
+        """
         jars = kafka_jars(version)
         java = java_command()
         cluster_id = uuid.uuid4()
         ports = free_ports((3 + len(secured)) * count)
-        self._directory = Path(tempfile.mkdtemp(prefix="kafka-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=parent))
         voters = {i + 1: f"127.0.0.1:{ports[count + i]}" for i in range(count)}
         self.nodes = []
         for node_id, controller in voters.items():

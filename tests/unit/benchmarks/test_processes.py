@@ -1,6 +1,10 @@
 import math
+import os
+import signal
+import subprocess
+import sys
 
-from benchmarks.processes import _TICKS, CpuTime, cpu_seconds_between
+from benchmarks.processes import _TICKS, CpuTime, cpu_seconds_between, spark_cpu, total_cpu
 
 
 def test_cpu_time_is_counted_from_the_start_of_the_measurement():
@@ -45,3 +49,36 @@ def test_an_orphan_does_not_make_the_time_negative():
 def test_cpu_time_is_nan_without_proc():
     """Without /proc the result is NaN instead of a wrong number."""
     assert math.isnan(cpu_seconds_between(None, None))
+
+
+def test_the_time_of_a_process_includes_that_of_its_ended_children():
+    """A child that has ended, and was waited for, adds its time to that of its parent."""
+    before = total_cpu([os.getpid()])
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", work], check=True)  # noqa: S603  # our own program
+    assert sum(total_cpu([os.getpid()])) - sum(before) >= 0.4
+
+
+def test_the_time_of_a_worker_is_told_from_that_of_other_processes():
+    """Only processes that Spark's daemon started count as workers, and only its JVM as such."""
+    work = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    command = [sys.executable, "-c", work]
+    with (
+        _started([*command, "pyspark.daemon"]) as worker,
+        _started([*command, "org.apache.spark.deploy.SparkSubmit"]) as jvm,
+        _started(command) as other,
+    ):
+        for process in (worker, jvm, other):
+            process.stdout.readline()
+            # A stopped process uses no more time.
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+        times = [total_cpu([process.pid]) for process in (jvm, worker)]
+        assert times == list(spark_cpu())
+        for process in (worker, jvm, other):
+            process.send_signal(signal.SIGCONT)
+            process.communicate(b"\n")
+
+
+def _started(command):
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # likewise
