@@ -280,9 +280,10 @@ def silent_members(group):
     group.joined("leader", first.receive()[1])
     group.joined("silent", second.receive()[1])
     second.send(sync_request(group.group_id, silent, 2), SYNC)
+    # The broker's answers begin the sessions, at a time that this process may learn of late.
+    started = time.monotonic()
     group.sync("leader", leader, 2, {leader: b"a", silent: b"b"})
     group.synced("silent", second.receive()[1])
-    started = time.monotonic()
     request = group.heartbeat(leader, 2)
     group.wait_for(lambda: group.asker.ask(request, HEARTBEAT).error_code != 0)
     group.note("after its session", SHORT_SESSION_MS / 1000 <= time.monotonic() - started + 1)
@@ -308,6 +309,8 @@ def offsets(group):
     group.commit("member", {(group.topic, 0): 11}, generation_id=1, member_id=member)
     group.look("all")
     other = f"{group.group_id}-other"
+    beat = heartbeat_request(other, "m", 1)
+    group.wait_for(lambda: group.asker.ask(beat, HEARTBEAT).error_code not in LOADING)
     # From version 9 on, the error depends on Kafka's version as well.
     answer = group.asker.ask(
         commit_request(other, {(group.topic, 0): 1}, generation_id=1, member_id="m"), 8

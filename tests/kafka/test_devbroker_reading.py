@@ -45,8 +45,11 @@ BATCH = plain_batch(2)
 BY_NAME, BY_ID = 12, 17
 #: The records have the lowest possible timestamps, which retention would not keep for long.
 KEPT = {"retention_ms": "-1"}
-#: A fetch waits this long if nothing ends the wait; it is early if it took less than half.
-WAIT_MS = 3000
+#: How long a fetch waits if nothing ends the wait; it is early if it took less than half. A pause
+#: of a process must not make an early answer look late, nor delay an action past the wait's end.
+LONG_MS = 16_000
+ACTION_MS = 5_000
+IDLE_MS = 1_000
 SECONDS = 60
 
 
@@ -106,15 +109,15 @@ class Reader:
             ],
         )
 
-    def waits_until(self, *partitions, action, **fields):
+    def waits_until(self, *partitions, action, max_wait_ms=LONG_MS, **fields):
         """Send a fetch that waits, then act; return the response, and whether it was early."""
         started = time.monotonic()
-        request = self.request(*partitions, **{"max_wait_ms": WAIT_MS} | fields)
+        request = self.request(*partitions, max_wait_ms=max_wait_ms, **fields)
         self.asker.client.send(request, self.version)
         time.sleep(0.3)
         action()
         _, answer = self.asker.client.receive()
-        return self.described(answer), time.monotonic() - started < WAIT_MS / 2000
+        return self.described(answer), time.monotonic() - started < max_wait_ms / 2000
 
 
 class Transactions(TransactionalRequests):
@@ -301,11 +304,17 @@ def _waiting(broker, other):
         pass
 
     seen = {
-        "nothing": reader.waits_until((0, 0), (1, 0), action=nothing),
+        "nothing": reader.waits_until((0, 0), (1, 0), action=nothing, max_wait_ms=IDLE_MS),
         "a record": reader.waits_until((0, 0), (1, 0), action=lambda: other.produce(topic, BATCH)),
-        "an unknown partition": reader.waits_until((0, 2), (7, 0), action=nothing),
+        "an unknown partition": reader.waits_until(
+            (0, 2), (7, 0), action=nothing, max_wait_ms=IDLE_MS
+        ),
         "too few bytes": reader.waits_until(
-            (0, 2), (1, 0), min_bytes=10**5, action=lambda: other.produce(topic, BATCH)
+            (0, 2),
+            (1, 0),
+            min_bytes=10**5,
+            action=lambda: other.produce(topic, BATCH),
+            max_wait_ms=ACTION_MS,
         ),
         "bytes of two partitions": reader.waits_until(
             (0, 4),
@@ -317,12 +326,17 @@ def _waiting(broker, other):
     }
     broker.produce(topic, BATCH)
     seen["deleted records"] = reader.waits_until(
-        (0, 6), min_bytes=10**5, action=lambda: other.ask(delete_records((topic, 0, 8)), 2)
+        (0, 6),
+        min_bytes=10**5,
+        action=lambda: other.ask(delete_records((topic, 0, 8)), 2),
+        max_wait_ms=ACTION_MS,
     )
     transactions = Transactions(other, topic)
     identity = transactions.identity()
     assert 8 == transactions.write(identity, 0)
-    seen["an open transaction"] = reader.waits_until((0, 8), isolation_level=1, action=nothing)
+    seen["an open transaction"] = reader.waits_until(
+        (0, 8), isolation_level=1, action=nothing, max_wait_ms=IDLE_MS
+    )
     seen["the end of a transaction"] = reader.waits_until(
         (0, 8),
         isolation_level=1,

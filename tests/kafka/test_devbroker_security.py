@@ -31,6 +31,9 @@ from tests.support.security.secured_kafka import PASSWORD, SESSION_MS, USER, add
 API_VERSIONS = (ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4)
 METADATA = (MetadataRequest(topics=()), 12)
 CLOSED = "closed"
+#: Both brokers ignore a re-authentication that begins within a second of the previous one.
+TOO_SOON_SECONDS = 1.0
+PATIENCE_SECONDS = 60
 
 
 def handshake(mechanism="PLAIN", version=1):
@@ -187,6 +190,17 @@ def talk(port, steps, tls=None):
     return received
 
 
+def talk_quickly(port, make_steps, tls):
+    """Repeat an exchange until it has taken less than the second that makes it too soon."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        started = time.monotonic()
+        received = talk(port, make_steps(), tls)
+        if time.monotonic() - started < TOO_SOON_SECONDS:
+            return received
+        assert time.monotonic() < deadline
+
+
 def port_of(address_):
     return int(address_.rpartition(":")[2])
 
@@ -220,9 +234,9 @@ def test_reauthentication_gets_the_same_answers(secured_kafka, certificates, nam
     """Re-authentication succeeds or fails as with Kafka (KIP-368)."""
     tls = ssl.create_default_context(cafile=certificates.authority.pem_file)
     ending = listener("SASL_SSL", certificates, users={USER: PASSWORD}, max_reauth_ms=SESSION_MS)
-    expected = talk(port_of(address(secured_kafka, "REAUTH")), AGAIN[name](), tls)
+    expected = talk_quickly(port_of(address(secured_kafka, "REAUTH")), AGAIN[name], tls)
     with DevBroker(listeners=[ending]) as broker:
-        assert expected == talk(broker.port, AGAIN[name](), tls)
+        assert expected == talk_quickly(broker.port, AGAIN[name], tls)
 
 
 def test_frames_before_authentication_have_the_same_limit(secured_kafka, devbroker):

@@ -111,9 +111,13 @@ class Producer(TransactionalRequests):
     def settle(self):
         """Wait until the topic has no open transaction, and the coordinator knows it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while self.is_preparing() or any(
-            self.latest(partition=p) != self.latest(partition=p, isolation_level=0)
-            for p in range(3)
+        # The coordinator comes last: it may begin to abort a transaction between the two checks.
+        while (
+            any(
+                self.latest(partition=p) != self.latest(partition=p, isolation_level=0)
+                for p in range(3)
+            )
+            or self.is_preparing()
         ):
             assert time.monotonic() < deadline
             time.sleep(0.01)

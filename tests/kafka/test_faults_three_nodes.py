@@ -202,7 +202,8 @@ def in_sync(cluster, topic):
 def test_a_deleted_topic_is_an_error_within_the_delivery_timeout(cluster):
     """Deleting a topic during a write raises an error that names it within delivery.timeout.ms."""
     topic = cluster.create_topic(3)
-    settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "max.block.ms": 4_000}
+    # An append that waits for the topic's metadata must not time out before the rows sent.
+    settings = {**SETTINGS, "delivery.timeout.ms": 6_000, "max.block.ms": 60_000}
     writer = SteadyWriter(cluster, topic, **settings)
 
     def write():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import threading
+import itertools
 import uuid
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, IsolationLevel
 from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import OffsetSpec
 
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     DeliveryError,
     IllegalStateError,
@@ -21,19 +24,20 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.kafka_files import KAFKA_3
 from tests.support.kafka.readers import read_with_confluent
-from tests.support.kafka.real_kafka import start_kafka
+from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.support.kafka.real_kafka import KafkaCluster
 
-#: The timeout of a transaction, on a cluster that checks for timeouts every half second.
-TIMEOUT_MS = 1_000
-CHECK_INTERVAL_MS = 500
+#: The timeout of a transaction; a slow machine must write to it in time.
+TIMEOUT_MS = 10_000
+#: How many transactions time out together, one for each test that needs one.
+TIMED_OUT = 3
+SECONDS = 60
 
 
 def _producer(kafka: KafkaCluster, transactional_id: str, **settings: object) -> KafkaProducer:
@@ -52,20 +56,93 @@ def transactional_id() -> str:
     return f"orders.{uuid.uuid4().hex}"
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
-def impatient_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Yield a cluster that aborts timed-out transactions without much delay."""
-    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_INTERVAL_MS)}
-    try:
-        cluster = start_kafka(request.param, overrides=often)
-    except KafkaUnavailableError as error:
-        skip_or_fail(error, os.environ)
-    with cluster:
-        yield cluster
+class TimedOut(NamedTuple):
+    """A producer whose transaction the brokers have aborted, with its id and its topic."""
+
+    transactional_id: str
+    topic: str
+    producer: KafkaProducer
+
+
+@pytest.fixture(scope="module")
+def waiting_transactions() -> Iterator[dict[str, list[TimedOut]]]:
+    """Yield a collection of transactions that have timed out, by Kafka's version."""
+    collected: dict[str, list[TimedOut]] = defaultdict(list)
+    yield collected
+    for each in itertools.chain(*collected.values()):
+        each.producer.close(0)
+
+
+@pytest.fixture
+def timed_out(
+    kafka: KafkaCluster, waiting_transactions: dict[str, list[TimedOut]]
+) -> Iterator[TimedOut]:
+    """Yield a transaction that has timed out; those of all tests do so at the same time."""
+    left = waiting_transactions[kafka.version]
+    if not left:
+        left += [_begin_what_times_out(kafka) for _ in range(TIMED_OUT)]
+        _wait_until_aborted(kafka, [each.transactional_id for each in left])
+    taken = left.pop()
+    yield taken
+    taken.producer.close(0)
+
+
+def _begin_what_times_out(kafka: KafkaCluster) -> TimedOut:
+    transactional_id = f"orders.{uuid.uuid4().hex}"
+    topic = kafka.create_topic(1)
+    producer = _producer(kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS})
+    producer.init_transactions()
+    # With the topic's metadata, the transaction begins just before its record is written.
+    producer.partitions_for(topic)
+    producer.begin_transaction()
+    lost = producer.send(topic, b"lost")
+    producer.flush()
+    assert lost.result(0).offset == 0
+    return TimedOut(transactional_id, topic, producer)
+
+
+def _wait_until_aborted(kafka: KafkaCluster, transactional_ids: list[str]) -> None:
+    config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
+    with AdminClient(config) as admin:
+
+        def are_aborted() -> bool:
+            found = admin.describe_transactions(transactional_ids, timeout=SECONDS)
+            return {"CompleteAbort"} == {each.state for each in found.values() if each is not None}
+
+        wait_until(are_aborted, seconds=SECONDS, what="the end of the transactions")
 
 
 def _values(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
+    """Read a topic once the markers of its transactions are written.
+
+    Kafka responds to EndTxn before it writes them, and a consumer reads only up to the first open
+    transaction.
+    """
+    _wait_for_markers(kafka, topic)
     return [record.value for record in read_with_confluent(kafka.bootstrap_servers, topic)]
+
+
+def _wait_for_markers(kafka: KafkaCluster, topic: str) -> None:
+    def end_offsets(isolation_level: IsolationLevel) -> list[int]:
+        places = [
+            ConfluentPartition(topic, partition)
+            for partition in range(kafka.partition_count(topic))
+        ]
+        answers = kafka.admin.list_offsets(
+            dict.fromkeys(places, OffsetSpec.latest()),
+            isolation_level=isolation_level,
+            request_timeout=SECONDS,
+        )
+        return [answers[place].result().offset for place in places]
+
+    wait_until(
+        lambda: (
+            end_offsets(IsolationLevel.READ_COMMITTED)
+            == end_offsets(IsolationLevel.READ_UNCOMMITTED)
+        ),
+        seconds=SECONDS / 2,
+        what=f"transaction markers in {topic}",
+    )
 
 
 def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: int) -> list[int]:
@@ -99,6 +176,7 @@ def test_only_committed_records_are_read(kafka, create_topic, transactional_id):
                 if number % 2:
                     producer.flush()
                 producer.abort_transaction()
+    _wait_for_markers(kafka, topic)
     records = read_with_confluent(kafka.bootstrap_servers, topic)
     assert expected == {
         partition: [record.value for record in records if record.partition == partition]
@@ -271,19 +349,6 @@ def test_calls_in_the_wrong_order_change_nothing(kafka, create_topic, transactio
     assert [b"kept"] == _values(kafka, topic)
 
 
-def _producer_that_outlived_its_transaction(
-    kafka, transactional_id: str, topic: str
-) -> KafkaProducer:
-    producer = _producer(kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send(topic, b"lost")
-    producer.flush()
-    # The brokers' clock decides, and nothing signals that they have aborted the transaction.
-    threading.Event().wait((TIMEOUT_MS + 3 * CHECK_INTERVAL_MS) / 1000 + 1)
-    return producer
-
-
 def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -> None:
     producer.begin_transaction()
     producer.send(topic, value)
@@ -291,16 +356,16 @@ def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -
 
 
 def _producer_after_timeout(
-    kafka, transactional_id: str, producer: KafkaProducer, end: Callable[[], object]
+    kafka: KafkaCluster, timed_out: TimedOut, end: Callable[[], object]
 ) -> KafkaProducer:
     """End the transaction; return a new producer on 3.9, which reports a timeout as fencing."""
     if kafka.version != KAFKA_3:
         end()
-        return producer
-    with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms \(1000 ms\)"):
+        return timed_out.producer
+    with pytest.raises(ProducerFencedError, match=rf"transaction\.timeout\.ms \({TIMEOUT_MS} ms\)"):
         end()
-    producer.close(0)
-    producer = _producer(kafka, transactional_id)
+    timed_out.producer.close(0)
+    producer = _producer(kafka, timed_out.transactional_id)
     producer.init_transactions()
     return producer
 
@@ -312,47 +377,36 @@ def _write_the_only_visible_record(kafka, producer: KafkaProducer, topic: str) -
 
 
 @pytest.mark.slow
-def test_a_transaction_that_timed_out_is_aborted_and_the_producer_continues(
-    impatient_kafka, transactional_id
-):
+def test_a_transaction_that_timed_out_is_aborted_and_the_producer_continues(kafka, timed_out):
     """A timeout fails the next record and the commit; on 3.9, it also fences the producer."""
-    topic = impatient_kafka.create_topic(1)
-    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
+    topic, producer = timed_out.topic, timed_out.producer
     late = producer.send(topic, b"late")
     with pytest.raises(DeliveryError):
         late.result(30)
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
-    producer = _producer_after_timeout(
-        impatient_kafka, transactional_id, producer, producer.abort_transaction
-    )
-    _write_the_only_visible_record(impatient_kafka, producer, topic)
+    producer = _producer_after_timeout(kafka, timed_out, producer.abort_transaction)
+    _write_the_only_visible_record(kafka, producer, topic)
 
 
 @pytest.mark.slow
-def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
-    impatient_kafka, transactional_id
-):
+def test_a_commit_after_the_timeout_says_that_nothing_was_committed(kafka, timed_out):
     """A commit after the timeout fails; on 4.x, the same producer can abort and continue."""
-    topic = impatient_kafka.create_topic(1)
-    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
+    producer = timed_out.producer
     end = producer.commit_transaction
-    if impatient_kafka.version != KAFKA_3:
+    if kafka.version != KAFKA_3:
         with pytest.raises(KafkaError, match=r"INVALID_TXN_STATE.* Abort it, and write it again"):
             producer.commit_transaction()
         end = producer.abort_transaction
-    producer = _producer_after_timeout(impatient_kafka, transactional_id, producer, end)
-    _write_the_only_visible_record(impatient_kafka, producer, topic)
+    producer = _producer_after_timeout(kafka, timed_out, end)
+    _write_the_only_visible_record(kafka, producer, timed_out.topic)
 
 
 @pytest.mark.slow
 def test_an_abort_after_the_timeout_succeeds_if_kafka_distinguishes_it_from_fencing(
-    impatient_kafka, transactional_id
+    kafka, timed_out
 ):
     """As in Java, an abort after the timeout succeeds on 4.x, while 3.9 answers as for fencing."""
-    topic = impatient_kafka.create_topic(1)
-    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
-    producer = _producer_after_timeout(
-        impatient_kafka, transactional_id, producer, producer.abort_transaction
-    )
-    _write_the_only_visible_record(impatient_kafka, producer, topic)
+    end = timed_out.producer.abort_transaction
+    producer = _producer_after_timeout(kafka, timed_out, end)
+    _write_the_only_visible_record(kafka, producer, timed_out.topic)

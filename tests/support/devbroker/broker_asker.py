@@ -18,6 +18,7 @@ from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -73,6 +74,8 @@ class Asker:
     def topic(self, partitions=1, **configs):
         """Create a topic, wait until it is writable, and return its name."""
         name = f"conformance-{uuid.uuid4().hex}"
+        # Otherwise Kafka's retention may remove records with old timestamps at any time.
+        configs = {"retention_ms": "-1"} | configs
         (result,) = self.create(
             creatable(name, partitions, **{key.replace("_", "."): v for key, v in configs.items()})
         )
@@ -110,11 +113,18 @@ class Asker:
     def wait_for_coordinators(self):
         """Wait until a Kafka that has just started can serve transactions and producer ids."""
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=("anyone",))
+        # So many ids are in all partitions of the transaction log.
+        described = DescribeTransactionsRequest(transactional_ids=tuple(map(str, range(200))))
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         deadline = time.monotonic() + 30
         while (
             self.ask(asked, 4).coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             or self.ask(init, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            or any(
+                state.error_code
+                in {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+                for state in self.ask(described, 0).transaction_states
+            )
         ):
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 TOPIC = "t"
 PARTITIONS = 3
 

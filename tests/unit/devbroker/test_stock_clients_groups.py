@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 TOPIC, GROUP = "t", "g"
 PARTITIONS = 4
 

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 TOPIC = "t"
 #: The value written in each transaction, and whether it is committed.
 TRANSACTIONS = [(b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", True)]

@@ -86,11 +86,11 @@ def test_a_delayed_marker_is_waited_for(embedded):
     """A delayed marker makes the outcome unknown, and the next fence waits for it."""
     writer = _ledger(embedded)
     writer.fence_and_read(embedded.budget())
-    embedded.site.delay_markers(5_000)
+    embedded.site.delay_markers(600_000)
     with pytest.raises(LedgerOutcomeUnknownError, match="no marker"):
         writer.append(_claim(1), embedded.budget())
     embedded.site.delay_markers(0)
-    embedded.site.pass_time(6)
+    embedded.site.pass_time(601)
     assert 1 == writer.fence_and_read(embedded.budget()).generation
 
 

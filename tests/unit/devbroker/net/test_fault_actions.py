@@ -20,6 +20,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.support.devbroker.broker_asker import produce_request
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import plain_batch
 
@@ -61,6 +62,7 @@ def test_an_answer_can_be_late(broker, client):
     hook = broker.on(ApiKey.PRODUCE, Delay(LONG_MS, handled=True), times=1)
     client.send_bytes(client.frame(produce(), 9) + client.frame(METADATA, 9))
 
+    wait_until(lambda: hook.fired == 1, seconds=60, what="the request")
     assert client.is_silent_for(0.05)
     assert (1, 1) == (hook.fired, log_end(broker))
 

@@ -174,7 +174,7 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
             client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             answer = client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0pl4nted"), 2)
         process.terminate()
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
 
     assert ErrorCode.NONE == answer.error_code
     assert (0, "", "") == (process.returncode, output, errors)
@@ -186,7 +186,7 @@ def test_the_process_warns_of_a_listener_without_authentication():
     with run("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
         line = process.stdout.readline()
         process.terminate()
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
 
     assert (True, 0, "") == (line.startswith("listening on "), process.returncode, output)
     assert errors.startswith("warning: 0.0.0.0:0 (PLAINTEXT) accepts clients from other machines")
@@ -197,7 +197,7 @@ def test_the_process_says_what_is_wrong_with_its_users():
     """Users that cannot be parsed cause one line of error, which does not show them."""
     arguments = ["--listener", "SASL_PLAINTEXT://127.0.0.1:0"]
     with run(*arguments, **{USERS_VARIABLE: "alice=pl4nted"}) as process:
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
 
     assert (1, "") == (process.returncode, output)
     assert errors.startswith(f"cannot start: {USERS_VARIABLE} is not JSON")

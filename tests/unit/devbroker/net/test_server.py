@@ -32,6 +32,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     TopicProduceData,
 )
 from spark_kafka_sink.record.decode import decode_records
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -301,9 +302,10 @@ def test_the_connection_can_be_closed_before_or_after_appending(broker, client, 
 @pytest.mark.parametrize(("handled", "appended"), [(False, 0), (True, 1)])
 def test_the_broker_can_fall_silent(broker, client, handled, appended):
     """A fault that never answers also blocks the responses to later requests."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer(handled=handled), times=1)
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer(handled=handled), times=1)
     client.send_bytes(client.frame(produce(plain_batch(1)), 9) + client.frame(METADATA, 9))
 
+    wait_until(lambda: hook.fired == 1, seconds=60, what="the request")
     assert client.is_silent_for(0.05)
     assert appended == log_end(broker)
 
@@ -472,7 +474,7 @@ def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
             (topic,) = client.ask(MetadataRequest(topics=None), 9).topics
             client.send(fetch(0, max_wait_ms=LONG_MS), 12)
             process.send_signal(number)
-            rest, errors = process.communicate(timeout=20)
+            rest, errors = process.communicate(timeout=60)
 
     assert ("t", 3) == (topic.name, len(topic.partitions))
     assert (0, "", "") == (process.returncode, rest, errors)
@@ -504,7 +506,7 @@ def test_the_process_does_what_its_options_say():
                 4,
             )
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
 
     assert ports == [broker.port for broker in answer.brokers]
     assert [[1, 2]] * 3 == [sorted(p.replica_nodes) for p in answer.topics[0].partitions]
@@ -530,7 +532,7 @@ def test_the_process_does_what_its_options_say():
 def test_the_process_refuses_options_that_make_no_sense(option, value, message):
     """The error names the wrong part, and nothing is started."""
     with run("--port", "0", option, value) as process:
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
 
     assert (True, "") == (process.returncode in {1, 2}, output)
     assert message in errors
@@ -540,7 +542,7 @@ def test_the_process_refuses_options_that_make_no_sense(option, value, message):
 def test_the_process_says_why_it_cannot_start(broker):
     """A port in use causes one line on standard error and exit code 1."""
     with run("--port", str(broker.port)) as process:
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
 
     assert (1, "") == (process.returncode, output)
     assert errors.startswith("cannot start: ")
@@ -552,10 +554,10 @@ def test_the_process_checks_its_arguments(topic):
     """An invalid partition count is a usage error, and an empty one means one partition."""
     with run("--port", "0", "--topic", topic) as process:
         if topic == "t:x":
-            output, errors = process.communicate(timeout=20)
+            output, errors = process.communicate(timeout=60)
             assert (2, "", True) == (process.returncode, output, "'x' is not a number" in errors)
         else:
             assert process.stdout.readline()
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
             assert 0 == process.returncode
