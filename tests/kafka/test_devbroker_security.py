@@ -191,7 +191,7 @@ def talk(port, steps, tls=None):
 
 
 def talk_quickly(port, make_steps, tls):
-    """Repeat an exchange until it has taken less than the second that makes it too soon."""
+    """Retry an exchange until it has taken less than the second that makes it too soon."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         started = time.monotonic()

@@ -57,7 +57,7 @@ def is_served(broker):
 
 
 def before_it_is_late(attempt):
-    """Repeat an attempt that the broker cuts off if this process pauses for `SOON_MS`."""
+    """Retry an attempt that the broker cuts off if this process pauses for `SOON_MS`."""
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             return attempt()
