@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.consumer.read_arrow import read_arrow
-from spark_kafka_sink.errors import BrokerError, DataLossError
+from spark_kafka_sink.errors import BrokerError, DataLossError, KafkaTimeoutError
 from spark_kafka_sink.model import TopicPartition
 from tests.support.consumer.reading import (
     PATIENCE,
@@ -95,6 +95,7 @@ def test_transactions_are_read_by_isolation_level(kafka, topic, level):
             refusal_after_patience(
                 lambda: read_all(client, replace(which, end=which.end + 10), poll_timeout=3.0),
                 "An open transaction holds back",
+                KafkaTimeoutError,
             )
 
 

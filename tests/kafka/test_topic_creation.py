@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from spark_kafka_sink.errors import KafkaTimeoutError
 from tests.support.producer.producing import (
     append_all,
     produce,
@@ -30,7 +31,9 @@ def test_a_missing_topic_is_an_error_without_auto_creation(kafka):
     topic = f"missing-{uuid.uuid4().hex}"
     with producer_for(kafka, **{"max.block.ms": 1500}) as producer:
         refusal_after_patience(
-            lambda: append_all(producer, [arrow_batch([Row(value=b"v")])], topic=topic), topic
+            lambda: append_all(producer, [arrow_batch([Row(value=b"v")])], topic=topic),
+            topic,
+            KafkaTimeoutError,
         )
 
 
