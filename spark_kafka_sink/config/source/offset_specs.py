@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.model import TopicPartition
 
@@ -104,7 +104,7 @@ def check_same_partitions(
     missing = sorted(set(assigned).difference(named))
     unknown = sorted(set(named).difference(assigned))
     problems = [
-        f"{text} {_listed(partitions)}"
+        f"{text} {listed(partitions, _MOST_NAMED)}"
         for text, partitions in (
             ("it lacks", missing),
             ("the read does not cover", unknown),
@@ -122,7 +122,8 @@ def _meanings(stand_ins: Iterable[int]) -> str:
     return "".join(f"; {one} stands for the {_STAND_INS[one]} offset" for one in stand_ins)
 
 
-def _listed(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
-    more = len(partitions) - _MOST_NAMED
+def listed(partitions: Sequence[object], most: int) -> str:
+    """Return at most `most` partitions, and how many there are besides, for errors and logs."""
+    names = ", ".join(map(str, partitions[:most]))
+    more = len(partitions) - most
     return f"{names} and {more} more" if more > 0 else names

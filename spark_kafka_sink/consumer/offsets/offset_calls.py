@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
     LAST_COMMIT_WITH_NAMES,
     OffsetAnswers,
@@ -174,7 +175,9 @@ class OffsetCalls:
             groups, leaderless = by_leader(left, self._client.metadata.snapshot)
             cause: KafkaError | None = None
             if leaderless:
-                cause = NetworkError(f"{_listed(leaderless)} has no leader at the moment")
+                cause = NetworkError(
+                    f"{listed(leaderless, _MOST_NAMED)} has no leader at the moment"
+                )
             for answers in await asyncio.gather(
                 *(
                     self._ask_leader(node, questions, deadline, is_committed=is_committed)
@@ -191,9 +194,9 @@ class OffsetCalls:
                     cause = error
             left = {each: time for each, time in left.items() if each not in found}
             if left:
-                cause = cause or DecodeError(f"the answer lacks {_listed(list(left))}")
+                cause = cause or DecodeError(f"the answer lacks {listed(list(left), _MOST_NAMED)}")
                 await self._requests.back_off(
-                    attempts, deadline, f"ListOffsets of {_listed(list(left))}", cause
+                    attempts, deadline, f"ListOffsets of {listed(list(left), _MOST_NAMED)}", cause
                 )
                 attempts += 1
         return {topic_partition: found[topic_partition] for topic_partition in timestamps}
@@ -272,9 +275,3 @@ def _is_worth_a_retry(error: KafkaError) -> bool:
     # A topic that is gone, or in another cluster, does not come back.
     code = getattr(error, "code", None)
     return error.retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _listed(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
-    more = len(partitions) - _MOST_NAMED
-    return f"{names} and {more} more" if more > 0 else names

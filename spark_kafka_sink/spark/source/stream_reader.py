@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.config.source.positions import STREAM_START
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.source.bounds import starting_offsets
@@ -190,13 +191,11 @@ def _warn_of_replay(first: Start, end: Offsets) -> None:
         if offset and one in end and one not in first.from_latest | first.given
     ]
     if moved:
-        more = len(moved) - _MOST_NAMED
         logger.warning(
             "the first micro-batch is replayed, and Spark has not stored where it started, so that "
-            "was looked up again: %s%s. Records that were deleted since the first attempt are not "
+            "was looked up again: %s. Records that were deleted since the first attempt are not "
             "read",
-            ", ".join(moved[:_MOST_NAMED]),
-            f" and {more} more" if more > 0 else "",
+            listed(moved, _MOST_NAMED),
         )
 
 
