@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.measuring import MILLION, heading, progress, table, verdict
+from benchmarks.measuring import MILLION, alternate, heading, progress, table, verdict
 from benchmarks.payloads import NOTED_ROW_BYTES, spark_rows
 from benchmarks.processes import CpuSeconds, spark_cpu, total_cpu
+from benchmarks.spark_write import JVM_TUNED, OURS, TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.setting import Setting
 
 PARTITIONS = 4
-OURS = "pykafka"
-JVM_TUNED = "JVM sink, tuned"
 COUNTING = "count only"
-_TUNED = {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 #: By codec: processor seconds of the workers per million rows, above those that only count, and
 #: the rate as a multiple of the JVM sink's.
 TARGETS: dict[str, tuple[float | None, float]] = {
@@ -89,14 +88,12 @@ def _run_codecs(setting: Setting, rows: DataFrame) -> None:
     for codec, (above, against_jvm) in TARGETS.items():
         options = {"kafka.compression.type": codec}
         writes = {
-            OURS: lambda options=options: _usage(setting, rows, OURS, options),
-            COUNTING: lambda: _usage(setting, rows, COUNTING, {}),
+            OURS: partial(_usage, setting, rows, OURS, options),
+            COUNTING: partial(_usage, setting, rows, COUNTING, {}),
         }
         if setting.has_jvm_connector:
-            tuned = options | _TUNED
-            writes = {
-                JVM_TUNED: lambda tuned=tuned: _usage(setting, rows, JVM_TUNED, tuned)
-            } | writes
+            tuned = partial(_usage, setting, rows, JVM_TUNED, options | TUNED)
+            writes = {JVM_TUNED: tuned} | writes
         usages = _medians(writes, setting.rounds)
         for name, usage in usages.items():
             is_ours = name == OURS
@@ -125,9 +122,7 @@ def _run_shapes(setting: Setting, rows: DataFrame) -> None:
     for shape, columns in SHAPES.items():
         usages = _medians(
             {
-                name: lambda columns=columns, name=name: _usage(
-                    setting, rows, name, options, columns
-                )
+                name: partial(_usage, setting, rows, name, options, columns)
                 for name in (OURS, COUNTING)
             },
             setting.rounds,
@@ -150,16 +145,8 @@ def _run_shapes(setting: Setting, rows: DataFrame) -> None:
 
 
 def _medians(writes: Mapping[str, Callable[[], Usage]], rounds: int) -> dict[str, Usage]:
-    """Run all in alternating rounds, after one that does not count; return their medians."""
-    found: dict[str, list[Usage]] = {name: [] for name in writes}
-    for number in range(rounds + 1):
-        for name, write in writes.items():
-            progress(f"round {number}/{rounds}: {name}" if number else f"warming up: {name}")
-            usage = write()
-            if number:
-                found[name].append(usage)
-    progress("")
-    return {name: Usage.median(usages) for name, usages in found.items()}
+    results = alternate(writes, rounds=rounds)
+    return {name: Usage.median(usages) for name, usages in results.items()}
 
 
 def _usage(

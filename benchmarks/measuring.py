@@ -15,13 +15,14 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from benchmarks.processes import cpu_seconds_between, cpu_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+T = TypeVar("T")
 MILLION = 1_000_000
 
 
@@ -83,17 +84,23 @@ def trial(rows: int, *, exclude: Sequence[int] = ()) -> Iterator[Trial]:
     result.cpu_seconds = cpu_seconds_between(before, cpu_times(exclude))
 
 
-def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> dict[str, Trial]:
-    """Run all contestants in alternating rounds; return the fastest trial of each."""
-    best: dict[str, Trial] = {}
+def alternate(contestants: Mapping[str, Callable[[], T]], *, rounds: int) -> dict[str, list[T]]:
+    """Run all contestants in alternating rounds; return the results of each after the warm-up."""
+    results: dict[str, list[T]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, run in contestants.items():
             progress(f"round {number}/{rounds}: {name}" if number else f"warming up: {name}")
             result = run()
-            if number and (name not in best or result.rate > best[name].rate):
-                best[name] = result
+            if number:
+                results[name].append(result)
     progress("")
-    return best
+    return results
+
+
+def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> dict[str, Trial]:
+    """Run all contestants in alternating rounds; return the fastest trial of each."""
+    results = alternate(contestants, rounds=rounds)
+    return {name: max(trials, key=lambda each: each.rate) for name, trials in results.items()}
 
 
 def paired_ratios(

@@ -25,7 +25,7 @@ CEILING = "ceiling"
 OURS = "pykafka"
 JVM = "JVM sink"
 JVM_TUNED = "JVM sink, tuned"
-_TUNED = {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
+TUNED = {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 
 
 def run(setting: Setting) -> None:
@@ -43,7 +43,7 @@ def run(setting: Setting) -> None:
         }
         if setting.has_jvm_connector:
             contestants[JVM] = _writer(setting, df, "kafka", codec_option)
-            contestants[JVM_TUNED] = _writer(setting, df, "kafka", codec_option | _TUNED)
+            contestants[JVM_TUNED] = _writer(setting, df, "kafka", codec_option | TUNED)
         best = contest(contestants, rounds=setting.rounds)
         ours, share = best[OURS], best[OURS].rate / best[CEILING].rate
         results.append(
