@@ -33,6 +33,7 @@ from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.source.columns import check_columns, default_columns
 from spark_kafka_sink.spark.source.reader import KafkaBatchReader
 from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
+from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +82,8 @@ class KafkaSink(DataSource):
             # Spark shows users the whole traceback; the message is the part they need.
             raise error.with_traceback(None) from None
         warn_about_ignored_options(checked.options)
+        # This worker of the driver, too, serves later writes.
+        freeze_imported_objects()
         return KafkaBatchWriter(
             checked.options, topic=checked.schema.topic, report_path=checked.report_path
         )

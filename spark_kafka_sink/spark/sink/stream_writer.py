@@ -19,7 +19,7 @@ from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
-from spark_kafka_sink.spark.sink.producer_cache import ProducerOfQuery
+from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 from spark_kafka_sink.spark.sink.writers import (
@@ -81,7 +81,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         planned = self._planned
         transactional = None
         if planned is None:
-            producers = ProducerOfQuery(self._options.producer, query_id)
+            producers = CachedProducers(self._options.producer, query_id)
             written = write_rows(
                 iterator, producers=producers, topic=self._topic, config=self._options.producer
             )

@@ -21,7 +21,8 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
-from spark_kafka_sink.spark.sink.partition_writer import ProducerOfTask, write_rows
+from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
@@ -102,7 +103,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         planned = self._planned
         transactional = None
         if planned is None:
-            producers = ProducerOfTask(self._options.producer)
+            producers = CachedProducers(self._options.producer)
             written = write_rows(
                 iterator, producers=producers, topic=self._topic, config=self._options.producer
             )

@@ -21,11 +21,11 @@ from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
 from spark_kafka_sink.spark.sink.partition_writer import (
     Producer,
-    ProducerOfTask,
     start_producer,
     write_rows,
 )
 from tests.support.network.leaps import MILLISECONDS, is_missing, leap_once
+from tests.support.spark.task_producers import ProducerOfTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,11 +18,11 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.sink.partition_writer import (
-    ProducerOfTask,
     Written,
     start_producer,
     write_rows,
 )
+from tests.support.spark.task_producers import ProducerOfTask
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 

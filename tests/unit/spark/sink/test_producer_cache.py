@@ -15,9 +15,9 @@ from spark_kafka_sink.spark.idle_cache import IdleClients, fingerprint
 from spark_kafka_sink.spark.sink import producer_cache
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from spark_kafka_sink.spark.sink.producer_cache import (
+    CachedProducers,
     CacheKey,
     ProducerCache,
-    ProducerOfQuery,
 )
 from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.producer.sending import records_of
@@ -48,7 +48,7 @@ class _FakeProducer:
 
 
 def of_query(cache, query_id="query", config=CONFIG):
-    return ProducerOfQuery(config, query_id, start=lambda _: _FakeProducer(), cache=cache)
+    return CachedProducers(config, query_id, start=lambda _: _FakeProducer(), cache=cache)
 
 
 def test_a_producer_serves_one_task_after_another():
@@ -147,7 +147,7 @@ def test_rows_follow_a_topic_recreated_between_two_micro_batches():
 
         def micro_batch() -> list[tuple[int, int]]:
             batch = pa.record_batch({"value": pa.array(rows), "key": pa.array(rows)})
-            producers = ProducerOfQuery(config, "query", cache=cache)
+            producers = CachedProducers(config, "query", cache=cache)
             written = write_rows([batch], producers=producers, topic="events", config=config)
             return [(place.partition, acks.first_offset) for place, acks in written.acks]
 
@@ -174,7 +174,7 @@ def test_a_login_rejected_between_two_micro_batches_fails_neither():
 
         def micro_batch() -> int:
             rows = [pa.record_batch({"value": pa.array([b"v"])})]
-            producers = ProducerOfQuery(config, "query", cache=cache)
+            producers = CachedProducers(config, "query", cache=cache)
             return write_rows(rows, producers=producers, topic="events", config=config).rows
 
         assert 1 == micro_batch()
