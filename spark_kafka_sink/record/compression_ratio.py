@@ -1,9 +1,13 @@
 """Estimates of how well each topic's records compress (Kafka's `CompressionRatioEstimator`).
 
-A ratio is the compressed size divided by the uncompressed size, without batch headers. The estimate
-falls slowly when batches compress better than expected, and rises at once, and by a margin, when a
-batch compresses worse: a batch that is too large costs a split, one that is too small costs almost
-nothing.
+A ratio is the compressed size divided by the uncompressed size, without batch headers. The first
+batch of a topic sets its estimate, with a margin. Later the estimate falls slowly when batches
+compress better than expected, and rises at once, and by the margin, when a batch compresses worse:
+a batch that is too large costs a split, one that is too small costs almost nothing.
+
+In Java the first batch, too, lowers the estimate by one step only, and a task of Spark's ended
+before its batches were full: with lz4 they reached half of batch.size on average. Here a batch that
+exceeds it is split before it is sent.
 
 Each producer has its own estimator, while Java has one per process. It is thread-safe.
 """
@@ -40,8 +44,10 @@ class CompressionRatioEstimator:
     ) -> float:
         """Update the estimate with the ratio of a batch, and return it."""
         with self._lock:
-            ratio = self.estimation(topic, compression)
-            if observed_ratio > ratio:
+            ratio = self._ratios.get((topic, compression))
+            if ratio is None:
+                ratio = observed_ratio + COMPRESSION_RATIO_DETERIORATE_STEP
+            elif observed_ratio > ratio:
                 ratio = max(ratio + COMPRESSION_RATIO_DETERIORATE_STEP, observed_ratio)
             elif observed_ratio < ratio:
                 ratio = max(ratio - COMPRESSION_RATIO_IMPROVING_STEP, observed_ratio)

@@ -125,7 +125,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "sink": (TOP,),
         "source": (TOP,),
-        "data_source": ("sink", "source"),
+        "data_source": (TOP, "sink", "source"),
     },
     "devbroker": {
         "base": (),

@@ -7,7 +7,7 @@ be sent at once, or when its writer has finished. A writing thread compresses th
 so a slow network makes it wait for memory instead of using more. The network thread, which closes
 batches after linger.ms, passes them on uncompressed, to be compressed elsewhere.
 
-The size of a batch: its block starts at the final size of the partition's last batch and grows
+The size of a batch: its block starts at the size of the partition's last batches and grows
 fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is at
 most half of the free memory or a fair share of the total. So one busy partition writes full
 batches, and ten thousand quiet ones fit into the same `buffer.memory`.
@@ -291,7 +291,9 @@ class BatchBuilder:
                 return
             self.close(slot)
         target = self._target_bytes(slot)
-        start = int(self._open.last_bytes[slot]) or FIRST_BLOCK_BYTES
+        last = int(self._open.last_bytes[slot])
+        # A batch that would grow once more starts at its full size: growing copies it.
+        start = target if GROWTH * last >= target else last or FIRST_BLOCK_BYTES
         needed = RECORD_BATCH_OVERHEAD + record_bytes
         # The largest record takes all the memory; a size rounded up could never be allocated.
         size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)

@@ -87,7 +87,8 @@ class OpenBatches:
         self._call_later = call_later
         self.slots: NDArray[np.void] = np.zeros(0, dtype=SLOT_DTYPE)
         self.sticky: NDArray[np.void] = np.zeros(0, dtype=STICKY_DTYPE)
-        #: Per slot, the size of its last batch in bytes: the starting size of the next one.
+        #: Per slot, the size of its last batch in bytes, but at least half of what this was before:
+        #: a flush, which ends a batch early, says little about the next one.
         self.last_bytes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         #: How often slots were renumbered because a topic grew.
         self.moves = 0
@@ -237,7 +238,7 @@ class OpenBatches:
         )
         # The entry stays in the heap for a while, and must not keep the block in memory.
         batch.block = _NO_BLOCK
-        self.last_bytes[slot] = filled.used_bytes
+        self.last_bytes[slot] = max(filled.used_bytes, self.last_bytes[slot] // 2)
         entry["address"] = 0
         entry["position"] = 0
         entry["limit"] = 0

@@ -20,6 +20,13 @@ def test_records_are_assumed_incompressible_at_first(estimator):
     assert 1.0 == estimator.estimation("t", LZ4)
 
 
+@pytest.mark.parametrize(("observed", "expected"), [(0.3, 0.35), (1.1, 1.15)])
+def test_the_first_batch_sets_the_estimate(estimator, observed, expected):
+    """The first batch of a topic sets the estimate to its own ratio, plus a margin of 0.05."""
+    assert pytest.approx(expected) == estimator.update_estimation("t", LZ4, observed)
+    assert pytest.approx(expected) == estimator.estimation("t", LZ4)
+
+
 @pytest.mark.parametrize(
     ("current", "observed", "expected"),
     [
@@ -30,8 +37,8 @@ def test_records_are_assumed_incompressible_at_first(estimator):
         (0.8, 0.9, 0.9),
     ],
 )
-def test_the_estimate_changes_as_in_java(estimator, current, observed, expected):
-    """The estimate falls by at most 0.005 and rises by at least 0.05, as in Java."""
+def test_later_the_estimate_changes_as_in_java(estimator, current, observed, expected):
+    """From the second batch on it falls by at most 0.005 and rises by at least 0.05."""
     estimator.set_estimation("t", LZ4, current)
     assert pytest.approx(expected) == estimator.update_estimation("t", LZ4, observed)
     assert pytest.approx(expected) == estimator.estimation("t", LZ4)

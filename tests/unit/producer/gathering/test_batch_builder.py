@@ -140,25 +140,49 @@ def test_with_a_batch_size_of_0_each_record_is_a_batch(codec):
     assert [1] * 6 == [batch.record_count for batch in built.batches]
 
 
+def _used(built: _Built) -> int:
+    return built.pool.total_bytes - built.pool.available_bytes
+
+
+def _block_sizes(built: _Built, rows: int) -> list[int]:
+    """Append rows of 1,000 bytes; return the sizes of the block of the open batch."""
+    taken = []
+    for _ in range(rows):
+        built.append([bytes(1_000)], partitions=[0])
+        taken.append(_used(built))
+    return [size for size, _ in itertools.groupby(taken)]
+
+
+def _flush(built: _Built) -> None:
+    built.builder.close_all()
+    built.pool.deallocate(built.batches.pop().block)
+
+
 def test_a_batch_grows_fourfold_and_the_next_starts_with_its_size():
     """Blocks grow fourfold to limit copying, and the next batch starts with the last size."""
     built = _Built(**{"batch.size": 1_000_000})
-
-    def blocks(rows: int) -> list[int]:
-        taken = []
-        for _ in range(rows):
-            built.append([bytes(1_000)], partitions=[0])
-            taken.append(built.pool.total_bytes - built.pool.available_bytes)
-        return [size for size, _ in itertools.groupby(taken)]
-
-    assert [2**14, 2**16, 2**18, 2**20] == blocks(900)
-    built.builder.close_all()
-    built.pool.deallocate(built.batches.pop().block)
-    assert [block_bytes(900_000)] == blocks(800)
+    assert [2**14, 2**16, 2**18] == _block_sizes(built, 200)
+    _flush(built)
+    assert [block_bytes(200_000), 4 * block_bytes(200_000)] == _block_sizes(built, 300)
 
 
-def _used(built: _Built) -> int:
-    return built.pool.total_bytes - built.pool.available_bytes
+@pytest.mark.parametrize(("last", "first_block"), [(250, 2**20), (240, block_bytes(242_000))])
+def test_a_batch_that_would_grow_once_starts_with_its_full_size(last, first_block):
+    """After a batch of a quarter of batch.size the next one starts with a full block."""
+    built = _Built(**{"batch.size": 1_000_000})
+    _block_sizes(built, last)
+    _flush(built)
+    assert [first_block] == _block_sizes(built, 200)
+
+
+def test_the_size_of_a_batch_that_a_flush_ended_says_little():
+    """After a batch of one row the next one starts with half of the size before."""
+    built = _Built(**{"batch.size": 1_000_000})
+    _block_sizes(built, 200)
+    _flush(built)
+    _block_sizes(built, 1)
+    _flush(built)
+    assert [block_bytes(100_000)] == _block_sizes(built, 50)
 
 
 def test_the_initial_size_of_a_batch_depends_on_the_free_memory():
