@@ -18,7 +18,8 @@ offsets stay within their data. No Python objects are created per row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,7 @@ from spark_kafka_sink.record.columns import (
     null_column,
     null_partitions,
     null_timestamps,
+    plain_columns,
 )
 
 if TYPE_CHECKING:
@@ -92,6 +94,16 @@ def record_columns(
     RecordError for a header or timestamp that Kafka does not support. `assign_slots` reports null
     topics later.
     """
+    places = None if topic is None else _plain_places(batch.schema, include_headers=include_headers)
+    if topic is not None and places is not None:
+        value = _bytes_column(batch.column(places.value))
+        return plain_columns(
+            topic,
+            null_column(batch.num_rows)
+            if places.key is None
+            else _bytes_column(batch.column(places.key)),
+            value,
+        )
     rows = _Rows(batch, first_row, topic)
     return RecordColumns(
         num_rows=rows.count,
@@ -103,6 +115,30 @@ def record_columns(
         timestamp=_timestamps(rows),
         headers=_headers(rows) if include_headers else None,
     )
+
+
+class _PlainPlaces(NamedTuple):
+    """Where a batch has its values and keys, if it has nothing else for records of one topic."""
+
+    value: int
+    #: None if there is no such column.
+    key: int | None
+
+
+@lru_cache(maxsize=64)
+def _plain_places(schema: pa.Schema, *, include_headers: bool) -> _PlainPlaces | None:
+    """Return the places of plain columns; None if a batch of this schema needs a closer look."""
+    places = {
+        name: schema.get_all_field_indices(name)
+        for name in ("value", "key", "partition", "timestamp", "headers")
+        if include_headers or name != "headers"
+    }
+    key, value = places.pop("key"), places.pop("value")
+    if any(places.values()) or len(value) != 1 or len(key) > 1:
+        return None
+    if not all(_is_plain(schema.field(index).type) for index in value + key):
+        return None
+    return _PlainPlaces(value[0], key[0] if key else None)
 
 
 def record_batches(data: Any) -> list[pa.RecordBatch]:
@@ -313,7 +349,8 @@ def _list_elements(array: Any) -> tuple[Int64Array, Any]:
     has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     # In Arrow, a null list may have elements between its offsets.
     if has_offsets and not array.null_count:
-        offsets = _offsets(array, np.int32 if pa.types.is_list(array.type) else np.int64)
+        width = np.int32 if pa.types.is_list(array.type) else np.int64
+        offsets = _offsets(array, array.buffers()[1], width)
         first, last = int(offsets[0]), int(offsets[-1])
         return offsets - first, array.values.slice(first, last - first)
     offsets = np.zeros(len(array) + 1, np.int64)
@@ -360,29 +397,30 @@ def _decoded(array: Any) -> Any:
     return array
 
 
+def _is_plain(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _PLAIN_KINDS)
+
+
 def _plain(array: Any) -> Any:
     """Return strings or bytes as one buffer with offsets, copied only if the layout differs."""
-    if any(is_kind(array.type) for is_kind in _PLAIN_KINDS):
+    if _is_plain(array.type):
         return array
     return array.cast(pa.large_string() if _is_string(array.type) else pa.large_binary())
 
 
 def _bytes_column(array: Any) -> BytesColumn:
-    width = (
-        np.int32 if pa.types.is_string(array.type) or pa.types.is_binary(array.type) else np.int64
-    )
-    validity, _, data = array.buffers()
+    validity, offsets, data = array.buffers()
+    is_wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     return BytesColumn(
-        offsets=_offsets(array, width),
+        offsets=_offsets(array, offsets, np.int64 if is_wide else np.int32),
         data=_NO_BYTES if data is None else np.frombuffer(data, np.uint8),
         validity=np.frombuffer(validity, np.uint8) if array.null_count else _NO_BYTES,
         validity_offset=array.offset,
     )
 
 
-def _offsets(array: Any, width: type[np.int32 | np.int64]) -> Int64Array:
+def _offsets(array: Any, buffer: pa.Buffer | None, width: type[np.int32 | np.int64]) -> Int64Array:
     """Return the offsets of strings or lists as int64, limited to the array's slice."""
-    buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         # In Arrow, an empty array may have no offsets at all.
         return np.zeros(1, np.int64)

@@ -90,6 +90,7 @@ class HeaderColumns(NamedTuple):
     values: BytesColumn
 
 
+@lru_cache(maxsize=128)
 def _shared_array(value: int, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
     capacity = max(_SHORTEST_SHARED_ARRAY, 1 << (length - 1).bit_length())
     return _filled_array(value, dtype, capacity)[:length]
@@ -171,7 +172,8 @@ class _Integers:
         return (name,)
 
     def addresses(self, name: str, column: npt.NDArray[Any], rows: int) -> tuple[int, ...]:
-        _check_array(name, column, self._dtype, rows)
+        if column is not self.blank(rows):
+            _check_array(name, column, self._dtype, rows)
         return (_address(column),)
 
     def blank(self, rows: int) -> npt.NDArray[Any]:
