@@ -419,7 +419,7 @@ def _bytes_column(array: Any) -> BytesColumn:
     )
 
 
-def _offsets(array: Any, buffer: pa.Buffer | None, width: type[np.int32 | np.int64]) -> Int64Array:
+def _offsets(array: Any, buffer: Any, width: type[np.int32 | np.int64]) -> Int64Array:
     """Return the offsets of strings or lists as int64, limited to the array's slice."""
     if buffer is None or buffer.size == 0:
         # In Arrow, an empty array may have no offsets at all.

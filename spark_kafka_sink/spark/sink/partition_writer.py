@@ -84,7 +84,7 @@ def start_producer(config: ProducerConfig) -> Producer:
     # PySpark has pyarrow import it, if it is installed, once the first task returns its result.
     # Its 30,000 objects took a worker 10 milliseconds in every later task, when not frozen too.
     with suppress(ImportError):
-        import pandas as pd  # noqa: F401
+        import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
     freeze_imported_objects()
     return KafkaProducer(config, lingers=False)
 
