@@ -68,6 +68,12 @@ class IdleClients(Generic[Key, Client]):
         """Add a client that was in use until `now`."""
         self._idle.append((now, key, client))
 
+    def take_all(self, is_chosen: Callable[[Key], bool]) -> list[Client]:
+        """Remove and return the clients of all chosen keys."""
+        chosen = [client for _, key, client in self._idle if is_chosen(key)]
+        self._idle = [one for one in self._idle if not is_chosen(one[1])]
+        return chosen
+
     def take_expired(self, now: float) -> list[Client]:
         """Remove and return the clients that have been idle for too long."""
         expired = [one for one in self._idle if one[0] + self._idle_seconds <= now]
@@ -124,6 +130,13 @@ class IdleCache(Generic[Key, Client]):
                 threading.Thread(
                     target=self._close_idle, name=self._thread_name, daemon=True
                 ).start()
+
+    def close_all(self, is_chosen: Callable[[Key], bool]) -> None:
+        """Close the idle clients of all chosen keys."""
+        with self._lock:
+            chosen = self._idle.take_all(is_chosen)
+        for client in chosen:
+            self._close(client)
 
     def _close_idle(self) -> None:
         """Close expired clients until the cache is empty."""

@@ -4,7 +4,8 @@ A new producer has to connect, to fetch metadata and to touch fresh memory for i
 costs a worker about 50 milliseconds of processor time. Beyond the rules of every `IdleCache`:
 
 - The key is a hash of the producer's whole configuration, and the stream's query id. All batch
-  writes of one configuration share their producers, as those of Spark's own sink do.
+  writes of one configuration share their producers, as those of Spark's own sink do. A batch write
+  of another configuration closes them first, since workers may have little memory.
 - A producer can fail while it is idle, as when a broker rejects its login. `take` closes such a
   producer and looks for another one: an earlier error never fails a later task.
 - While a producer is idle, a topic can be deleted and created again with fewer partitions. `take`
@@ -119,7 +120,12 @@ class CachedProducers:
 
     def take(self) -> Producer:
         """Return a cached producer or start one."""
+        if self._key.query_id == NO_QUERY:
+            self._cache.close_all(self._is_of_another_batch)
         return self._cache.take(self._key) or self._start(self._config)
+
+    def _is_of_another_batch(self, key: CacheKey) -> bool:
+        return key.query_id == NO_QUERY and key != self._key
 
     def finished(self, producer: Producer) -> None:
         """Store the producer for the next task."""

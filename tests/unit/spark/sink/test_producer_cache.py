@@ -25,6 +25,7 @@ from tests.support.security.secure_front import SaslRules, SecureFront
 from tests.support.security.secured import sasl
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+OTHER_CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9093"})
 KEY = CacheKey("query", "configuration")
 
 
@@ -51,6 +52,10 @@ def of_query(cache, query_id="query", config=CONFIG):
     return CachedProducers(config, query_id, start=lambda _: _FakeProducer(), cache=cache)
 
 
+def of_batch_write(cache, config=CONFIG):
+    return CachedProducers(config, start=lambda _: _FakeProducer(), cache=cache)
+
+
 def test_a_producer_serves_one_task_after_another():
     """The next task of a query reuses the producer of a finished one."""
     cache = ProducerCache()
@@ -64,6 +69,28 @@ def test_concurrent_tasks_have_a_producer_each():
     """A producer in use is not shared."""
     cache = ProducerCache()
     assert of_query(cache).take() is not of_query(cache).take()
+
+
+def test_batch_writes_of_one_configuration_share_a_producer():
+    """A batch write reuses the producer of an earlier one, but not that of a stream."""
+    cache = ProducerCache()
+    of_stream, of_batch = of_query(cache).take(), of_batch_write(cache).take()
+    of_query(cache).finished(of_stream)
+    assert of_batch not in {of_stream, of_batch_write(cache).take()}
+    of_batch_write(cache).finished(of_batch)
+    assert of_batch is of_batch_write(cache).take()
+
+
+def test_a_batch_write_of_another_configuration_closes_the_producers_of_the_last_one():
+    """A worker keeps the producers of one configuration of batch writes, and those of streams."""
+    cache = ProducerCache()
+    of_stream, of_batch = of_query(cache).take(), of_batch_write(cache).take()
+    of_query(cache).finished(of_stream)
+    of_batch_write(cache).finished(of_batch)
+    of_batch_write(cache, OTHER_CONFIG).take()
+    assert of_batch.closed.is_set()
+    assert not of_stream.closed.is_set()
+    assert of_stream is of_query(cache).take()
 
 
 def test_a_failed_producer_is_closed_and_not_reused():
