@@ -143,10 +143,11 @@ CLIENT_CONFIG_DEF: Final = (
     .define(
         "send.buffer.bytes",
         _INT,
-        131_072,
+        -1,
         Range(-1),
         _MEDIUM,
-        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
+        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system, "
+        "which lets it grow with the connection's speed. Java's default is 131072.",
     )
 )
 

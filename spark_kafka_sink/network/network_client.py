@@ -462,11 +462,8 @@ class NetworkClient:
             task.cancel()
         await self._metadata_updater.close()
         await asyncio.gather(*tasks, return_exceptions=True)
-        connections = list(self._connections.values())
-        for connection in connections:
+        for connection in list(self._connections.values()):
             connection.close()
-        for connection in connections:
-            await connection.wait_closed()
         await self._security.close()
 
 

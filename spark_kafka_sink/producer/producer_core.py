@@ -223,7 +223,7 @@ class ProducerCore:
 
     def _wakeup(self) -> None:
         self._wakeup_pending = False
-        self._sender.wakeup()
+        self._sender.turn()
 
     def _fail(self, error: Exception) -> None:
         """Fail the records that the accumulator has never seen; the producer has ended."""

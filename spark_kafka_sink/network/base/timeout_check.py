@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Consecutive checks, one loop round apart, that must all find something overdue. The first may
 #: follow a poll that was interrupted by a signal and reports no socket. The second round polls
-#: again and reads the socket; the third runs the task that waits for the bytes, before the check.
+#: again and reads the socket before the check. The third is a reserve.
 CHECKS_UNTIL_TIMEOUT: Final = 3
 #: Loop rounds after a deadline in which data that has arrived is still waited for. Two of them read
 #: and decode it. Then each task that waits for another one needs a round: the sender of the

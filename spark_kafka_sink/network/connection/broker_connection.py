@@ -1,10 +1,12 @@
 """A connection to one broker: requests go out, responses come back in the same order.
 
-`send` never waits: it numbers the request, queues its buffers and returns a future. Two tasks move
-the bytes. Any failure ends the whole connection: the peer hangs up, a response is not the expected
-one, a response does not arrive within request.timeout.ms, the socket accepts no bytes for that
-long, or memory runs out. Every unanswered request then fails with the reason, since a stream has no
-safe point to resume from. A connection that is idle for connections.max.idle.ms ends as well.
+`send` never waits: it numbers the request, passes its buffers to the socket and returns a future.
+What the socket does not accept at once is queued. The transport calls back when bytes have arrived
+or can be sent, and each call reads once, so that other connections get their turn. Any failure ends
+the whole connection: the peer hangs up, a response is not the expected one, a response does not
+arrive within request.timeout.ms, the socket accepts no bytes for that long, or memory runs out.
+Every unanswered request then fails with the reason, since a stream has no safe point to resume
+from. A connection that is idle for connections.max.idle.ms ends as well.
 
 Only the callers bound the queue: they check `has_unsent`, and send a large request only if no other
 request is waiting for the socket.
@@ -37,6 +39,7 @@ from spark_kafka_sink.network.transport.connection_errors import (
     reason,
 )
 from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_speaks_tls
+from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.frame import FrameDecoder
@@ -83,7 +86,7 @@ class BrokerConnection:
         on_throttle: Callable[[float], None] | None = None,
         on_writable: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the tasks that move bytes."""
+        """Start moving bytes."""
         self.node = node
         self.api_versions = NodeApiVersions({}, {})
         self._transport = transport
@@ -98,9 +101,10 @@ class BrokerConnection:
         self._max_elements = FIRST_RESPONSES.elements
         self._next_correlation_id = 0
         self._outgoing = OutgoingRequests()
-        self._has_outgoing = asyncio.Event()
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
+        #: Whether nothing has been received.
+        self._is_first = True
         #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
@@ -113,10 +117,8 @@ class BrokerConnection:
             on_idle=self.close,
         )
         self._session: SaslSession | None = None
-        self._tasks = [
-            self._loop.create_task(self._write_loop()),
-            self._loop.create_task(self._read_loop()),
-        ]
+        self._renewal: asyncio.Task[None] | None = None
+        transport.start(self._on_bytes_to_read, self._on_room_to_write)
         self._idle_check.start()
 
     @classmethod
@@ -220,7 +222,7 @@ class BrokerConnection:
             return None
         if not session.is_renewing and session.is_due:
             session.is_renewing = True
-            self._tasks[2:] = [self._loop.create_task(self._renew_session(session))]
+            self._renewal = self._loop.create_task(self._renew_session(session))
         return session if session.is_renewing else None
 
     async def _negotiate(self) -> None:
@@ -381,63 +383,76 @@ class BrokerConnection:
                     outcome,
                 )
             )
-        # Usually the system accepts everything, and the write loop need not be woken.
-        rest = buffers if self._outgoing else self._transport.begin_write(buffers)
-        if rest:
-            self._outgoing.add(OutgoingRequest(rest, outcome, has_response), now)
-            self._has_outgoing.set()
+        is_sent = False
+        unsent = to_send(buffers)
+        if not self._outgoing:
+            # Usually the system accepts everything.
+            try:
+                is_sent = self._transport.write(unsent)
+            except (OSError, KafkaError) as error:
+                self._loop.call_soon(self._on_write_error, error)
+        if not is_sent:
+            self._outgoing.add(OutgoingRequest(unsent, outcome, has_response), now)
         elif not has_response:
             outcome.set_result(None)
-        if rest or has_response:
+        if not is_sent or has_response:
             self._timeout_check.check_at(deadline)
         if self._listener is not None:
             size = sum(memoryview(buffer).nbytes for buffer in buffers)
             self._listener.request_sent(self.node.node_id, api_key, size)
 
-    async def _write_loop(self) -> None:
+    def _on_write_error(self, error: Exception) -> None:
+        if not isinstance(error, KafkaError):
+            # The peer may have answered earlier requests before it hung up.
+            self._on_bytes_to_read()
+        self._lose(error, "sending")
+
+    def _on_room_to_write(self) -> None:
+        if not self._outgoing:
+            return
         try:
-            while True:
-                await self._has_outgoing.wait()
-                while self._outgoing:
-                    await self._transport.write(self._outgoing.first.buffers)
-                    request = self._outgoing.pop()
-                    if not request.has_response and not request.outcome.done():
-                        request.outcome.set_result(None)
-                self._has_outgoing.clear()
-                self._on_writable()
-        except Exception as error:  # noqa: BLE001  without this task all requests would hang
+            while self._outgoing:
+                if not self._transport.write(self._outgoing.first.buffers):
+                    return
+                request = self._outgoing.pop()
+                if not request.has_response and not request.outcome.done():
+                    request.outcome.set_result(None)
+        except Exception as error:  # noqa: BLE001  otherwise all requests would hang
             self._lose(error, "sending")
-
-    async def _read_loop(self) -> None:
-        frames = self._frames
-        is_first = True
-        try:
-            while True:
-                if room := frames.room():
-                    with room:
-                        count = await self._transport.read_into(room)
-                    if not count:
-                        break
-                    frames.received(count)
-                else:
-                    data = await self._transport.read()
-                    if not data:
-                        break
-                    if is_first and looks_like_tls(data):
-                        self._fail(peer_speaks_tls(self.node), None)
-                        return
-                    is_first = False
-                    frames.receive_data(data)
-                while (frame := frames.next_frame()) is not None:
-                    self._receive(frame)
-        except Exception as error:  # noqa: BLE001  without this task all requests would hang
-            self._lose(error, "reading", self._kind_of_loss(is_first=is_first))
         else:
-            kind = self._kind_of_loss(is_first=is_first)
-            self._fail(kind(f"{self.node}: the broker closed the connection"), None)
+            self._on_writable()
 
-    def _kind_of_loss(self, *, is_first: bool) -> type[NetworkError]:
-        if is_first:
+    def _on_bytes_to_read(self) -> None:
+        frames = self._frames
+        try:
+            received = self._read(frames)
+            if received == 0:
+                kind = self._kind_of_loss()
+                self._fail(kind(f"{self.node}: the broker closed the connection"), None)
+            while received and self._closed_by is None:
+                if (frame := frames.next_frame()) is None:
+                    break
+                self._receive(frame)
+        except Exception as error:  # noqa: BLE001  otherwise all requests would hang
+            self._lose(error, "reading", self._kind_of_loss())
+
+    def _read(self, frames: FrameDecoder) -> int | None:
+        """Read once; return the number of bytes, None without any, 0 at the stream's end."""
+        if room := frames.room():
+            with room:
+                count = self._transport.read_into(room)
+            frames.received(count or 0)
+            return count
+        data = self._transport.read()
+        if data:
+            if self._is_first and looks_like_tls(data):
+                self._fail(peer_speaks_tls(self.node), None)
+            self._is_first = False
+            frames.receive_data(data)
+        return None if data is None else len(data)
+
+    def _kind_of_loss(self) -> type[NetworkError]:
+        if self._is_first:
             return SilentPeerError
         return GreetedOnlyError if self._in_flight and self._is_only_greeted else NetworkError
 
@@ -516,10 +531,9 @@ class BrokerConnection:
         self._timeout_check.cancel()
         self._idle_check.cancel()
         self._transport.close()
-        for task in self._tasks:
-            # The task that found the error ends by itself.
-            if task is not asyncio.current_task():
-                task.cancel()
+        # The task that found the error ends by itself.
+        if self._renewal is not None and self._renewal is not asyncio.current_task():
+            self._renewal.cancel()
         waiting = [request.outcome for request in self._outgoing.clear()]
         if self._session is not None:
             waiting += [held.outcome for held in self._session.held]
@@ -536,7 +550,3 @@ class BrokerConnection:
         self._on_close = on_close
         if self._closed_by is not None:
             on_close(self._closed_by)
-
-    async def wait_closed(self) -> None:
-        """Wait until the tasks of a closed connection have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)

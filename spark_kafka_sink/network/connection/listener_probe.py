@@ -60,8 +60,8 @@ async def answers_in_plain(address: Address, options: SocketOptions, timeout: fl
     try:
         async with asyncio.timeout(timeout):
             transport = await PlaintextTransport.connect(address, options)
-            await transport.write(encode_request(header, request))
-            while data := await transport.read():
+            await transport.write_all(encode_request(header, request))
+            while data := await transport.receive():
                 frames.receive_data(data)
                 frame = frames.next_frame()
                 if frame is not None:
@@ -119,8 +119,8 @@ async def answers_in_tls(address: Address, options: SocketOptions, timeout: floa
     try:
         async with asyncio.timeout(timeout):
             transport = await PlaintextTransport.connect(address, options)
-            await transport.write([greeting.read()])
-            return (await transport.read()).startswith(_TLS_RECORDS)
+            await transport.write_all([greeting.read()])
+            return (await transport.receive()).startswith(_TLS_RECORDS)
     except OSError:
         return False
     finally:

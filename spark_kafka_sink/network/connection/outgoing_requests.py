@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class OutgoingRequest:
     """A request that waits for the socket."""
 
     #: The bytes that the socket has not yet accepted.
-    buffers: Sequence[bytes | memoryview]
+    buffers: deque[memoryview]
     #: What the caller waits for: the response, or the sending if the broker does not answer.
     outcome: asyncio.Future[Any]
     has_response: bool

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.network.transport.host_resolver import Address
 
@@ -45,34 +45,39 @@ class SocketOptions:
 
 
 class Transport(Protocol):
-    """A byte stream to a peer."""
+    """A byte stream to a peer. No method waits."""
 
     @property
     def taken_at(self) -> float:
         """When the operating system last accepted bytes to send, by the loop's clock."""
 
-    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Send all buffers in order; return when the system has accepted the last byte."""
+    def start(self, on_readable: Callable[[], None], on_writable: Callable[[], None]) -> None:
+        """Call `on_readable` as long as there is something to read, until the transport is closed.
 
-    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """Send what the operating system accepts at once, and return the rest, for `write`.
-
-        May only be called while no `write` is under way. Never raises: `write` will meet the same
-        error.
+        `on_readable` reads once each time. `on_writable` is called when the operating system may
+        accept more bytes after a `write` that it did not accept in full.
         """
 
-    async def read(self) -> bytes:
-        """Wait for bytes and return them; return nothing at the end of the stream."""
+    def read(self) -> bytes | None:
+        """Return bytes that have arrived; None without any, nothing at the end of the stream."""
 
-    async def read_into(self, room: memoryview) -> int:
-        """Wait for bytes and write them to `room`; return their number, 0 at the stream's end."""
+    def read_into(self, room: memoryview) -> int | None:
+        """Write bytes that have arrived to `room`; return their number, like `read`."""
+
+    def write(self, pending: deque[memoryview]) -> bool:
+        """Send `pending` buffers in order; return whether the system has accepted every byte.
+
+        Removes from `pending` what need not be passed again. If that leaves anything to send,
+        `on_writable` will be called, and no bytes but these may be written next.
+        """
 
     def close(self) -> None:
-        """Close at once; pending reads and writes fail. May be called more than once."""
+        """Close at once; nothing is called any more. May be called more than once."""
 
 
-def _views(buffers: Sequence[bytes | memoryview]) -> deque[memoryview]:
-    return deque(memoryview(buffer) for buffer in buffers if len(buffer))
+def to_send(buffers: Iterable[bytes | memoryview]) -> deque[memoryview]:
+    """Return the buffers that are not empty as bytes to send, see `Transport.write`."""
+    return deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
 
 
 class PlaintextTransport:
@@ -82,6 +87,8 @@ class PlaintextTransport:
         """Take over a connected, non-blocking socket."""
         self._socket = sock
         self._loop = asyncio.get_running_loop()
+        self._on_writable: Callable[[], None] = lambda: None
+        self._is_blocked = False
         #: When the operating system last accepted bytes; see `Transport.taken_at`.
         self.taken_at = self._loop.time()
 
@@ -98,54 +105,49 @@ class PlaintextTransport:
             raise
         return cls(sock)
 
-    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Send all buffers; see `Transport.write`."""
-        pending = _views(buffers)
-        while True:
-            try:
-                self._send(pending)
-            except (BlockingIOError, InterruptedError):
-                await self._writable()
-            else:
-                return
+    def start(self, on_readable: Callable[[], None], on_writable: Callable[[], None]) -> None:
+        """Call functions when there is something to do; see `Transport.start`."""
+        self._on_writable = on_writable
+        self._loop.add_reader(self._socket, on_readable)
 
-    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """Send what the operating system accepts at once; see `Transport.begin_write`."""
-        pending = _views(buffers)
-        with suppress(OSError):
-            self._send(pending)
-        return pending
+    def write(self, pending: deque[memoryview]) -> bool:
+        """Send what the operating system accepts; see `Transport.write`."""
+        try:
+            while pending:
+                sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
+                self.taken_at = self._loop.time()
+                while sent:
+                    first = pending.popleft()
+                    if sent < len(first):
+                        pending.appendleft(first[sent:])
+                        break
+                    sent -= len(first)
+        except (BlockingIOError, InterruptedError):
+            if not self._is_blocked:
+                self._is_blocked = True
+                self._loop.add_writer(self._socket, self._go_on)
+            return False
+        if self._is_blocked:
+            self._is_blocked = False
+            self._loop.remove_writer(self._socket)
+        return True
 
-    def _send(self, pending: deque[memoryview]) -> None:
-        """Send the pending buffers; raises BlockingIOError when the socket accepts no more."""
-        while pending:
-            sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
-            self.taken_at = self._loop.time()
-            while sent:
-                first = pending.popleft()
-                if sent < len(first):
-                    pending.appendleft(first[sent:])
-                    break
-                sent -= len(first)
+    def _go_on(self) -> None:
+        self._on_writable()
 
-    async def read(self) -> bytes:
-        """Wait for bytes and return them; see `Transport.read`."""
-        return await self._loop.sock_recv(self._socket, READ_SIZE)
-
-    async def read_into(self, room: memoryview) -> int:
-        """Wait for bytes and write them to `room`; see `Transport.read_into`."""
-        return await self._loop.sock_recv_into(self._socket, room)
-
-    def read_nowait(self) -> bytes:
-        """Return what has arrived; nothing if nothing has, or if the stream has ended."""
-        with suppress(OSError):
+    def read(self) -> bytes | None:
+        """Return bytes that have arrived; see `Transport.read`."""
+        try:
             return self._socket.recv(READ_SIZE)
-        return b""
+        except (BlockingIOError, InterruptedError):
+            return None
 
-    def write_nowait(self, data: bytes) -> None:
-        """Send as much as the operating system accepts at once; the rest is discarded."""
-        with suppress(OSError):
-            self._socket.send(data)
+    def read_into(self, room: memoryview) -> int | None:
+        """Write bytes that have arrived to `room`; see `Transport.read_into`."""
+        try:
+            return self._socket.recv_into(room)
+        except (BlockingIOError, InterruptedError):
+            return None
 
     def close(self) -> None:
         """Close the socket; see `Transport.close`."""
@@ -154,19 +156,29 @@ class PlaintextTransport:
             self._loop.remove_reader(self._socket)
             self._socket.close()
 
-    async def _writable(self) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
-        descriptor = self._socket.fileno()
-        if descriptor < 0:
-            raise ConnectionAbortedError("the connection was closed")
+    # --- before `start`, for a caller that has nothing else to do
 
-        def wake() -> None:
-            if not ready.done():
-                ready.set_result(None)
+    async def write_all(self, buffers: Iterable[bytes | memoryview]) -> None:
+        """Send all buffers; return when the system has accepted the last byte."""
+        pending = to_send(buffers)
+        while not self.write(pending):
+            writable: asyncio.Future[None] = self._loop.create_future()
+            self._on_writable = partial(_wake, writable)
+            await writable
 
-        self._loop.add_writer(descriptor, wake)
-        try:
-            await ready
-        finally:
-            if self._socket.fileno() >= 0:
-                self._loop.remove_writer(descriptor)
+    async def receive(self) -> bytes:
+        """Wait for bytes and return them; return nothing at the end of the stream."""
+        while (data := self.read()) is None:
+            readable: asyncio.Future[None] = self._loop.create_future()
+            self._loop.add_reader(self._socket, _wake, readable)
+            try:
+                await readable
+            finally:
+                if self._socket.fileno() >= 0:
+                    self._loop.remove_reader(self._socket)
+        return data
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -95,7 +95,11 @@ class Sender:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._clock = clock or self._loop.time
-        self._wakeup = asyncio.Event()
+        #: Done when the sender is closed or has failed; None until it runs.
+        self._end: asyncio.Future[None] | None = None
+        self._next_turn: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
         self._close_at: float | None = None
         self._request_timeout = config.request_timeout_ms / 1000
         self._delivery_timeout = config.delivery_timeout_ms / 1000
@@ -143,8 +147,13 @@ class Sender:
         self._completion.compress(batch)
 
     def wakeup(self) -> None:
-        """Wake the loop, for example after a batch was queued or a connection made or lost."""
-        self._wakeup.set()
+        """Schedule a turn, for example after a connection was made or lost.
+
+        What wakes the sender in one round of the loop shares a turn. Must be called on the loop's
+        thread.
+        """
+        if self._next_turn is None:
+            self._next_turn = self._loop.call_soon(self.turn)
 
     @property
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
@@ -168,30 +177,53 @@ class Sender:
 
     async def run(self) -> None:
         """Send until closed."""
+        self._end = asyncio.get_running_loop().create_future()
+        self.turn()
         try:
-            while not self._is_closed(self._clock()):
-                self._wakeup.clear()
-                now = self._clock()
-                next_check_at = self.run_once(now)
-                if self._close_at is not None:
-                    next_check_at = min(next_check_at, self._close_at)
-                # A separate timer, because `wait_for` would create a task for every check.
-                timer = None
-                if next_check_at != NEVER:
-                    delay = max(next_check_at - now, 0)
-                    timer = self._loop.call_later(delay, self._wakeup.set)
-                try:
-                    await self._wakeup.wait()
-                finally:
-                    if timer is not None:
-                        timer.cancel()
+            await self._end
         finally:
+            # There are no turns from now on.
+            self._end.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             if self._transaction_manager is not None:
                 self._warn_of_open_transaction(self._transaction_manager)
                 self._transaction_manager.close()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def turn(self) -> None:
+        """Run once now, and end `run` when closed; do nothing while the sender is not running."""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        if self._end is None or self._end.done():
+            return
+        try:
+            now = self._clock()
+            if self._is_closed(now):
+                self._end.set_result(None)
+                return
+            next_check_at = self.run_once(now)
+            if self._close_at is not None:
+                next_check_at = min(next_check_at, self._close_at)
+            self._check_at(next_check_at, now)
+        except BaseException as error:  # noqa: BLE001  whatever it is, `run` raises it
+            self._end.set_exception(error)
+
+    def _check_at(self, next_check_at: float, now: float) -> None:
+        """Take a turn at this time, unless an earlier one is scheduled, which will set the next."""
+        if next_check_at >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = next_check_at
+        self._timer = self._loop.call_later(max(next_check_at - now, 0), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer, self._timer_at = None, NEVER
+        self.turn()
 
     def _warn_of_open_transaction(self, manager: TransactionManager) -> None:
         if manager.has_ongoing_transaction:

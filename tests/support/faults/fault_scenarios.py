@@ -303,7 +303,12 @@ def test_a_broker_that_stops_reading_costs_at_most_buffer_memory(kafka_behind_pr
     settings = settings_for(
         kafka,
         **NEVER_ANSWERED,
-        **{"buffer.memory": STALLED_MEMORY, "delivery.timeout.ms": 2 * kafka.request_timeout_ms},
+        **{
+            "buffer.memory": STALLED_MEMORY,
+            "delivery.timeout.ms": 2 * kafka.request_timeout_ms,
+            # A socket whose buffer grows might take all records.
+            "send.buffer.bytes": 131_072,
+        },
     )
     unsent = []
     with producer_for(kafka, **settings) as producer:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.protocol.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -53,38 +54,46 @@ class ScriptedTransport:
         self.taken = bytearray()
         self.is_closed = False
         self._room = 0
-        self._has_room = asyncio.Event()
-        self._incoming: asyncio.Queue[bytes] = asyncio.Queue()
+        self._is_blocked = False
+        self._incoming: deque[bytes] = deque()
+        self._on_readable: Callable[[], None] = lambda: None
+        self._on_writable: Callable[[], None] = lambda: None
+
+    def start(self, on_readable: Callable[[], None], on_writable: Callable[[], None]) -> None:
+        """Set what to call, see `Transport.start`."""
+        self._on_readable, self._on_writable = on_readable, on_writable
 
     def take(self, count: int) -> None:
         """Accept this many more bytes."""
         self._room += count
-        self._has_room.set()
+        if self._is_blocked:
+            self._loop.call_soon(self._call, self._on_writable)
 
     def deliver(self, data: bytes) -> None:
         """Make the client read these bytes."""
-        self._incoming.put_nowait(data)
+        self._incoming.append(data)
+        self._loop.call_soon(lambda: self._call(self._on_readable))
 
-    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """Write as many bytes as are permitted, see `Transport.begin_write`."""
-        data = b"".join(buffers)
-        now_taken = data[: self._room]
-        if now_taken:
+    def _call(self, callback: Callable[[], None]) -> None:
+        if not self.is_closed:
+            callback()
+
+    def write(self, pending: deque[memoryview]) -> bool:
+        """Accept as many bytes as are permitted, see `Transport.write`."""
+        while pending and self._room:
+            now_taken = pending[0][: self._room]
+            rest = pending.popleft()[len(now_taken) :]
+            if rest:
+                pending.appendleft(rest)
             self.taken += now_taken
             self._room -= len(now_taken)
             self.taken_at = self._loop.time()
-        rest = data[len(now_taken) :]
-        return [rest] if rest else []
+        self._is_blocked = bool(pending)
+        return not pending
 
-    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Write all bytes as they are permitted, see `Transport.write`."""
-        while buffers := self.begin_write(buffers):
-            self._has_room.clear()
-            await self._has_room.wait()
-
-    async def read(self) -> bytes:
+    def read(self) -> bytes | None:
         """Read the next delivered bytes, see `Transport.read`."""
-        return await self._incoming.get()
+        return self._incoming.popleft() if self._incoming else None
 
     def close(self) -> None:
         """Record the close, see `Transport.close`."""
@@ -100,14 +109,14 @@ class AnsweringTransport(ScriptedTransport):
         self._script = script
         self._requests = FrameDecoder(1 << 20)
 
-    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    def write(self, pending: deque[memoryview]) -> bool:
         """Accept all bytes, and deliver the responses to the requests that they complete."""
-        self.take(sum(memoryview(buffer).nbytes for buffer in buffers))
+        self.take(sum(map(len, pending)))
         taken = len(self.taken)
-        rest = super().begin_write(buffers)
+        super().write(pending)
         self._requests.receive_data(self.taken[taken:])
         while (request := self._requests.next_frame()) is not None:
             answer = self._script(bytes(request))
             if answer != b"":
                 self.deliver(answer or b"")
-        return rest
+        return True

@@ -27,7 +27,7 @@ def refusal(settings):
 
 
 def test_the_defaults_suit_a_read_of_whole_partitions():
-    """The defaults are Java's, but for larger responses and the system's receive buffer."""
+    """The defaults are Java's, but for larger responses and the system's socket buffers."""
     made = config()
     assert (("localhost", 9092),) == made.bootstrap_servers
     assert ("read_uncommitted", True, "") == (
@@ -43,7 +43,7 @@ def test_the_defaults_suit_a_read_of_whole_partitions():
         made.fetch_max_wait_ms,
     )
     assert (60_000, 30_000) == (made.default_api_timeout_ms, made.request_timeout_ms)
-    assert (-1, 131_072) == (made.receive_buffer_bytes, made.send_buffer_bytes)
+    assert (-1, -1) == (made.receive_buffer_bytes, made.send_buffer_bytes)
     assert made.allow_auto_create_topics is False
     assert (100, 300_000) == (
         made.max_in_flight_requests_per_connection,

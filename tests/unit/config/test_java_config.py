@@ -24,6 +24,7 @@ OTHER_DEFAULTS = {
     "compression.type": "none",
     "batch.size": "16384",
     "client.id": "",
+    "send.buffer.bytes": "131072",
     "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
 }
 #: Values that Java accepts and we reject, and why.

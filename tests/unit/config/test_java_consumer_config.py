@@ -23,6 +23,7 @@ OTHER_DEFAULTS = {
     "max.partition.fetch.bytes": "1048576",
     # A fixed size keeps the operating system from letting the buffer grow.
     "receive.buffer.bytes": "65536",
+    "send.buffer.bytes": "131072",
     "client.id": "",
 }
 #: Values that Java accepts and we reject, and why.

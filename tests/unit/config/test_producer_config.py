@@ -45,7 +45,7 @@ def test_defaults_equal_javas_with_three_exceptions():
             metadata_recovery_rebootstrap_trigger_ms=300_000,
             connections_max_idle_ms=540_000,
             client_dns_lookup="use_all_dns_ips",
-            send_buffer_bytes=131_072,
+            send_buffer_bytes=-1,
             receive_buffer_bytes=32_768,
             partitioner_class=None,
             partitioner_ignore_keys=False,

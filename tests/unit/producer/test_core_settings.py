@@ -203,7 +203,7 @@ def test_the_network_thread_is_woken_once_until_it_runs(undo):
     assert 1 == len(thread.calls)
 
     class _Sender:
-        def wakeup(self) -> None:
+        def turn(self) -> None:
             """Do nothing."""
 
     core._sender = _Sender()
@@ -288,7 +288,7 @@ class _Ending:
         thread.call_soon = lambda function: function()
         thread.join = lambda timeout: self.joins.append(timeout) or True
         self.core._thread = thread
-        self.core._sender = SimpleNamespace(wakeup=lambda: None, initiate_close=self.closes.append)
+        self.core._sender = SimpleNamespace(turn=lambda: None, initiate_close=self.closes.append)
 
         def close_batches(deadline: float | None) -> None:
             self.deadlines.append(deadline)

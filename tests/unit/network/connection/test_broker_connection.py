@@ -94,7 +94,6 @@ def _ask(script, count: int = 1, **settings: float) -> list:
         futures = [connection.send(MetadataRequest(topics=())) for _ in range(count)]
         results = await asyncio.gather(*futures, return_exceptions=True)
         connection.close()
-        await connection.wait_closed()
         return results
 
     with ScriptedBroker(script) as broker:
@@ -117,7 +116,6 @@ def test_the_caller_may_cap_the_version():
         await connection.send(MetadataRequest(topics=()), max_version=7)
         await connection.send(MetadataRequest(topics=()), max_version=99)
         connection.close()
-        await connection.wait_closed()
 
     script = _versions_first(
         lambda cid, version: (seen.append(version), _metadata(cid, version))[1]
@@ -150,7 +148,6 @@ def test_the_brokers_versions_and_features_are_stored():
         with pytest.raises(UnsupportedVersionError, match="does not support the PRODUCE API"):
             connection.api_versions.version_for(ApiKey.PRODUCE)
         connection.close()
-        await connection.wait_closed()
 
     with ScriptedBroker(_versions_first(_metadata)) as broker:
         asyncio.run(run())
@@ -174,7 +171,6 @@ def test_api_versions_is_repeated_in_a_version_of_the_broker():
     async def run() -> None:
         connection = await _open(broker.node)
         connection.close()
-        await connection.wait_closed()
 
     with ScriptedBroker(script) as broker:
         asyncio.run(run())
@@ -309,7 +305,6 @@ def _in_memory(act, **settings: float):
         )
         began = asyncio.get_running_loop().time()
         result = await act(connection)
-        await connection.wait_closed()
         return result, asyncio.get_running_loop().time() - began
 
     return run_without_waiting(run)
@@ -364,7 +359,6 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_counts(is_interru
                 loop._selector.select = interrupted_select
             answers.append((await answer).cluster_id)
         connection.close()
-        await connection.wait_closed()
         return answers
 
     with ScriptedBroker(_versions_first(_metadata)) as broker:
@@ -401,7 +395,6 @@ def test_a_closed_connection_rejects_requests():
         connection.close()
         with pytest.raises(NetworkError, match="closed by this client"):
             connection.send(MetadataRequest(topics=()))
-        await connection.wait_closed()
 
     with ScriptedBroker(_versions_first(_metadata)) as broker:
         asyncio.run(run())
@@ -415,7 +408,6 @@ def test_a_late_close_callback_is_called_at_once():
         connection = await _open(broker.node)
         connection.close()
         connection.set_on_close(reasons.append)
-        await connection.wait_closed()
 
     with ScriptedBroker(_versions_first(_metadata)) as broker:
         asyncio.run(run())
@@ -437,7 +429,6 @@ def test_requests_and_responses_are_reported_to_the_listener():
         await connection.send(MetadataRequest(topics=()))
         lasted.append(loop.time() - began)
         connection.close()
-        await connection.wait_closed()
 
     with ScriptedBroker(_versions_first(answer)) as broker:
         asyncio.run(run())
@@ -461,7 +452,6 @@ def test_a_throttle_is_reported_from_its_version_on(max_version, pauses):
         connection = await _open(broker.node, listener=listener, on_throttle=asked_for.append)
         await connection.send(MetadataRequest(topics=()), max_version=max_version)
         connection.close()
-        await connection.wait_closed()
 
     with ScriptedBroker(_versions_first(throttling)) as broker:
         asyncio.run(run())
@@ -497,7 +487,6 @@ def test_a_close_by_the_broker_differs_from_one_by_the_client():
         with pytest.raises(NetworkError):
             await connection.send(MetadataRequest(topics=()))
         connection.close()
-        await connection.wait_closed()
         return connection.closed_in_peace
 
     with ScriptedBroker(_versions_first(lambda *_: None)) as broker:

@@ -13,7 +13,8 @@ from spark_kafka_sink.network.connection.broker_connection import (
     ConnectionSettings,
 )
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_kafka_sink.protocol.registry import encode_response
 from tests.support.network.scripted_transport import ScriptedTransport, run_without_waiting
 from tests.support.producer.mock_network import ALL_VERSIONS
 
@@ -28,17 +29,20 @@ class _Failing(ScriptedTransport):
         self._write_error = write_error
         self._read_error = read_error
 
-    async def write(self, buffers):
+        if read_error is not None:
+            self.deliver(b"")
+
+    def write(self, pending):
         """Raise the error; see `Transport.write`."""
         if self._write_error is not None:
             raise self._write_error
-        await super().write(buffers)
+        return super().write(pending)
 
-    async def read(self):
+    def read(self):
         """Raise the error; see `Transport.read`."""
         if self._read_error is not None:
             raise self._read_error
-        return await super().read()
+        return super().read()
 
 
 def failures(**errors):
@@ -52,9 +56,7 @@ def failures(**errors):
             connection.send(MetadataRequest(topics=())),
             connection.send_without_response(MetadataRequest(topics=())),
         ]
-        answers = await asyncio.gather(*futures, return_exceptions=True)
-        await connection.wait_closed()
-        return answers
+        return await asyncio.gather(*futures, return_exceptions=True)
 
     return run_without_waiting(run)
 
@@ -90,3 +92,33 @@ def test_requests_fail_with_the_error_that_ended_the_connection(errors, kind, sa
     """A refusal is permanent whether it is found by sending or reading, a loss is retriable."""
     answers = failures(**errors)
     assert [(True, said)] * 2 == [(isinstance(error, kind), str(error)) for error in answers]
+
+
+def test_a_failed_write_does_not_lose_a_response_that_has_arrived():
+    """A broker may answer a request and hang up before the next one is sent."""
+
+    class Closing(ScriptedTransport):
+        def write(self, pending):
+            if self.taken:
+                raise BrokenPipeError("the pipe is broken")
+            return super().write(pending)
+
+    async def run():
+        transport = Closing()
+        transport.take(1_000)
+        settings = ConnectionSettings(client_id="test", request_timeout=30.0)
+        connection = BrokerConnection(NODE, transport, settings)
+        connection.api_versions = NodeApiVersions(ALL_VERSIONS, {})
+        request, response = MetadataRequest(topics=()), MetadataResponse(brokers=(), topics=())
+        answered = connection.send(request)
+        # No event has announced it yet.
+        transport._incoming.append(
+            b"".join(encode_response(0, response, MetadataRequest.versions.max))
+        )
+        unanswered = connection.send(request)
+        assert connection.is_unsent(unanswered)
+        return await asyncio.gather(answered, unanswered, return_exceptions=True)
+
+    answer, error = run_without_waiting(run)
+    assert () == answer.brokers
+    assert f"{NODE}: connection lost while sending: the pipe is broken" == str(error)

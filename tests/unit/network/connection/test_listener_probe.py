@@ -29,10 +29,10 @@ class _Transport:
         self.written = b""
         self.closed = False
 
-    async def write(self, buffers):
+    async def write_all(self, buffers):
         self.written += b"".join(buffers)
 
-    async def read(self):
+    async def receive(self):
         data = self.reads.pop(0) if self.reads else b""
         if isinstance(data, BaseException):
             raise data

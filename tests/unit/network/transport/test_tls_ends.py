@@ -10,6 +10,7 @@ import pytest
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.transport.tls_transport import HandshakeEndedError, TlsTransport
+from spark_kafka_sink.network.transport.transport import to_send
 from tests.support.network.scripted_transport import run_without_waiting
 from tests.support.security.secure_front import server_context
 
@@ -28,16 +29,22 @@ class Peer:
         self.fails = False
         self.alert = b""
         self.sizes = []
-        self.said = b""
+        self.is_blocked = False
         self.is_closed = False
 
-    async def write(self, buffers):
+    def start(self, on_readable, on_writable):
+        """Call nothing."""
+
+    def write(self, pending):
         """Receive bytes, and answer as a server does."""
         if self.fails:
             raise ConnectionResetError("the peer hung up")
-        for buffer in buffers:
+        if self.is_blocked:
+            return not pending
+        for buffer in pending:
             self.sizes.append(len(buffer))
             self._to_peer.write(buffer)
+        pending.clear()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -45,21 +52,22 @@ class Peer:
         except ssl.SSLError:
             # It refuses the client: the alert is there when the client writes.
             self.fails, self.alert = True, self._from_peer.read()
-            return
+            return True
         if data := self._from_peer.read():
             self._incoming.put_nowait(data)
+        return True
 
-    async def read(self):
+    async def write_all(self, buffers):
+        """Receive bytes of the handshake."""
+        self.write(to_send(buffers))
+
+    async def receive(self):
         """Return what the server has sent."""
         return await self._incoming.get()
 
-    def read_nowait(self):
+    def read(self):
         """Return the alert, if there is one."""
-        return self.alert
-
-    def write_nowait(self, data):
-        """Record what is sent at the end."""
-        self.said += data
+        return self.alert or None
 
     def close(self):
         """Record that it was closed."""
@@ -72,10 +80,10 @@ class Script:
     def __init__(self, *reads):
         self._reads = list(reads)
 
-    async def write(self, buffers):
+    async def write_all(self, buffers):
         """Accept bytes."""
 
-    async def read(self):
+    async def receive(self):
         """Return or raise what comes next."""
         data = self._reads.pop(0)
         if isinstance(data, Exception):
@@ -120,7 +128,7 @@ def test_a_request_is_encrypted_128_kib_at_a_time(certificates):
         peer = Peer(server_context(certificates.server))
         transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
         peer.sizes.clear()
-        await transport.write([bytes(3 * 131_072)])
+        assert transport.write(to_send([bytes(3 * 131_072)]))
         return peer.sizes
 
     sizes = run_without_waiting(run)
@@ -135,19 +143,17 @@ def test_a_close_notify_is_sent_unless_a_write_is_under_way(certificates):
     async def run(is_writing):
         peer = Peer(server_context(certificates.server))
         transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
-        blocked = asyncio.Event()
+        peer.sizes.clear()
         if is_writing:
-            peer.write = lambda _: blocked.wait()
-            writing = asyncio.ensure_future(transport.write([b"x"]))
-            await asyncio.sleep(0)
+            peer.is_blocked = True
+            assert not transport.write(to_send([b"x"]))
+            peer.is_blocked = False
         transport.close()
-        if is_writing:
-            blocked.set()
-            await writing
-        return bool(peer.said), peer.is_closed
+        transport.close()
+        return len(peer.sizes), peer.is_closed
 
-    assert (True, True) == run_without_waiting(lambda: run(False))
-    assert (False, True) == run_without_waiting(lambda: run(True))
+    assert (1, True) == run_without_waiting(lambda: run(False))
+    assert (0, True) == run_without_waiting(lambda: run(True))
 
 
 def test_a_failed_write_raises_the_alert_of_the_peer(certificates):
@@ -162,7 +168,7 @@ def test_a_failed_write_raises_the_alert_of_the_peer(certificates):
         assert peer.alert
         if not is_told:
             peer.alert = b""
-        await transport.write([b"x"])
+        transport.write(to_send([b"x"]))
 
     with pytest.raises(AuthenticationError, match="certificate"):
         run_without_waiting(lambda: run(is_told=True))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.transport.tls_transport import CHUNK_BYTES, TlsTransport
+from spark_kafka_sink.network.transport.transport import to_send
 from tests.support.network.scripted_transport import run_without_waiting
 from tests.support.security.secure_front import server_context
 
@@ -20,18 +22,27 @@ class Peer:
         self._to_peer, self._from_peer = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = server_context(certificates.server)
         self._tls = context.wrap_bio(self._to_peer, self._from_peer, server_side=True)
-        self._incoming = asyncio.Queue()
+        self._incoming = deque()
         self._is_greeted = False
-        self.reads = asyncio.Event()
-        self.reads.set()
+        self._on_readable = self._on_writable = None
+        #: Whether the peer accepts bytes.
+        self.reads = True
         #: The client's bytes, decrypted.
         self.received = bytearray()
+        #: How often the client has read.
+        self.read_count = 0
 
-    async def write(self, buffers):
-        """Accept bytes as soon as the peer reads."""
-        await self.reads.wait()
-        for buffer in buffers:
+    def start(self, on_readable, on_writable):
+        """Set what to call."""
+        self._on_readable, self._on_writable = on_readable, on_writable
+
+    def write(self, pending):
+        """Accept all bytes if the peer reads."""
+        if not self.reads:
+            return not pending
+        for buffer in pending:
             self._to_peer.write(buffer)
+        pending.clear()
         try:
             if not self._is_greeted:
                 self._tls.do_handshake()
@@ -41,19 +52,37 @@ class Peer:
         except ssl.SSLWantReadError:
             pass
         self._send()
+        return True
 
-    def say(self, data):
-        """Send this to the client."""
-        self._tls.write(data)
+    async def write_all(self, buffers):
+        """Accept bytes during the handshake."""
+        self.write(to_send(buffers))
+
+    def read_again(self):
+        """Accept bytes from now on."""
+        self.reads = True
+        self._on_writable()
+
+    def say(self, *answers):
+        """Send these to the client, which receives them together."""
+        for answer in answers:
+            self._tls.write(answer)
         self._send()
+        while self._incoming and self._on_readable is not None:
+            self._on_readable()
 
     def _send(self):
         if data := self._from_peer.read():
-            self._incoming.put_nowait(data)
+            self._incoming.append(data)
 
-    async def read(self):
+    def read(self):
         """Return what the peer has sent."""
-        return await self._incoming.get()
+        self.read_count += 1
+        return self._incoming.popleft() if self._incoming else None
+
+    async def receive(self):
+        """Return what the peer has sent during the handshake."""
+        return self._incoming.popleft()
 
     def close(self):
         """Do nothing."""
@@ -66,31 +95,122 @@ def trusting_any_certificate():
     return context
 
 
+class Client:
+    """A transport over TLS to a peer, and what it has read."""
+
+    def __init__(self, transport, read=None):
+        self.transport = transport
+        self.answers = []
+        self.writable_count = 0
+        self._read = read or transport.read
+        transport.start(self._on_readable, self._on_writable)
+
+    def _on_readable(self):
+        answer = self._read()
+        if answer is not None:
+            self.answers.append(answer)
+
+    def _on_writable(self):
+        self.writable_count += 1
+
+
+async def connected(peer, read=None):
+    transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
+    client = Client(transport, read)
+    # What came with the handshake is read, and what came after it.
+    await asyncio.sleep(0)
+    peer.say()
+    return client
+
+
 def test_responses_are_read_while_a_write_is_blocked(certificates):
     """A peer that accepts no more bytes may have answered the earlier ones."""
     request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
 
     async def run():
         peer = Peer(certificates)
-        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
-        reading = asyncio.ensure_future(transport.read())
-        await asyncio.sleep(0)
-        peer.reads.clear()
-        writing = asyncio.ensure_future(transport.write([request]))
-        await asyncio.sleep(0)
-        answers = []
-        for answer in (b"first", b"second"):
-            peer.say(answer)
-            async with asyncio.timeout(30):
-                answers.append(await reading)
-            reading = asyncio.ensure_future(transport.read())
-        is_blocked = not writing.done()
-        peer.reads.set()
-        await writing
-        reading.cancel()
-        return answers, is_blocked, bytes(peer.received)
+        client = await connected(peer)
+        peer.reads = False
+        pending = to_send([request])
+        assert not client.transport.write(pending)
+        # No more is encrypted than can be sent at once.
+        assert 2 * CHUNK_BYTES == sum(map(len, pending))
+        peer.say(b"first")
+        peer.say(b"second")
+        assert 0 == client.writable_count
+        peer.read_again()
+        assert 1 == client.writable_count
+        assert client.transport.write(pending)
+        return client.answers, bytes(peer.received)
 
-    assert ([b"first", b"second"], True, request) == run_without_waiting(run)
+    assert ([b"first", b"second"], request) == run_without_waiting(run)
+
+
+def test_a_write_is_complete_when_its_last_byte_was_accepted(certificates):
+    """A request that is encrypted but not accepted yet is still unsent."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        peer.reads = False
+        pending = to_send([b"request"])
+        assert (False, 0) == (client.transport.write(pending), len(pending))
+        assert not client.transport.write(pending)
+        peer.read_again()
+        assert client.transport.write(pending)
+        return bytes(peer.received)
+
+    assert b"request" == run_without_waiting(run)
+
+
+def test_all_that_arrived_together_is_read_at_once(certificates):
+    """No event announces the bytes that OpenSSL has taken from the socket with others."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        before = peer.read_count
+        peer.say(b"first", b"second", b"third")
+        return client.answers, peer.read_count - before
+
+    # The socket is read once for each event, so that other connections get their turn.
+    assert ([b"first", b"second", b"third"], 1) == run_without_waiting(run)
+
+
+def test_what_came_with_the_handshake_is_read(certificates):
+    """A peer may send data together with the end of the handshake, and then nothing more."""
+
+    async def run():
+        peer = Peer(certificates)
+        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
+        peer.say(b"hello")
+        while data := peer.read():
+            transport._take(data)
+        client = Client(transport)
+        await asyncio.sleep(0)
+        return client.answers
+
+    assert [b"hello"] == run_without_waiting(run)
+
+
+def test_nothing_is_read_after_the_close(certificates):
+    """A reader that closes the transport is not called for the rest of what has arrived."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        read = client.transport.read
+
+        def read_and_close():
+            answer = read()
+            client.transport.close()
+            return answer
+
+        client._read = read_and_close
+        peer.say(b"first", b"second")
+        return client.answers
+
+    assert [b"first"] == run_without_waiting(run)
 
 
 def test_bytes_count_as_accepted_when_the_transport_below_accepts_them(certificates):
@@ -109,12 +229,10 @@ def test_bytes_are_decrypted_in_place(certificates):
     """What the peer sends is decrypted into the given memory, as far as it has room."""
 
     async def run():
-        peer = Peer(certificates)
-        transport = await TlsTransport.handshake(peer, trusting_any_certificate(), NODE)
-        reading = asyncio.ensure_future(transport.read_into(memoryview(memory := bytearray(4))))
-        await asyncio.sleep(0)
+        peer, memory = Peer(certificates), bytearray(4)
+        client = await connected(peer)
+        client._read = lambda: client.transport.read_into(memoryview(memory))
         peer.say(b"abcdef")
-        count = await reading
-        return bytes(memory[:count]), await transport.read()
+        return bytes(memory), client.answers
 
-    assert (b"abcd", b"ef") == run_without_waiting(run)
+    assert (b"efcd", [4, 2]) == run_without_waiting(run)

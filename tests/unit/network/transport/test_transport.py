@@ -9,7 +9,11 @@ import socket
 import pytest
 
 from spark_kafka_sink.network.transport.host_resolver import Address
-from spark_kafka_sink.network.transport.transport import PlaintextTransport, SocketOptions
+from spark_kafka_sink.network.transport.transport import (
+    PlaintextTransport,
+    SocketOptions,
+    to_send,
+)
 
 
 def _buffers_of(options: SocketOptions) -> tuple[int, int]:
@@ -66,8 +70,8 @@ def test_one_call_sends_1024_buffers_and_reads_64_kib():
 
     async def use() -> None:
         transport = PlaintextTransport(Socket())
-        await transport.write([b"x"] * 1_025)
-        assert b"x" == transport.read_nowait()
+        assert transport.write(to_send([b"x"] * 1_025))
+        assert b"x" == transport.read()
 
     asyncio.run(use())
     assert [1_024, 1, 65_536] == calls
@@ -132,7 +136,8 @@ def test_bytes_accepted_at_once_are_not_waited_for():
     """Empty buffers count for nothing, and nothing is left over."""
 
     async def use(transport: PlaintextTransport) -> None:
-        assert [] == list(transport.begin_write([b"ab", b"", memoryview(b"cd")]))
+        pending = to_send([b"ab", b"", memoryview(b"cd")])
+        assert (True, 0) == (transport.write(pending), len(pending))
 
     assert b"abcd" == _between(use)
 
@@ -142,22 +147,34 @@ def test_bytes_not_accepted_at_once_remain():
     sent = bytes(range(256)) * 16_000
 
     async def use(transport: PlaintextTransport) -> None:
-        rest = transport.begin_write([sent[:5], sent[5:]])
-        assert 0 < sum(map(len, rest)) < len(sent)
-        await transport.write(rest)
+        pending, is_sent = to_send([sent[:5], sent[5:]]), asyncio.Event()
+        calls = []
+
+        def go_on() -> None:
+            calls.append(len(pending))
+            if transport.write(pending):
+                is_sent.set()
+
+        transport.start(lambda: None, go_on)
+        assert not transport.write(pending)
+        assert 0 < sum(map(len, pending)) < len(sent)
+        await is_sent.wait()
+        # Nothing is called once everything has been accepted.
+        count = len(calls)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert count == len(calls)
 
     assert sent == _between(use)
 
 
-def test_the_following_write_reports_a_broken_connection():
-    """Beginning to write never raises, since such a caller could not handle the error."""
+def test_a_write_to_a_closed_transport_is_an_error():
+    """The error is the system's."""
 
     async def use(transport: PlaintextTransport) -> None:
         transport.close()
-        rest = transport.begin_write([b"ab"])
-        assert [b"ab"] == list(rest)
         with pytest.raises(OSError, match="Bad file descriptor"):
-            await transport.write(rest)
+            transport.write(to_send([b"ab"]))
 
     assert b"" == _between(use)
 
@@ -174,7 +191,7 @@ def test_a_socket_may_have_the_number_of_standard_input():
 
     async def use(ours: socket.socket, peer: socket.socket) -> int:
         transport = PlaintextTransport(ours)
-        _, received = await asyncio.gather(transport.write([data]), receive_all(peer))
+        _, received = await asyncio.gather(transport.write_all([data]), receive_all(peer))
         assert not asyncio.get_running_loop().remove_writer(ours.fileno())
         transport.close()
         return received
@@ -197,20 +214,47 @@ def test_a_socket_may_have_the_number_of_standard_input():
 def test_bytes_are_received_in_place_until_the_end():
     """Bytes are written to the given memory as they arrive; 0 is the end of the stream."""
 
-    async def run() -> tuple[bytes, int]:
+    async def run() -> tuple[bytes, list[int | None]]:
         ours, peer = socket.socketpair()
         ours.setblocking(False)
         transport = PlaintextTransport(ours)
-        memory = bytearray(10)
-        with peer, memoryview(memory) as view:
-            peer.send(b"abc")
-            count = await transport.read_into(view)
-            later = asyncio.ensure_future(transport.read_into(view[count:]))
-            await asyncio.sleep(0)
-            peer.send(b"defg")
-            count += await later
-        end = await transport.read_into(memoryview(bytearray(1)))
-        transport.close()
-        return bytes(memory[:count]), end
+        memory, counts, has_ended = bytearray(10), [], asyncio.Event()
 
-    assert (b"abcdefg", 0) == asyncio.run(run())
+        def receive() -> None:
+            with memoryview(memory) as view:
+                count = transport.read_into(view[sum(counts) :])
+            counts.append(count)
+            if count == 3:
+                peer.send(b"defg")
+            elif count == 4:
+                peer.close()
+            else:
+                transport.close()
+                has_ended.set()
+
+        assert (None, None) == (transport.read(), transport.read_into(memoryview(memory)))
+        transport.start(receive, lambda: None)
+        peer.send(b"abc")
+        await has_ended.wait()
+        return bytes(memory[:7]), counts
+
+    assert (b"abcdefg", [3, 4, 0]) == asyncio.run(run())
+
+
+def test_received_bytes_can_be_waited_for():
+    """Before the start a caller waits for bytes that arrive later, and for the stream's end."""
+
+    async def run() -> list[bytes]:
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        transport = PlaintextTransport(ours)
+        receiving = asyncio.ensure_future(transport.receive())
+        await asyncio.sleep(0)
+        with peer:
+            peer.send(b"abc")
+            received = [await receiving]
+        received.append(await transport.receive())
+        transport.close()
+        return received
+
+    assert [b"abc", b""] == asyncio.run(run())

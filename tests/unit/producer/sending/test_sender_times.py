@@ -291,13 +291,15 @@ def test_a_batch_left_open_behind_an_aborted_one_is_gathered_at_once(tv2):
     assert [False, False, True] == _queues_seen_by_gather(tv2, abort)
 
 
-def test_an_end_without_a_request_runs_the_loop_again(tv2):
+def test_an_end_without_a_request_runs_the_loop_again(tv2, monkeypatch):
     """An end without a request runs the loop again, because no response will wake it."""
     tv2.initialize()
+    woken = []
+    monkeypatch.setattr(tv2.sender, "wakeup", lambda: woken.append(tv2.now))
     tv2.manager.begin_transaction()
     result = tv2.manager.begin_commit()
     tv2.step()
-    assert tv2.sender._wakeup.is_set()
+    assert [tv2.now] == woken
     result.wait(0)
     tv2.manager.begin_transaction()
     tv2.add()
@@ -305,9 +307,9 @@ def test_an_end_without_a_request_runs_the_loop_again(tv2):
     tv2.produce()
     tv2.manager.begin_commit()
     tv2.step()
-    tv2.sender._wakeup.clear()
+    woken.clear()
     tv2.step()
-    assert not tv2.sender._wakeup.is_set()
+    assert [] == woken
     assert [ApiKey.END_TXN] == [sent.request.api_key for sent in tv2.network.sent]
 
 
@@ -323,7 +325,7 @@ def _runs(harness: SenderHarness, *answers: float) -> list[float]:
         delays.append(delay)
         return SimpleNamespace(cancel=lambda: None)
 
-    harness.sender._loop = SimpleNamespace(call_later=call_later)
+    harness.sender._loop = SimpleNamespace(call_later=call_later, call_soon=harness._loop.call_soon)
     harness.sender.run_once = lambda now: left.pop(0) if left else NEVER
     wakeups = [harness.sender.wakeup] * (len(answers) - 1)
     harness.run_to_the_end(*wakeups, harness.sender.initiate_close)
@@ -331,8 +333,46 @@ def _runs(harness: SenderHarness, *answers: float) -> list[float]:
 
 
 def test_the_loop_sleeps_until_the_next_run(plain):
-    """The loop does not sleep if it is late, and sets no timer if nothing is scheduled."""
-    assert [7.0, 0, 0.25] == _runs(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
+    """Only an earlier time replaces the timer; a time that has passed is not slept for."""
+    assert [7.0, 0.25, 0] == _runs(
+        plain, NEVER, plain.now + 7, plain.now + 8, NEVER, plain.now + 0.25, plain.now - 3
+    )
+
+
+def test_a_timer_that_has_fired_is_set_again(plain):
+    """Each timer that fires runs the loop once, and that run sets the next timer."""
+    timers = []
+
+    def call_later(delay: float, callback: Callable[[], None]) -> SimpleNamespace:
+        timers.append((delay, callback))
+        return SimpleNamespace(cancel=lambda: None)
+
+    def fire() -> None:
+        plain.now += 3
+        timers[-1][1]()
+
+    plain.sender._loop = SimpleNamespace(call_later=call_later, call_soon=plain._loop.call_soon)
+    plain.sender.run_once = lambda now: now + 3
+    plain.run_to_the_end(fire, fire, plain.sender.initiate_close)
+    assert [3.0, 3.0, 3.0] == [delay for delay, _ in timers]
+
+
+def test_an_error_of_a_run_ends_the_loop(plain):
+    """The loop raises what a run raises, whatever it is, and does not run again."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def fail(_: float) -> float:
+        raise Interrupt
+
+    def break_down() -> None:
+        plain.sender.run_once = fail
+        plain.sender.wakeup()
+
+    with pytest.raises(Interrupt):
+        plain.run_to_the_end(break_down)
+    plain.sender.turn()
 
 
 def test_the_loop_does_not_sleep_beyond_its_deadline(plain):
