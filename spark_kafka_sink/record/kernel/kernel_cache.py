@@ -123,11 +123,7 @@ def cache_directory() -> str | None:
         return None
     for place in _places():
         try:
-            directory = place.absolute() / name
-            make_private_directory(directory.parent)
-            make_private_directory(directory)
-            check_private_files(directory)
-            tempfile.TemporaryFile(dir=directory).close()
+            return str(_usable(place, name))
         except UnsafeDirectoryError as error:
             _LOG.warning(
                 "%s: compiled kernels are not cached in %s, since other users could replace them",
@@ -136,10 +132,40 @@ def cache_directory() -> str | None:
             )
         except OSError as error:
             _LOG.debug("kernels cannot be cached in %s: %s", place, error)
-        else:
-            return str(directory)
     _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
     return None
+
+
+def refused_places() -> dict[Path, str]:
+    """Return the locations that come before the one in use, each with why it is not usable."""
+    refused: dict[Path, str] = {}
+    name = _fingerprint()
+    for place in _places():
+        if name is None:
+            refused[place] = "the sources of the kernels are missing"
+            continue
+        try:
+            _usable(place, name)
+        except OSError as error:
+            refused[place] = str(error)
+        else:
+            break
+    return refused
+
+
+def _usable(place: Path, name: str) -> Path:
+    """Return a location's directory, which others cannot write to; OSError if unusable."""
+    directory = place.absolute() / name
+    make_private_directory(directory.parent)
+    make_private_directory(directory)
+    check_private_files(directory)
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        # The file system of a container may be read-only, and hold kernels that were made before.
+        if not any(directory.glob(_file("", "*").name)):
+            raise
+    return directory
 
 
 def _places() -> Iterator[Path]:
@@ -175,6 +201,11 @@ def _fingerprint() -> str | None:
     ):
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:32]
+
+
+def processor_name() -> str:
+    """Return the name of the processor for which numba compiles."""
+    return _processor()[0]
 
 
 def is_for_this_processor() -> bool:
