@@ -2,11 +2,16 @@
 
 A client uses `encode_request` and `decode_response`, a broker `decode_request` and
 `encode_response`. For an API that this package does not declare they raise UnsupportedVersionError.
+
+The messages of an API are in the module of its name, which is imported when they are first needed:
+a worker that writes needs few of them, and starts faster without the others.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from functools import cache
+from importlib import import_module
+from typing import Final
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -18,112 +23,76 @@ from spark_kafka_sink.protocol.headers import (
     request_header_version,
     response_header_version,
 )
-from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest
-from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
-from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from spark_kafka_sink.protocol.messages.delete_records import DeleteRecordsRequest
-from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest
-from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
-from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest
-from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
-from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest
-from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
-from spark_kafka_sink.protocol.messages.fetch import FetchRequest
-from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-)
-from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
-from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
-from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest
-from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
-from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
-from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest
-from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from spark_kafka_sink.protocol.messages.produce import ProduceRequest
-from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest
-from spark_kafka_sink.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
 from spark_kafka_sink.protocol.schema import (
     AnyRequest,
-    ApiMessage,
     ApiResponse,
     decode,
     read_message,
     write_message,
 )
 
-_Message = TypeVar("_Message", bound=ApiMessage)
-
-#: The requests of all APIs that this package supports.
-REQUESTS: tuple[type[AnyRequest], ...] = (
-    ProduceRequest,
-    FetchRequest,
-    ListOffsetsRequest,
-    MetadataRequest,
-    FindCoordinatorRequest,
-    ApiVersionsRequest,
-    CreateTopicsRequest,
-    InitProducerIdRequest,
-    AddPartitionsToTxnRequest,
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    TxnOffsetCommitRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    JoinGroupRequest,
-    HeartbeatRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-    SaslHandshakeRequest,
-    SaslAuthenticateRequest,
-    DeleteTopicsRequest,
-    DeleteRecordsRequest,
-    OffsetForLeaderEpochRequest,
-    DescribeConfigsRequest,
-    CreatePartitionsRequest,
-    DeleteGroupsRequest,
-    IncrementalAlterConfigsRequest,
-    DescribeClusterRequest,
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
+#: All APIs that this package supports.
+SUPPORTED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
 )
-#: All requests, each with the response that its type names.
-MESSAGES = tuple((request, request.response_class()) for request in REQUESTS)
 #: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
 _MAX_HEADER_ELEMENTS = 100
-_REQUESTS = {request.api_key: request for request, _ in MESSAGES}
-_RESPONSES = {response.api_key: response for _, response in MESSAGES}
 
 
+def declared_messages() -> list[tuple[type[AnyRequest], type[ApiResponse]]]:
+    """Return all requests, each with the response that its type names."""
+    return [(request_class(api_key), response_class(api_key)) for api_key in SUPPORTED]
+
+
+@cache
 def request_class(api_key: ApiKey) -> type[AnyRequest]:
     """Return an API's request class; UnsupportedVersionError if it is not declared."""
-    return _find(_REQUESTS, api_key)
+    if api_key not in SUPPORTED:
+        raise UnsupportedVersionError(f"the {api_key.name} API is not supported")
+    module = import_module(f"spark_kafka_sink.protocol.messages.{api_key.name.lower()}")
+    # Such as `InitProducerIdRequest` for INIT_PRODUCER_ID.
+    words = api_key.name.split("_")
+    request: type[AnyRequest] = getattr(module, f"{''.join(map(str.title, words))}Request")
+    return request
 
 
+@cache
 def response_class(api_key: ApiKey) -> type[ApiResponse]:
     """Return an API's response class; UnsupportedVersionError if it is not declared."""
-    return _find(_RESPONSES, api_key)
-
-
-def _find(classes: dict[ApiKey, type[_Message]], api_key: ApiKey) -> type[_Message]:
-    try:
-        return classes[api_key]
-    except KeyError:
-        raise UnsupportedVersionError(f"the {api_key.name} API is not supported") from None
+    return request_class(api_key).response_class()
 
 
 def encode_request(header: RequestHeader, request: AnyRequest) -> list[Buffer]:

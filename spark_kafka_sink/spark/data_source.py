@@ -7,7 +7,7 @@ writer for the tasks. Readers are requested often, too: they check the cluster w
 what to read.
 
 Spark imports this module in every worker that looks up data sources, so it imports neither numba
-nor pyarrow, and the network code only when the cluster is queried.
+nor pyarrow, the network code only when the cluster is queried, and what reads only for a read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
-from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
@@ -30,9 +28,6 @@ from spark_kafka_sink.spark.sink.driver_checks import (
 from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
-from spark_kafka_sink.spark.source.columns import check_columns, default_columns
-from spark_kafka_sink.spark.source.reader import KafkaBatchReader
-from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
@@ -46,6 +41,8 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.config.source_options import SourceOptions
 
 
 class KafkaSink(DataSource):
@@ -111,6 +108,9 @@ class KafkaSink(DataSource):
 
         Raises ConfigError for an invalid `includeHeaders`; the reader checks the other options.
         """
+        from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+        from spark_kafka_sink.spark.source.columns import default_columns
+
         try:
             given = {"includeHeaders": self.options.get("includeHeaders", "false")}
             return default_columns(
@@ -124,6 +124,10 @@ class KafkaSink(DataSource):
 
         Raises ConfigError or SchemaError.
         """
+        from spark_kafka_sink.config.source_options import SourceOptions
+        from spark_kafka_sink.spark.source.columns import check_columns
+        from spark_kafka_sink.spark.source.reader import KafkaBatchReader
+
         try:
             check_columns(schema)
             return KafkaBatchReader(
@@ -138,6 +142,10 @@ class KafkaSink(DataSource):
         With invalid options or columns, that question is where it raises ConfigError or
         SchemaError.
         """
+        from spark_kafka_sink.config.source_options import SourceOptions
+        from spark_kafka_sink.spark.source.columns import check_columns
+        from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
+
         try:
             check_columns(schema)
             options = SourceOptions.from_mapping(self.options, is_stream=True)

@@ -54,6 +54,8 @@ LAYERS: dict[str, frozenset[str]] = {
         "metrics",
         _ERROR_CODES,
     },
+    # The command for container images.
+    "warm_cache": _BOTTOM | {"command_line", "record"},
     "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
@@ -186,6 +188,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "spark/sink/*.py",
         "spark/source/*.py",
         "transactions.py",
+        "warm_cache.py",
     ),
 }
 

@@ -50,6 +50,12 @@ COMMANDS = [
     for block in BLOCKS
     if block.language == "console"
     for line in block.code.replace("\\\n", " ").splitlines()
+] + [
+    (block.place, line.removeprefix("RUN "))
+    for block in BLOCKS
+    if block.language == "dockerfile"
+    for line in block.code.splitlines()
+    if line.startswith("RUN ")
 ]
 
 
@@ -101,8 +107,9 @@ def test_lines_are_short(page):
 
 
 def test_every_language_of_a_block_is_tested():
-    """A block is Python, a command, or a drawing."""
-    assert set() == {block.language for block in BLOCKS} - PICTURES - {"python", "console"}
+    """A block is Python, a command, a drawing, or the commands of an image."""
+    tested = {"python", "console", "dockerfile"}
+    assert set() == {block.language for block in BLOCKS} - PICTURES - tested
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.place)
@@ -133,7 +140,8 @@ def test_each_shown_command_is_valid(place, command):
     elif words[0] == "cd":
         assert words == ["cd", REPOSITORY.split("/")[4]]
     else:
-        assert words[:2] in (["pip", "install"], ["git", "clone"]), f"{place}: {command}"
+        known = (["pip", "install"], ["git", "clone"], ["install", "--directory"])
+        assert words[:2] in known, f"{place}: {command}"
 
 
 def _check_module(module: str, arguments: list[str]) -> None:
@@ -146,7 +154,11 @@ def _check_module(module: str, arguments: list[str]) -> None:
             transactions_main([*plain, "--help"])
         assert 0 == end.value.code
     else:
-        assert module in {"spark_kafka_sink.config.options_table", "venv"}
+        assert module in {
+            "spark_kafka_sink.config.options_table",
+            "spark_kafka_sink.warm_cache",
+            "venv",
+        }
 
 
 def test_the_api_page_has_every_public_name():

@@ -51,8 +51,8 @@ def test_the_types_are_installed():
 
 
 def test_each_command_is_installed_under_its_name():
-    """The broker and the operator's command are console scripts."""
-    assert {"pykafka-devbroker", "pykafka-transactions"} == set(SCRIPTS)
+    """The broker, the operator's command and that for images are console scripts."""
+    assert {"pykafka-devbroker", "pykafka-transactions", "pykafka-warm-cache"} == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -21,6 +21,7 @@ COMMANDS = {
     "spark_kafka_sink.config.options_table",
     "spark_kafka_sink.devbroker",
     "spark_kafka_sink.transactions",
+    "spark_kafka_sink.warm_cache",
 }
 #: What the page of the API names in full.
 NAMES = {f"spark_kafka_sink.{name}" for name in spark_kafka_sink.__all__} | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, Self
 
@@ -28,6 +29,7 @@ def api_versions_request() -> ApiVersionsRequest:
     )
 
 
+@cache
 def _client_software_version() -> str:
     try:
         return version("spark-kafka-sink")

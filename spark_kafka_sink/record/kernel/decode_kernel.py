@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from numba import from_dtype, types
-
 from spark_kafka_sink.record.kernel.decode_headers import (
     LAST_OFFSET_DELTA_OFFSET,
     LEADER_EPOCH_OFFSET,
@@ -32,6 +30,7 @@ from spark_kafka_sink.record.kernel.decode_state import (
     Stage,
 )
 from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
     kernel,
     kernel_part,
     load_big_int32,
@@ -63,11 +62,8 @@ _DONE: Final = int(DecodeStatus.DONE)
 _PREPARE: Final = int(DecodeStatus.PREPARE)
 _FULL: Final = int(DecodeStatus.FULL)
 
-_TABLE: Final = types.Array(from_dtype(DECODER_DTYPE), 1, "C")
-_INT64_QUINTUPLE: Final = types.Tuple((types.int64,) * 5)  # type: ignore[no-untyped-call]
 
-
-@kernel(_INT64_QUINTUPLE(types.int64, types.int64))
+@kernel(5, int, int)
 def _index_batches(data: int, size: int) -> tuple[int, int, int, int, int]:
     position, count, last_offset, leader_epoch = 0, 0, -1, -1
     while size - position > MAGIC_OFFSET:
@@ -94,7 +90,7 @@ def _set_timestamp_type(task: Any) -> bool:
     return not task.separates_types or task.timestamp_type == timestamp_type
 
 
-@kernel(types.int64(_TABLE))
+@kernel(1, Items(DECODER_DTYPE))
 def _decode_batches(table: npt.NDArray[np.void]) -> int:
     task = table[0]
     while True:

@@ -12,7 +12,7 @@ Rules:
 - All input that is read by address has been checked by `RecordColumns`.
 - Each function is compiled for one signature, so that loading it from the cache is cheap.
 
-Importing this module imports numba, and compiles the kernels the first time on a machine.
+Importing this module loads the kernels; the first time on a machine, numba compiles them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 
 from spark_kafka_sink.record.columns import COLUMNS_DTYPE, NULL_PARTITION, NULL_TIMESTAMP
 from spark_kafka_sink.record.kernel.kernel_hashes import key_number
 from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
     copy_bytes,
     inlined_part,
     kernel,
@@ -245,16 +245,14 @@ def _write_headers(target: int, keys: _Strings, values: _Strings, first: int, la
         target = _write_field(target, values, element, _length(values, element))
 
 
-_COLUMNS: Final = types.Array(from_dtype(COLUMNS_DTYPE), 1, "C")
-_SLOTS: Final = types.Array(from_dtype(SLOT_DTYPE), 1, "C")
-_STICKY: Final = types.Array(from_dtype(STICKY_DTYPE), 1, "C")
-_INT32S: Final = types.Array(types.int32, 1, "C")
-_INT64_PAIR: Final = types.Tuple((types.int64,) * 2)  # type: ignore[no-untyped-call]
-_INT64_QUADRUPLE: Final = types.Tuple((types.int64,) * 4)  # type: ignore[no-untyped-call]
+_COLUMNS: Final = Items(COLUMNS_DTYPE)
+_SLOTS: Final = Items(SLOT_DTYPE)
+_STICKY: Final = Items(STICKY_DTYPE)
+_INT32S: Final = Items(np.dtype(np.int32))
 
 
-@kernel(_INT64_PAIR(_COLUMNS, _INT32S, _INT32S, types.int64, types.int64, _INT32S))
-def _assign_slots(  # noqa: PLR0917  numba passes arguments by position
+@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, _INT32S)
+def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     table: npt.NDArray[np.void],
     first_slots: Int32Array,
     partition_counts: Int32Array,
@@ -289,11 +287,7 @@ def _assign_slots(  # noqa: PLR0917  numba passes arguments by position
     return _ALL_ASSIGNED, num_rows
 
 
-@kernel(
-    _INT64_QUADRUPLE(
-        _COLUMNS, _INT32S, _INT32S, types.int64, _SLOTS, _STICKY, types.int64, types.int64
-    )
-)
+@kernel(4, _COLUMNS, _INT32S, _INT32S, int, _SLOTS, _STICKY, int, int)
 def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each call costs
     table: npt.NDArray[np.void],
     row_slots: Int32Array,

@@ -22,13 +22,12 @@ import platform
 import tempfile
 from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from pkgutil import get_data
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numba
 from llvmlite import binding
-from numba.core import caching
 
 from spark_kafka_sink.record.kernel.private_directory import (
     UnsafeDirectoryError,
@@ -37,10 +36,19 @@ from spark_kafka_sink.record.kernel.private_directory import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _LOG: Final = logging.getLogger(__name__)
 _DIRECTORY: Final = "spark_kafka_sink"
+_CHECKSUM_BYTES: Final = 32
+#: numba's variables that change the code, beside the processor's.
+_COMPILER_VARIABLES: Final = (
+    "NUMBA_BOUNDSCHECK",
+    "NUMBA_ENABLE_AVX",
+    "NUMBA_LOOP_VECTORIZE",
+    "NUMBA_OPT",
+    "NUMBA_SLP_VECTORIZE",
+)
 #: Constants and layouts from `columns` and `key_hashes` are compiled into the kernels, too.
 _KERNEL_SOURCES: Final = (
     "kernel/decode_headers.py",
@@ -48,6 +56,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/decode_records.py",
     "kernel/decode_state.py",
     "kernel/kernel.py",
+    "kernel/kernel_compiler.py",
     "kernel/kernel_crc32c.py",
     "kernel/kernel_hashes.py",
     "kernel/kernel_objects.py",
@@ -59,11 +68,48 @@ _KERNEL_SOURCES: Final = (
 )
 
 
-def enable_cache(dispatcher: Any) -> None:
-    """Make a kernel load its machine code from disk, or store it there after compiling it."""
-    if cache_directory() is not None:
-        # Like `@njit(cache=True)`, with our cache in place of numba's.
-        dispatcher._cache = _KernelCache(dispatcher.py_func)  # type: ignore[no-untyped-call]  # noqa: SLF001
+def read_code(name: str) -> bytes | None:
+    """Return a kernel's machine code; None if it is not cached, or damaged."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    path = _file(directory, name)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _LOG.warning("a cached kernel cannot be read: %s", error)
+        return None
+    checksum, code = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    if _checksum(code) != checksum:
+        _LOG.warning("the cached kernel in %s is damaged, and is compiled again", path)
+        return None
+    return code
+
+
+def write_code(name: str, code: bytes) -> None:
+    """Store a kernel's machine code; a failure is only logged."""
+    directory = cache_directory()
+    if directory is None:
+        return
+    path = _file(directory, name)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        part.write_bytes(_checksum(code) + code)
+        part.replace(path)
+    except OSError as error:
+        _LOG.warning("a kernel cannot be cached: %s", error)
+        with suppress(OSError):
+            part.unlink()
+
+
+def _file(directory: str, name: str) -> Path:
+    return Path(directory, f"{name}.kernel")
+
+
+def _checksum(code: bytes) -> bytes:
+    return hashlib.sha256(code).digest()
 
 
 @cache
@@ -77,11 +123,7 @@ def cache_directory() -> str | None:
         return None
     for place in _places():
         try:
-            directory = place.absolute() / name
-            make_private_directory(directory.parent)
-            make_private_directory(directory)
-            check_private_files(directory)
-            tempfile.TemporaryFile(dir=directory).close()
+            return str(_usable(place, name))
         except UnsafeDirectoryError as error:
             _LOG.warning(
                 "%s: compiled kernels are not cached in %s, since other users could replace them",
@@ -90,10 +132,40 @@ def cache_directory() -> str | None:
             )
         except OSError as error:
             _LOG.debug("kernels cannot be cached in %s: %s", place, error)
-        else:
-            return str(directory)
     _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
     return None
+
+
+def refused_places() -> dict[Path, str]:
+    """Return the locations that come before the one in use, each with why it is not usable."""
+    refused: dict[Path, str] = {}
+    name = _fingerprint()
+    for place in _places():
+        if name is None:
+            refused[place] = "the sources of the kernels are missing"
+            continue
+        try:
+            _usable(place, name)
+        except OSError as error:
+            refused[place] = str(error)
+        else:
+            break
+    return refused
+
+
+def _usable(place: Path, name: str) -> Path:
+    """Return a location's directory, which others cannot write to; OSError if unusable."""
+    directory = place.absolute() / name
+    make_private_directory(directory.parent)
+    make_private_directory(directory)
+    check_private_files(directory)
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        # The file system of a container may be read-only, and hold kernels that were made before.
+        if not any(directory.glob(_file("", "*").name)):
+            raise
+    return directory
 
 
 def _places() -> Iterator[Path]:
@@ -119,59 +191,43 @@ def _fingerprint() -> str | None:
     digest = hashlib.sha256()
     for part in (
         *sources,
-        numba.__version__.encode(),
+        metadata.version("numba").encode(),
+        metadata.version("llvmlite").encode(),
         platform.python_version().encode(),
         binding.get_process_triple().encode(),
-        binding.get_host_cpu_name().encode(),
-        binding.get_host_cpu_features().flatten().encode(),
+        *(text.encode() for text in _processor()),
+        *(os.environ.get(name, "").encode() for name in _COMPILER_VARIABLES),
+        _configuration(),
     ):
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:32]
 
 
-class _Locator(caching._CacheLocator):  # noqa: SLF001
-    """A locator with our directory, whose name already identifies the version of the sources."""
-
-    def __init__(self, directory: str, first_line: int) -> None:
-        self._directory = directory
-        self._first_line = first_line
-
-    def get_cache_path(self) -> str:
-        return self._directory
-
-    def get_source_stamp(self) -> str:
-        return "the directory's name is the stamp"
-
-    def get_disambiguator(self) -> str:
-        return str(self._first_line)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], _py_file: str) -> _Locator | None:
-        directory = cache_directory()
-        return None if directory is None else cls(directory, py_func.__code__.co_firstlineno)
+def processor_name() -> str:
+    """Return the name of the processor for which numba compiles."""
+    return _processor()[0]
 
 
-class _KernelCacheImpl(caching.CompileResultCacheImpl):
-    _locator_classes: list[type[object]] = [_Locator]  # noqa: RUF012  as the base class has it
+def is_for_this_processor() -> bool:
+    """Return whether numba compiles for the processor at hand, and is not told another one."""
+    told = os.environ.keys() & {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"}
+    return not told and not _configuration()
 
 
-class _KernelCache(caching.FunctionCache):
-    """numba's cache of one function; any failure only leads to a compilation."""
+def _processor() -> tuple[str, str]:
+    """Return the name and the features of the processor for which numba compiles."""
+    name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
+    if features is None and name is not None and name.lower() == "generic":
+        features = ""
+    return (
+        binding.get_host_cpu_name() if name is None else name,
+        binding.get_host_cpu_features().flatten() if features is None else features,
+    )
 
-    _impl_class = _KernelCacheImpl
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception as error:  # noqa: BLE001  unpickling a broken file may raise anything
-            _LOG.warning("a cached kernel in %s is unusable: %r", self.cache_path, error)
-        # Saving reads the index first, which may be the broken file.
-        with suppress(OSError):
-            self.flush()  # type: ignore[no-untyped-call]
-        return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        try:
-            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
-        except OSError as error:
-            _LOG.warning("a kernel cannot be cached in %s: %s", self.cache_path, error)
+def _configuration() -> bytes:
+    """Return the content of numba's configuration file, which is in the working directory."""
+    try:
+        return Path(".numba_config.yaml").read_bytes()
+    except OSError:
+        return b""

@@ -8,19 +8,20 @@ both.
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils, config
-from numba.extending import intrinsic
+from llvmlite import binding
 
-from spark_kafka_sink.record.kernel.kernel_support import kernel_part, load_byte, load_int64
+from spark_kafka_sink.record.kernel.kernel_cache import is_for_this_processor
+from spark_kafka_sink.record.kernel.kernel_support import (
+    instruction,
+    kernel_part,
+    load_byte,
+    load_int64,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
 #: The Castagnoli polynomial, lowest bit first.
@@ -72,35 +73,9 @@ def table_crc32c(address: int, count: int) -> int:
     return int(crc ^ np.uint64(_ALL_BITS))
 
 
-def _instruction(bits: int) -> Callable[[int, int], int]:
-    """Return the processor's instruction for so many bits, as a function of checksum and data."""
-    crc_bits = max(bits, 32)
-
-    def extend(_typing_context: Any, _crc: Any, _data: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            number, content = ir.IntType(crc_bits), ir.IntType(bits)
-            function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-                builder.module,
-                ir.FunctionType(number, (number, content)),
-                f"llvm.x86.sse42.crc32.{crc_bits}.{bits}",
-            )
-            crc, data = arguments
-            result = builder.call(
-                function,
-                (
-                    crc if crc_bits == crc.type.width else builder.trunc(crc, number),
-                    data if bits == data.type.width else builder.trunc(data, content),
-                ),
-            )
-            return result if crc_bits == crc.type.width else builder.zext(result, crc.type)
-
-        return types.int64(types.int64, types.int64), generate
-
-    return cast("Callable[[int, int], int]", intrinsic(extend))
-
-
-_extend_by_word = _instruction(64)
-_extend_by_byte = _instruction(8)
+#: Take eight bytes, or one, into a checksum.
+_extend_by_word = instruction("extend_crc32c", 64)
+_extend_by_byte = instruction("extend_crc32c", 8)
 
 
 @kernel_part
@@ -121,8 +96,8 @@ def has_instruction() -> bool:
     """Return whether the kernels are compiled for a processor with the instruction."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return False
-    if getattr(config, "CPU_NAME", None) or getattr(config, "CPU_FEATURES", None) is not None:
-        return False  # numba is told to compile for another processor.
+    if not is_for_this_processor():
+        return False
     features = binding.get_host_cpu_features()
     return bool(features.get("sse4.2") and features.get("crc32"))
 

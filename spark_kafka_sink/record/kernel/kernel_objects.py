@@ -18,7 +18,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 
 from spark_kafka_sink.record.columns import (
     NULL_SIZE,
@@ -26,7 +25,13 @@ from spark_kafka_sink.record.columns import (
     BytesColumn,
     null_column,
 )
-from spark_kafka_sink.record.kernel.kernel_support import copy_bytes, kernel, load_int32, load_int64
+from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
+    copy_bytes,
+    kernel,
+    load_int32,
+    load_int64,
+)
 
 if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import Int64Array, UInt8Array
@@ -47,11 +52,13 @@ _BYTES_DATA: Final = 32
 _VERSIONS: Final = ((3, 11), (3, 14))
 _BASIC_SIZES: Final = (40, 33)
 
-_INT64_QUINTUPLE: Final = types.Tuple((types.int64,) * 5)  # type: ignore[no-untyped-call]
+_INT64S: Final = Items(np.dtype(np.int64))
+_INT64_ROWS: Final = Items(np.dtype(np.int64), dimensions=2)
+_BYTES: Final = Items(np.dtype(np.uint8))
 
 
-@kernel(_INT64_QUINTUPLE(*(types.int64,) * 5, types.int64[:, ::1], types.int64[:, ::1]))
-def _scan_items(  # noqa: PLR0917  numba passes arguments by position
+@kernel(5, int, int, int, int, int, _INT64_ROWS, _INT64_ROWS)
+def _scan_items(  # noqa: PLR0917  kernels get arguments by position
     items: int,
     count: int,
     future_type: int,
@@ -92,7 +99,7 @@ def _scan_items(  # noqa: PLR0917  numba passes arguments by position
     return others, full_futures, other_topics, null_keys, null_values
 
 
-@kernel(types.void(types.int64, types.int64, types.int64[::1], types.int64[::1], types.uint8[::1]))
+@kernel(0, int, int, _INT64S, _INT64S, _BYTES)
 def _join_items(
     items: int, field: int, sizes: Int64Array, offsets: Int64Array, data: UInt8Array
 ) -> None:
@@ -104,7 +111,7 @@ def _join_items(
         item += 8 * RECORD_FIELDS
 
 
-@kernel(types.int64(types.int64, types.int64, types.int64, types.int64[::1]))
+@kernel(1, int, int, int, _INT64S)
 def _find_held(objects: int, count: int, unheld: int, rows: Int64Array) -> int:
     item = load_int64(objects + _LIST_ITEMS)
     found = 0

@@ -26,6 +26,7 @@ from spark_kafka_sink.spark.source_offsets import (
     may_have_run,
     offsets_directory,
 )
+from spark_kafka_sink.spark.worker_memory import importing_much
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +144,8 @@ def check_cluster(
     Returns the topic's partition count, or None if there is no topic yet. Waits for brokers up to
     `timeout` seconds or max.block.ms, whichever is less.
     """
-    from spark_kafka_sink.admin.cluster_check import describe_topics
+    with importing_much():
+        from spark_kafka_sink.admin.cluster_check import describe_topics
 
     topics = [] if topic is None else [topic]
     described = describe_topics(options.producer, topics, is_dry_run=is_dry_run, timeout=timeout)

@@ -6,8 +6,7 @@
 - Only acknowledged rows are reported: the acknowledged records are counted against the rows first.
 - Rows are numbered through the whole task, so that an error names the row's index in the task.
 
-The kernels, and with them numba, are imported with the first row: Spark imports this module on the
-driver too.
+The kernels are imported with the first row: Spark imports this module on the driver too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
+from spark_kafka_sink.spark.worker_memory import freeze_imported_objects, importing_much
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,12 +78,13 @@ class Producers(Protocol):
 
 def start_producer(config: ProducerConfig) -> Producer:
     """Start a `KafkaProducer`."""
-    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    with importing_much():
+        from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
-    # PySpark has pyarrow import it, if it is installed, once the first task returns its result.
-    # Its 30,000 objects took a worker 10 milliseconds in every later task, when not frozen too.
-    with suppress(ImportError):
-        import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
+        # PySpark has pyarrow import it, if it is installed, once the first task returns its result.
+        # Its 30,000 objects took a worker 10 milliseconds in every later task, when not frozen too.
+        with suppress(ImportError):
+            import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
     freeze_imported_objects()
     return KafkaProducer(config, lingers=False)
 

@@ -29,7 +29,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.registry import MESSAGES, decode_response, encode_request
+from spark_kafka_sink.protocol.registry import declared_messages, decode_response, encode_request
 from spark_kafka_sink.protocol.registry import encode_response as encode_answer
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records
@@ -80,7 +80,7 @@ def _request_frame(random_: random.Random, request_class: Any, version: int) -> 
 
 
 def _a_message(random_: random.Random, side: int) -> tuple[Any, int]:
-    cls = random_.choice(MESSAGES)[side]
+    cls = random_.choice(declared_messages())[side]
     return cls, random_.randint(cls.versions.min, cls.versions.max)
 
 
@@ -132,7 +132,7 @@ class SaslTarget:
     def make(self, random_: random.Random) -> bytes:
         """Return a SASL exchange: frames, each preceded by its size."""
         frames = []
-        classes = {cls.api_key.name: cls for cls, _ in MESSAGES}
+        classes = {cls.api_key.name: cls for cls, _ in declared_messages()}
         for name in ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE", "SASL_AUTHENTICATE"):
             cls = classes[name] if random_.random() < 0.9 else _a_message(random_, 0)[0]
             version = random_.randint(cls.versions.min, cls.versions.max)
@@ -176,7 +176,7 @@ class ResponseTarget:
 
     def take(self, data: bytes) -> None:
         """Decode a response."""
-        by_key = {response.api_key: response for _, response in MESSAGES}
+        by_key = {response.api_key: response for _, response in declared_messages()}
         if len(data) < 2 or data[0] not in by_key:
             return
         response_class = by_key[data[0]]

@@ -23,7 +23,7 @@ from spark_kafka_sink.protocol.field_types import (
     declared_fields,
 )
 from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
-from spark_kafka_sink.protocol.registry import MESSAGES
+from spark_kafka_sink.protocol.registry import declared_messages
 
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import Message
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Maps a field's name to a strategy for its values, or None to use that of the field's type.
 Special = Callable[[str], st.SearchStrategy | None]
 
-API_MESSAGES = [message_class for pair in MESSAGES for message_class in pair]
+API_MESSAGES = [message_class for pair in declared_messages() for message_class in pair]
 
 
 def _versions(message_class: type[Message]) -> range:

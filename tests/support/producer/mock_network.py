@@ -10,7 +10,7 @@ from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.metadata import Metadata
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.protocol.registry import MESSAGES
+from spark_kafka_sink.protocol.registry import declared_messages
 from tests.support.producer.producer_batches import NODES, snapshot
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: The versions of a current broker: all that the client supports.
 ALL_VERSIONS = {
-    request.api_key: (request.versions.min, request.versions.max) for request, _ in MESSAGES
+    request.api_key: (request.versions.min, request.versions.max)
+    for request, _ in declared_messages()
 }
 
 #: Seconds without use after which a topic is removed from the metadata.

@@ -28,7 +28,7 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.registry import (
-    MESSAGES,
+    declared_messages,
     decode_request,
     decode_request_header,
     decode_response,
@@ -231,7 +231,7 @@ def test_garbage_is_decoded_to_a_request_or_refused(garbage):
 
 @pytest.mark.parametrize(
     ("api_key", "versions"),
-    [(response.api_key, response.versions) for _, response in MESSAGES],
+    [(response.api_key, response.versions) for _, response in declared_messages()],
 )
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -248,7 +248,7 @@ def test_garbage_is_decoded_to_a_response_or_refused(api_key, versions, data):
 
 def test_requests_and_responses_are_paired():
     """Each pair has one API key and the same versions, and can be looked up by the key."""
-    for request, response in MESSAGES:
+    for request, response in declared_messages():
         assert (request.api_key, request.versions) == (response.api_key, response.versions)
         assert request.api_key.flexible_from == request.flexible_from == response.flexible_from
         assert request is request_class(request.api_key)

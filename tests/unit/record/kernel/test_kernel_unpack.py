@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import types
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
@@ -23,15 +22,14 @@ CODECS = pytest.mark.parametrize("codec", [CompressionType.LZ4, CompressionType.
 SEEDS = st.integers(0, 2**64 - 1).map(random.Random)
 LZ4_HEADER = bytes.fromhex("04224d18604082")
 SNAPPY_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
-SIGNATURE = types.int64(*(types.int64,) * 4)
 
 
-@kernel(SIGNATURE)
+@kernel(1, int, int, int, int)
 def _unpack_lz4(source, source_end, target, target_end):
     return unpack_lz4(source, source_end, target, target_end)
 
 
-@kernel(SIGNATURE)
+@kernel(1, int, int, int, int)
 def _unpack_snappy(source, source_end, target, target_end):
     return unpack_snappy(source, source_end, target, target_end)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import types
 
 from spark_kafka_sink.record.kernel.kernel_support import kernel
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, write_utf8
@@ -22,12 +21,12 @@ CASES = [
 ]
 
 
-@kernel(types.int64(types.int64, types.int64, types.int64))
+@kernel(1, int, int, int)
 def _write_utf8(target, source, count):
     return write_utf8(target, source, count) - target
 
 
-@kernel(types.boolean(types.int64, types.int64))
+@kernel(1, int, int)
 def _is_ascii(source, count):
     return is_ascii(source, count)
 

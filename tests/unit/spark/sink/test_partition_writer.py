@@ -247,7 +247,7 @@ def test_a_mismatch_of_rows_and_acknowledgements_is_an_error(lost, acknowledged)
 
 
 def test_imported_objects_are_frozen_out_of_garbage_collection():
-    """A full collection after a task walks no objects of numba's, but all objects of the job."""
+    """A full collection after a task walks no objects of imported modules, but all of the job."""
     script = (
         "import gc\n"
         "from spark_kafka_sink.config.producer_config import ProducerConfig\n"

@@ -1,0 +1,142 @@
+"""Kernels can be compiled ahead of time, by a command that says what it did."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import spark_kafka_sink
+from spark_kafka_sink import warm_cache
+from spark_kafka_sink.record.kernel import kernel_cache, kernel_support
+
+PACKAGE = Path(spark_kafka_sink.__file__).parent
+NOWHERE = "/dev/null/nowhere"
+TIMEOUT = 600
+#: How a process that writes and reads got its kernels.
+USE_ALL = """
+from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects, kernel_support
+print([kernel.was_compiled for kernel in kernel_support.KERNELS])
+"""
+
+
+def run(*arguments: str, **environment: str):
+    return subprocess.run(  # noqa: S603  our own interpreter and code
+        [sys.executable, "-B", "-W", "error", *arguments],
+        env={"PYTHONPATH": str(PACKAGE.parent), "PATH": os.environ["PATH"]} | environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=TIMEOUT,
+        cwd="/",
+    )
+
+
+def warm(**environment: str):
+    return run("-m", "spark_kafka_sink.warm_cache", **environment)
+
+
+def said(output: str) -> tuple[str, str, Path, int, int]:
+    """Return the numbers of kernels and the names in the command's report."""
+    kernels, processor, directory, compiled, cached = re.fullmatch(
+        r"(\d+) kernels for the processor (\S+) are in (\S+): (\d+) compiled, "
+        r"(\d+) already there, \d+\.\d s\n",
+        output,
+    ).groups()
+    return kernels, processor, Path(directory).parent.parent, int(compiled), int(cached)
+
+
+@pytest.fixture(scope="module")
+def generic_cache(tmp_path_factory):
+    """Return a cache that the command has filled for any processor."""
+    cache = tmp_path_factory.mktemp("cache")
+    done = warm(NUMBA_CACHE_DIR=str(cache), NUMBA_CPU_NAME="generic")
+    assert ("", 0) == (done.stderr, done.returncode)
+    assert ("7", "generic", cache, 7, 0) == said(done.stdout)
+    return cache
+
+
+@pytest.mark.slow
+def test_a_second_run_compiles_nothing(generic_cache):
+    """The command finds all kernels of an earlier run."""
+    done = warm(NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
+    assert ("7", "generic", generic_cache, 0, 7) == said(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_later_process_compiles_nothing(generic_cache):
+    """A process that writes and reads loads all kernels that the command has compiled."""
+    done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
+    assert f"{[False] * 7}\n" == done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_another_processor_compiles_its_own(generic_cache):
+    """A process for another processor than the command's compiles its kernels, and works."""
+    done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache))
+    assert f"{[True] * 7}\n" == done.stdout, done.stderr
+
+
+def test_a_given_directory_that_is_not_writable_is_an_error(tmp_path):
+    """The command fails if the directory that it was given is not usable, even if another is."""
+    done = warm(NUMBA_CACHE_DIR=NOWHERE, XDG_CACHE_HOME=str(tmp_path))
+    assert (1, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith(
+        f"error: compiled kernels cannot be cached in {NOWHERE}/spark_kafka_sink: "
+    )
+    assert "Set NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_a_disabled_compiler_is_an_error(tmp_path):
+    """The command fails with the reason if numba's compiler is disabled."""
+    done = warm(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1")
+    assert (1, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith("error: NUMBA_DISABLE_JIT is set")
+
+
+def test_kernels_that_cannot_be_stored_are_an_error(monkeypatch, capsys):
+    """The command fails if kernels are compiled but not stored, as on a full disk."""
+    monkeypatch.setattr(warm_cache, "refused_places", dict)
+    monkeypatch.setattr(warm_cache, "read_code", lambda _name: None)
+    assert 1 == warm_cache.main([])
+    assert "kernels could not be stored in" in capsys.readouterr().err
+
+
+def test_an_unknown_argument_is_wrong_usage():
+    """The exit code of wrong usage is 2."""
+    with pytest.raises(SystemExit) as ended:
+        warm_cache.main(["--unknown"])
+    assert 2 == ended.value.code
+
+
+def test_all_kernels_are_compiled():
+    """The command knows each module that has kernels."""
+    for name in warm_cache._MODULES:
+        import_module(f"spark_kafka_sink.record.kernel.{name}")
+    declared = sum(
+        len(re.findall(r"^@kernel\(", path.read_text(), re.MULTILINE))
+        for path in Path(kernel_support.__file__).parent.glob("*.py")
+    )
+    names = [kernel.name for kernel in kernel_support.KERNELS if "spark_kafka" in kernel.name]
+    assert declared == len(names)
+
+
+def test_a_read_only_cache_with_kernels_is_used(tmp_path, monkeypatch):
+    """A directory on a read-only file system is used if it holds kernels, and only then."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    find_directory = kernel_cache.cache_directory.__wrapped__
+    directory = Path(find_directory())
+
+    def read_only(**_options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(kernel_cache.tempfile, "TemporaryFile", read_only)
+    assert str(directory) != find_directory()
+    (directory / "append_rows.kernel").touch()
+    assert str(directory) == find_directory()
