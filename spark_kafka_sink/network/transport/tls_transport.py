@@ -190,8 +190,10 @@ class TlsTransport:
             self._has_input = False
             if self._read_error is not None:
                 raise self._read_error from None
-            # The peer may be waiting for what this read has made.
-            self._flush()
+            # The peer may be waiting for what this read has made. If a write waits for the system,
+            # `_on_room` sends this too: sent here, the writer would not hear that there is room.
+            if not self._unsent:
+                self._flush()
             return None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             self._has_input = False

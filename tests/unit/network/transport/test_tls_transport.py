@@ -24,6 +24,7 @@ class Peer:
         self._tls = context.wrap_bio(self._to_peer, self._from_peer, server_side=True)
         self._incoming = deque()
         self._is_greeted = False
+        self._is_blocked = False
         self._on_readable = self._on_writable = None
         #: Whether the peer accepts bytes.
         self.reads = True
@@ -39,7 +40,9 @@ class Peer:
     def write(self, pending):
         """Accept all bytes if the peer reads."""
         if not self.reads:
+            self._is_blocked = bool(pending)
             return not pending
+        self._is_blocked = False
         for buffer in pending:
             self._to_peer.write(buffer)
         pending.clear()
@@ -61,7 +64,12 @@ class Peer:
     def read_again(self):
         """Accept bytes from now on."""
         self.reads = True
-        self._on_writable()
+        self.go_on()
+
+    def go_on(self):
+        """Tell the client that there is room, as the event loop does, if its write waits for it."""
+        if self._is_blocked and self.reads:
+            self._on_writable()
 
     def say(self, *answers):
         """Send these to the client, which receives them together."""
@@ -144,6 +152,27 @@ def test_responses_are_read_while_a_write_is_blocked(certificates):
         return client.answers, bytes(peer.received)
 
     assert ([b"first", b"second"], request) == run_without_waiting(run)
+
+
+def test_a_read_leaves_the_rest_of_a_blocked_write_to_the_writer(certificates):
+    """A peer that answers and accepts bytes again at once: the writer must still go on."""
+    request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        peer.reads = False
+        pending = to_send([request])
+        assert not client.transport.write(pending)
+        peer.reads = True
+        # The event loop calls the reader first, if there is both something to read and room.
+        peer.say(b"answer")
+        peer.go_on()
+        assert (1, [b"answer"]) == (client.writable_count, client.answers)
+        assert client.transport.write(pending)
+        return bytes(peer.received)
+
+    assert request == run_without_waiting(run)
 
 
 def test_a_write_is_complete_when_its_last_byte_was_accepted(certificates):
