@@ -13,6 +13,7 @@ import takes longer than a small write. Only what is not cached is compiled, by 
 from __future__ import annotations
 
 import ctypes
+import threading
 from contextlib import suppress
 from functools import cache, cached_property
 from types import FunctionType
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
+#: Threads that import kernels at once must not make two engines: the code of one would be released.
+_LOADING: Final = threading.Lock()
 #: All kernels of the imported modules.
 KERNELS: Final[list[Kernel]] = []
 
@@ -154,11 +157,12 @@ def _load_code(name: str, code: bytes) -> int:
 
     LLVM ends the process if the file is damaged, or calls a function that this process lacks.
     """
-    engine = _engine()
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address: int = engine.get_function_address(name)
-    return address
+    with _LOADING:
+        engine = _engine()
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address: int = engine.get_function_address(name)
+        return address
 
 
 def kernel(results: int, *parameters: Parameter) -> Callable[[_Function], _Function]:

@@ -61,11 +61,15 @@ class Worker:
             cwd="/",
         )
 
-    def result(self) -> tuple[int, str, str]:
-        """Check the written records; return the cache hits, the directory and the module file."""
+    def output(self) -> list[str]:
+        """Return the words that it has printed."""
         output, errors = self._process.communicate(timeout=TIMEOUT)
         assert 0 == self._process.returncode, errors
-        records, hits, directory, module = output.split()
+        return output.split()
+
+    def result(self) -> tuple[int, str, str]:
+        """Check the written records; return the cache hits, the directory and the module file."""
+        records, hits, directory, module = self.output()
         assert RECORDS == records
         return int(hits), directory, module
 
@@ -93,6 +97,33 @@ def test_a_second_worker_compiles_nothing(warm_cache):
     """A second worker loads both kernels from the cache."""
     hits, _, _ = run(NUMBA_CACHE_DIR=str(warm_cache))
     assert 2 == hits
+
+
+#: Makes two threads meet where LLVM's engine is made. One of them may have to compile first.
+IMPORT_IN_TWO_THREADS = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from llvmlite import binding
+make, engines = binding.create_mcjit_compiler, []
+def make_slowly(*arguments, **of_numba):
+    if not of_numba:
+        engines.append(None)
+        time.sleep(5)
+    return make(*arguments, **of_numba)
+binding.create_mcjit_compiler = make_slowly
+modules = [f"spark_kafka_sink.record.kernel.{name}" for name in ("kernel", "kernel_objects")]
+with ThreadPoolExecutor(2) as threads:
+    list(threads.map(import_module, modules))
+print(len(engines))
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_import_kernels_at_once(warm_cache):
+    """They share one engine: the code of a second one would be released, but still be called."""
+    worker = Worker(IMPORT_IN_TWO_THREADS, {"NUMBA_CACHE_DIR": str(warm_cache)}, PACKAGE.parent)
+    assert ["1"] == worker.output()
 
 
 def test_the_home_directory_is_not_required(warm_cache, tmp_path):
