@@ -57,7 +57,7 @@ class TlsTransport:
         self._on_writable: Callable[[], None] = lambda: None
         #: Whether OpenSSL may have input that has not been decrypted.
         self._has_input = False
-        self._read_error: OSError | None = None
+        self._read_error: Exception | None = None
         self._is_closed = False
 
     @classmethod
@@ -128,11 +128,10 @@ class TlsTransport:
     def _on_input(self) -> None:
         try:
             data = self._plain.read()
-        except OSError as error:
-            self._read_error = error
-        else:
             if data is not None:
                 self._take(data)
+        except Exception as error:  # noqa: BLE001  the reader meets it, and ends the connection
+            self._read_error = error
         self._has_input = True
         self._read_input()
 
@@ -142,7 +141,7 @@ class TlsTransport:
 
     def _on_room(self) -> None:
         # The next call of the reader or the writer meets an error again.
-        with suppress(OSError):
+        with suppress(OSError, MemoryError):
             if not self._flush():
                 return
         self._on_writable()

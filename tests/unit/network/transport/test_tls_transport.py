@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from unittest.mock import Mock
+
+import pytest
 
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.transport.tls_transport import CHUNK_BYTES, TlsTransport
@@ -265,3 +268,48 @@ def test_bytes_are_decrypted_in_place(certificates):
         return bytes(memory), client.answers
 
     assert (b"efcd", [4, 2]) == run_without_waiting(run)
+
+
+def test_the_reader_meets_the_lack_of_memory(certificates):
+    """Only the reader can end the connection: the event loop would end all of the client."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+
+        def lose():
+            peer._incoming.clear()
+            raise MemoryError
+
+        peer.read = lose
+
+        def read_or_close():
+            try:
+                return client.transport.read()
+            except MemoryError as error:
+                client.transport.close()
+                return error
+
+        client._read = read_or_close
+        peer.say(b"answer")
+        return [type(answer) for answer in client.answers]
+
+    assert [MemoryError] == run_without_waiting(run)
+
+
+def test_the_writer_meets_the_lack_of_memory(certificates):
+    """As for the reader: only the writer can end the connection."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        peer.reads = False
+        pending = to_send([b"request"])
+        assert not client.transport.write(pending)
+        peer.write = Mock(side_effect=MemoryError)
+        peer.read_again()
+        assert 1 == client.writable_count
+        with pytest.raises(MemoryError):
+            client.transport.write(pending)
+
+    run_without_waiting(run)
