@@ -70,7 +70,7 @@ class Peer:
         self.go_on()
 
     def go_on(self):
-        """Tell the client that there is room, as the event loop does, if its write waits for it."""
+        """Call the writer if it waits for room and there is some, as the event loop does."""
         if self._is_blocked and self.reads:
             self._on_writable()
 
