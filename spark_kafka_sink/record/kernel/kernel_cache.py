@@ -82,7 +82,7 @@ def read_code(name: str) -> bytes | None:
         _LOG.warning("a cached kernel cannot be read: %s", error)
         return None
     checksum, code = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
-    if _checksum(code) != checksum:
+    if _checksum(name, code) != checksum:
         _LOG.warning("the cached kernel in %s is damaged, and is compiled again", path)
         return None
     return code
@@ -96,7 +96,7 @@ def write_code(name: str, code: bytes) -> None:
     path = _file(directory, name)
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
-        part.write_bytes(_checksum(code) + code)
+        part.write_bytes(_checksum(name, code) + code)
         part.replace(path)
     except OSError as error:
         _LOG.warning("a kernel cannot be cached: %s", error)
@@ -108,8 +108,9 @@ def _file(directory: str, name: str) -> Path:
     return Path(directory, f"{name}.kernel")
 
 
-def _checksum(code: bytes) -> bytes:
-    return hashlib.sha256(code).digest()
+def _checksum(name: str, code: bytes) -> bytes:
+    # With the name, since a kernel in the file of another one lacks the function that is called.
+    return hashlib.sha256(name.encode() + b"\0" + code).digest()
 
 
 @cache

@@ -99,6 +99,14 @@ def test_a_second_worker_compiles_nothing(warm_cache):
     assert 2 == hits
 
 
+def test_a_kernel_in_the_file_of_another_one_is_damaged(tmp_path, monkeypatch):
+    """A copy under another name has valid code, but not the function that would be called."""
+    monkeypatch.setattr(kernel_cache, "cache_directory", lambda: str(tmp_path))
+    kernel_cache.write_code("one", b"code")
+    shutil.copy(tmp_path / "one.kernel", tmp_path / "other.kernel")
+    assert (b"code", None) == (kernel_cache.read_code("one"), kernel_cache.read_code("other"))
+
+
 #: Makes two threads meet where LLVM's engine is made. One of them may have to compile first.
 IMPORT_IN_TWO_THREADS = """
 import time
