@@ -29,6 +29,7 @@ from spark_kafka_sink.spark.sink.writers import (
     task_context,
 )
 from spark_kafka_sink.spark.source_group import commit_source_offsets
+from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +71,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             except KafkaError as error:
                 raise RefusedWriteError.of(error) from None
             self._is_checked = True
+            # This worker of the driver plans or commits later micro-batches, too.
+            freeze_imported_objects()
         return vars(self)
 
     def write(  # type: ignore[override]  # as PySpark's own DataSourceStreamArrowWriter.write
@@ -112,6 +115,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 exactly_once.commit(plan, message.query_id or "", batchId, ours, self._observe)
         self._report(ours, batchId)
         commit_source_offsets(self._options, batchId)
+        # As in `__getstate__`: some workers only commit.
+        freeze_imported_objects()
 
     def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
         """Report what was written; a failure is only logged, since the batch is in Kafka."""

@@ -361,6 +361,21 @@ def test_an_abort_logs_how_many_rows_are_in_kafka(cluster, caplog):
     assert "batch 4 failed; 2 rows of tasks that had finished remain in Kafka" in caplog.messages[0]
 
 
+def test_a_worker_of_the_driver_hides_its_imports_from_the_collector(cluster, monkeypatch):
+    """Both steps do so, once they have imported what they need: some workers do one only."""
+    seen = []
+    monkeypatch.setattr(
+        "spark_kafka_sink.spark.sink.stream_writer.freeze_imported_objects",
+        lambda: seen.append(cluster.asked),
+    )
+    writer = stream_writer()
+    assert [] == seen
+    travel(writer)
+    assert [1] == seen
+    stream_writer().commit([message()], 3)
+    assert [1, 1] == seen
+
+
 def test_writing_outside_a_task_is_rejected(cluster):
     """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) must be called in a Spark task"):
