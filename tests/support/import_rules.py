@@ -87,7 +87,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "record": {
         TOP: (),
-        "kernel": (TOP,),
+        "compilation": (),
+        "kernel": (TOP, "compilation"),
         "reading": (TOP, "kernel"),
     },
     "config": {
@@ -179,8 +180,8 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "spark/sink/*.py",
         "spark/source/*.py",
     ),
-    "numba": ("record/kernel/*.py",),
-    "llvmlite": ("record/kernel/*.py",),
+    "numba": ("record/compilation/*.py",),
+    "llvmlite": ("record/compilation/*.py", "record/kernel/kernel_crc32c.py"),
     "time": (
         "network/network_client.py",
         "producer/producer_core.py",

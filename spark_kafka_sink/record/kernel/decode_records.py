@@ -10,15 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_kafka_sink.record.kernel.decode_headers import end_transaction
-from spark_kafka_sink.record.kernel.decode_state import (
-    CONTROL_FLAG,
-    COPY_SLACK,
-    LOG_APPEND_TIME_FLAG,
-    MAX_INT64,
-    DecodeStatus,
-)
-from spark_kafka_sink.record.kernel.kernel_support import (
+from spark_kafka_sink.record.compilation.kernel_support import (
     copy_bytes,
     kernel_part,
     load_byte,
@@ -26,6 +18,14 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     store_int32,
     store_int64,
     store_uint8,
+)
+from spark_kafka_sink.record.kernel.decode_headers import end_transaction
+from spark_kafka_sink.record.kernel.decode_state import (
+    CONTROL_FLAG,
+    COPY_SLACK,
+    LOG_APPEND_TIME_FLAG,
+    MAX_INT64,
+    DecodeStatus,
 )
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, write_utf8
 

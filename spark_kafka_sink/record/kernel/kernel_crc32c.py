@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from llvmlite import binding
 
-from spark_kafka_sink.record.kernel.kernel_cache import is_for_this_processor
-from spark_kafka_sink.record.kernel.kernel_support import (
+from spark_kafka_sink.record.compilation.kernel_cache import is_for_this_processor
+from spark_kafka_sink.record.compilation.kernel_support import (
     instruction,
     kernel_part,
     load_byte,

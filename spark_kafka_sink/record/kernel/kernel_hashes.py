@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from spark_kafka_sink.record.kernel.kernel_support import kernel_part, load_uint8, load_uint32
+from spark_kafka_sink.record.compilation.kernel_support import kernel_part, load_uint8, load_uint32
 from spark_kafka_sink.record.key_hashes import KeyHash
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
-from spark_kafka_sink.record.kernel import kernel_cache
+from spark_kafka_sink import record
+from spark_kafka_sink.record.compilation import kernel_cache
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 #: No user, not even root, can create a directory here.
@@ -25,7 +26,8 @@ NOBODY = 65534
 USE_KERNELS = """
 import sys
 import numpy as np
-from spark_kafka_sink.record.kernel import kernel, kernel_cache
+from spark_kafka_sink.record.compilation import kernel_cache
+from spark_kafka_sink.record.kernel import kernel
 from spark_kafka_sink.record.columns import (
     BytesColumn, RecordColumns, constant_topic, null_partitions, null_timestamps
 )
@@ -427,11 +429,15 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
 
 
 def test_all_compiled_modules_are_sources():
-    """Each module of the room is a source of the kernels, except those that manage the cache."""
-    folder = Path(kernel_cache.__file__).parent
-    modules = {f"kernel/{path.name}" for path in folder.glob("*.py")}
+    """Each module of both rooms is a source of the kernels, except those that manage the cache."""
+    folder = Path(record.__file__).parent
+    modules = {
+        f"{room}/{path.name}"
+        for room in ("compilation", "kernel")
+        for path in (folder / room).glob("*.py")
+    }
     others = {"__init__", "kernel_cache", "private_directory"}
-    expected = modules - {f"kernel/{name}.py" for name in others}
+    expected = {module for module in modules if Path(module).stem not in others}
     assert expected == {name for name in kernel_cache._KERNEL_SOURCES if "/" in name}
 
 

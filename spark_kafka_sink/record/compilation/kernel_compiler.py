@@ -7,6 +7,7 @@ integer or the address of numpy's array object. It returns 0, or another number 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import binding, ir
@@ -15,18 +16,12 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from spark_kafka_sink.record.kernel.kernel_support import (
-    Items,
-    Part,
-    load_int32,
-    load_int64,
-    target_machine,
-)
+from spark_kafka_sink.record.compilation.kernel_loader import Items, target_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.record.kernel.kernel_support import Kernel
+    from spark_kafka_sink.record.compilation.kernel_loader import Parameter
 
 _INT64: Final = ir.IntType(64)
 #: Where numpy's PyArrayObject has the data's address, the number of dimensions, and the addresses
@@ -52,19 +47,25 @@ def compiled_part(function: Callable[..., Any], **options: Any) -> Any:
     return njit(**options, _nrt=False)(function)  # type: ignore[call-overload]
 
 
-def compiled_kernel(kernel: Kernel) -> bytes:
-    """Compile a kernel; return an object file whose function has the kernel's name."""
-    entry = compiled_part(_entry(kernel), no_cpython_wrapper=True, no_cfunc_wrapper=True)
-    entry.compile(_results_type(kernel.results)(*(types.int64,) * len(kernel.parameters)))
-    (compiled,) = entry.overloads.values()
-    module = binding.parse_assembly(entry.inspect_llvm(compiled.signature.args))
-    for function in module.functions:
-        if function.name == compiled.fndesc.llvm_func_name:
-            function.name = kernel.name
-        elif not function.is_declaration:
-            function.linkage = "internal"
-        elif not function.name.startswith("llvm.") and function.name not in _LIBRARY:
-            raise ImportError(f"{kernel.name} calls {function.name}, which not every process has")
+def compiled_kernel(
+    name: str, function: Callable[..., Any], results: int, parameters: tuple[Parameter, ...]
+) -> bytes:
+    """Compile a function of these parameters; return an object file whose function has this name.
+
+    `results` is the number of integers that the function returns.
+    """
+    entry = _entry(compiled_part(function), parameters, returns=results > 0)
+    compiled_entry = compiled_part(entry, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    compiled_entry.compile(_results_type(results)(*(types.int64,) * len(parameters)))
+    (compiled,) = compiled_entry.overloads.values()
+    module = binding.parse_assembly(compiled_entry.inspect_llvm(compiled.signature.args))
+    for called in module.functions:
+        if called.name == compiled.fndesc.llvm_func_name:
+            called.name = name
+        elif not called.is_declaration:
+            called.linkage = "internal"
+        elif not called.name.startswith("llvm.") and called.name not in _LIBRARY:
+            raise ImportError(f"{name} calls {called.name}, which not every process has")
     _, cpu, features = compiled.target_context.codegen().magic_tuple()
     code: bytes = target_machine(cpu=cpu, features=features, opt=3).emit_object(module)
     return code
@@ -76,16 +77,13 @@ def _results_type(results: int) -> Any:
     return types.int64 if results else types.void
 
 
-def _entry(kernel: Kernel) -> Callable[..., Any]:
+def _entry(kernel: Any, parameters: tuple[Parameter, ...], *, returns: bool) -> Callable[..., Any]:
     """Return a function of integers that calls the kernel with the arrays at their addresses."""
-    names: dict[str, Any] = {
-        "kernel": compiled_part(kernel.bound()),
-        "is_array": _is_array.compiled,
-    }
-    parameters, arguments, checks = [], [], ["True"]
-    for number, parameter in enumerate(kernel.parameters):
+    names: dict[str, Any] = {"kernel": kernel, "is_array": _is_array()}
+    addresses, arguments, checks = [], [], ["True"]
+    for number, parameter in enumerate(parameters):
         name = f"argument_{number}"
-        parameters.append(name)
+        addresses.append(name)
         if isinstance(parameter, Items):
             names[f"array_{number}"] = _array_at(parameter)
             arguments.append(f"array_{number}({name})")
@@ -94,31 +92,37 @@ def _entry(kernel: Kernel) -> Callable[..., Any]:
         else:
             arguments.append(name)
     source = (
-        f"def entry({', '.join(parameters)}):\n"
+        f"def entry({', '.join(addresses)}):\n"
         f"    if not ({' and '.join(checks)}):\n"
         f"        raise TypeError\n"
-        f"    {'return ' if kernel.results else ''}kernel({', '.join(arguments)})\n"
+        f"    {'return ' if returns else ''}kernel({', '.join(arguments)})\n"
     )
     exec(source, names)  # noqa: S102  made of numbers and the names above
     entry: Callable[..., Any] = names["entry"]
     return entry
 
 
-@Part
-def _is_array(array: int, dimensions: int, item_bytes: int) -> bool:
-    """Return whether numpy's array object at an address is contiguous, with items of this size."""
-    if load_int32(array + _DIMENSIONS) != dimensions:
-        return False
-    shape, strides = load_int64(array + _SHAPE), load_int64(array + _STRIDES)
-    expected = item_bytes
-    for dimension in range(dimensions - 1, -1, -1):
-        count = load_int64(shape + 8 * dimension)
-        # The last stride is also the size of the items, which a single one must have.
-        needed = 0 if dimension == dimensions - 1 else 1
-        if count > needed and load_int64(strides + 8 * dimension) != expected:
+@cache
+def _is_array() -> Any:
+    """Return a function that checks numpy's array object at an address."""
+    load_int32, load_int64 = load("int32"), load("int64")
+
+    def is_array(array: int, dimensions: int, item_bytes: int) -> bool:
+        """Return whether the array is contiguous, with items of this size."""
+        if load_int32(array + _DIMENSIONS) != dimensions:
             return False
-        expected *= count
-    return True
+        shape, strides = load_int64(array + _SHAPE), load_int64(array + _STRIDES)
+        expected = item_bytes
+        for dimension in range(dimensions - 1, -1, -1):
+            count = load_int64(shape + 8 * dimension)
+            # The last stride is also the size of the items, which a single one must have.
+            needed = 0 if dimension == dimensions - 1 else 1
+            if count > needed and load_int64(strides + 8 * dimension) != expected:
+                return False
+            expected *= count
+        return True
+
+    return compiled_part(is_array)
 
 
 def _array_at(items: Items) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.record.kernel.private_directory import (
+from spark_kafka_sink.record.compilation.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
     make_private_directory,
