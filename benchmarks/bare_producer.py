@@ -44,7 +44,7 @@ CONFLUENT = "confluent-kafka"
 JAVA = "Java ProducerPerformance"
 KAFKA_PYTHON = "kafka-python"
 AIOKAFKA = "aiokafka"
-TARGETS = {CONFLUENT: 5.0, JAVA: 4.0}
+TARGETS = {CONFLUENT: 6.0, JAVA: 4.0}
 #: Number of rows that a client writes for each row of ours: slow clients would take minutes.
 SHARES = {OURS: 1.0, CONFLUENT: 0.5, JAVA: 1.0, KAFKA_PYTHON: 0.05, AIOKAFKA: 0.05}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bare_producer import PARTITIONS
 from benchmarks.confluent_loop import produce_all
-from benchmarks.measuring import Trial, contest, heading, progress, table, trial
+from benchmarks.measuring import Trial, contest, heading, progress, table, trial, verdict
 from benchmarks.payloads import (
     BATCH_ROWS,
     RECORD_BYTES,
@@ -48,6 +48,8 @@ CONFLUENT = "confluent-kafka"
 PLAINTEXT, SECURED = "PLAINTEXT", "SASL_SSL"
 #: Number of rows that confluent-kafka writes for each row of ours.
 CONFLUENT_SHARE = 0.5
+#: Of our rate with PLAINTEXT.
+TARGET = 0.9
 _LISTENER = "SASLTLS"
 _MECHANISM = "SCRAM-SHA-256"
 
@@ -79,6 +81,7 @@ def run(setting: Setting) -> None:
             "million rows/s",
             "CPU s per million rows",
             "ratio to PLAINTEXT",
+            "target",
             "ours / theirs",
         ],
         [
@@ -86,12 +89,14 @@ def run(setting: Setting) -> None:
                 _name(client, protocol),
                 f"{result.rate:.2f}",
                 f"{result.cpu_per_million:.2f}",
-                f"{result.rate / best[_name(client, PLAINTEXT)].rate:.2f}",
+                f"{ratio:.2f}",
+                verdict(ratio, at_least=TARGET) if (client, protocol) == (OURS, SECURED) else "",
                 f"{best[_name(OURS, protocol)].rate / result.rate:.1f}x",
             ]
             for client in (OURS, CONFLUENT)
             for protocol in (PLAINTEXT, SECURED)
             for result in [best[_name(client, protocol)]]
+            for ratio in [result.rate / best[_name(client, PLAINTEXT)].rate]
         ],
     )
 
