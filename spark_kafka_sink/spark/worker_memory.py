@@ -1,14 +1,24 @@
-"""The garbage collector of a Python worker."""
+"""The memory of a Python worker: its garbage collector, and what its allocator keeps."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
-from contextlib import contextmanager
+import os
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: The settings in glibc's malloc.h for how much freed memory is kept, and from which size on a
+#: block has a mapping of its own, which is never kept; and users' own variables for them.
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_VARIABLES: Final = frozenset({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+_MAPPED_BYTES: Final = 4 * 1024 * 1024
 
 
 @contextmanager
@@ -35,3 +45,18 @@ def freeze_imported_objects() -> None:
     a warm worker's time.
     """
     gc.freeze()
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Keep up to 16 MiB of freed memory in the C library, once per worker, if it is glibc.
+
+    Each compressed batch is a new object of up to a megabyte. By default its memory goes back to
+    the operating system, and the next one touches fresh pages, which took 4 % of a worker's time,
+    and more on a machine where pages are dearer. Users' own variables for this take precedence.
+    """
+    if _VARIABLES.isdisjoint(os.environ):
+        with suppress(AttributeError):  # another C library
+            set_option = ctypes.CDLL(None).mallopt
+            set_option(_TRIM_THRESHOLD, _KEPT_BYTES)
+            set_option(_MMAP_THRESHOLD, _MAPPED_BYTES)

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.worker_memory import freeze_imported_objects, importing_much
+from spark_kafka_sink.spark.worker_memory import (
+    freeze_imported_objects,
+    importing_much,
+    keep_freed_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,6 +90,7 @@ def start_producer(config: ProducerConfig) -> Producer:
         with suppress(ImportError):
             import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
     freeze_imported_objects()
+    keep_freed_memory()
     return KafkaProducer(config, lingers=False)
 
 
