@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -98,11 +99,16 @@ class Sensor:
         return now - self._last_record_time > self._inactive_expiration
 
     def summary(self) -> Summary:
-        """Return the totals of all values since creation, independent of the windows."""
+        """Return the totals of all values since creation, independent of the windows.
+
+        The maximum is that since creation, or since `forget_maximum` was last called.
+        """
         with self._lock:
             windows = self._windows
-            return Summary(
-                count=windows.count,
-                total=windows.total,
-                maximum=windows.maximum if windows.count else None,
-            )
+            maximum = None if windows.maximum == -math.inf else windows.maximum
+            return Summary(count=windows.count, total=windows.total, maximum=maximum)
+
+    def forget_maximum(self) -> None:
+        """Begin a new maximum for `summary`; the metrics stay as they are."""
+        with self._lock:
+            self._windows.maximum = -math.inf

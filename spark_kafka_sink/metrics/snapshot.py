@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Summary:
     """The number of values, their sum and the largest of them.
 
-    `merged` adds an `other` summary; `since` subtracts an `earlier` one of the same values.
+    `merged` adds an `other` summary; `since` subtracts an `earlier` one of the same values, but
+    keeps the maximum, which has to be of later values.
 
     >>> Summary(count=4, total=10.0, maximum=5.0).average
     2.5
@@ -27,7 +28,7 @@ class Summary:
 
     count: int = 0
     total: float = 0.0
-    #: None if there were no values, or if it is not known (see `since`).
+    #: None if there were no values.
     maximum: float | None = None
 
     @property
@@ -45,15 +46,11 @@ class Summary:
         )
 
     def since(self, earlier: Summary) -> Summary:
-        """Return the summary of the values that were recorded after `earlier`.
-
-        Their maximum is known only if it is larger than all earlier values.
-        """
-        is_new = earlier.maximum is None or (self.maximum or 0) > earlier.maximum
+        """Return the summary of the values that were recorded after `earlier`."""
         return Summary(
             count=self.count - earlier.count,
             total=self.total - earlier.total,
-            maximum=self.maximum if is_new else None,
+            maximum=self.maximum,
         )
 
 
@@ -67,8 +64,8 @@ class MetricsSnapshot:
     `record_retry_total` and `record_error_total` count records, `batch_split_total` counts batches.
     `bufferpool_wait_time_ns`, `metadata_wait_time_ns` and `flush_time_ns` are total waiting times
     in nanoseconds; `uncompressed_bytes` and `compressed_bytes` are sizes. `merged` adds an `other`
-    snapshot, `merge` adds up all `snapshots`, and `since` subtracts an `earlier` one of the same
-    producer.
+    snapshot, `merge` adds up all `snapshots`, and `since` subtracts the `earlier` one with which a
+    period of the same producer began (`KafkaProducer.begin_metrics_period`).
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book").result(timeout=30)
@@ -108,7 +105,7 @@ class MetricsSnapshot:
         )
 
     def since(self, earlier: MetricsSnapshot) -> MetricsSnapshot:
-        """Return the totals recorded after an earlier snapshot of the same producer."""
+        """Return the totals of a period that began with an earlier snapshot."""
         return MetricsSnapshot(
             **{
                 each.name: _since(getattr(self, each.name), getattr(earlier, each.name))
@@ -163,15 +160,16 @@ class MetricsSnapshot:
         if not requests.count:
             return []
         latency = self.request_latency_ms
-        plural = "" if requests.count == 1 else "s"
-        line = (
-            f"{requests.count:,} request{plural}, {requests.average:,.0f} records each on average"
-        )
-        if latency.count:
+        if requests.count == 1:
+            plural = "" if requests.total == 1 else "s"
+            line = f"1 request of {requests.total:,.0f} record{plural}"
+        else:
+            line = f"{requests.count:,} requests of {requests.average:,.0f} records on average"
+        if latency.maximum is not None:
             line += f"; answered in {latency.average:,.1f} ms on average"
-            if latency.maximum is not None:
-                line += f", {latency.maximum:,.1f} ms at most"
-        if self.compression_rate is not None:
+            line += f", {latency.maximum:,.1f} ms at most"
+        # Compression that made a few records larger is nothing to worry about.
+        if self.compression_rate is not None and self.compression_rate < 1:
             line += f"; compressed to {self.compression_rate:.0%}"
         waits = {
             "for buffer memory": self.bufferpool_wait_time_ns / 1e9,

@@ -64,9 +64,10 @@ class SampledWindows:
         self._window = config.window
         self._samples: list[_Sample] = []
         self._current = -1
-        #: Since creation: the number of events, their sum, and the largest.
+        #: Since creation: the number of events, and their sum.
         self.count = 0
         self.total = 0.0
+        #: The largest since creation, or since it was last set.
         self.maximum = -math.inf
 
     def record(self, value: float, now: float) -> None:
@@ -79,9 +80,10 @@ class SampledWindows:
             sample = self._advance(now)
         sample.count += 1
         sample.total += value
-        if value > sample.maximum:
+        if value > sample.maximum:  # noqa: PLR1730  without a call, for each request's sensors
             sample.maximum = value
-            self.maximum = max(self.maximum, value)
+        if value > self.maximum:  # noqa: PLR1730
+            self.maximum = value
         sample.last_event = now
         self.count += 1
         self.total += value

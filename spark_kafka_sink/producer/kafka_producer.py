@@ -482,6 +482,14 @@ class KafkaProducer:
         """Return a summary of the metrics that can be pickled and merged."""
         return self._core.sender_metrics.snapshot()
 
+    def begin_metrics_period(self) -> MetricsSnapshot:
+        """Return a summary of the metrics, with which a new period begins.
+
+        The maxima of later summaries are of values from now on. All else is the total since the
+        producer was created: subtract this summary with `MetricsSnapshot.since`.
+        """
+        return self._core.sender_metrics.begin_period()
+
     # --- closing
 
     @property

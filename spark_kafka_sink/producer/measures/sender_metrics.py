@@ -459,6 +459,19 @@ class SenderMetrics(NetworkListener):
 
     # --- for Spark
 
+    def begin_period(self) -> MetricsSnapshot:
+        """Return the totals so far; the maxima of later snapshots are of values from now on."""
+        snapshot = self.snapshot()
+        for sensor in (
+            self._records_per_request,
+            self._batch_size,
+            self._queue_time,
+            self._latency,
+            self._throttle_time,
+        ):
+            sensor.forget_maximum()
+        return snapshot
+
     def snapshot(self) -> MetricsSnapshot:
         """Return totals since the producer's start; any thread may call this."""
         return MetricsSnapshot(

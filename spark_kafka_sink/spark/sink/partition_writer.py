@@ -57,6 +57,9 @@ class Producer(Protocol):
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Return the acknowledgements since the last call."""
 
+    def begin_metrics_period(self) -> MetricsSnapshot:
+        """Return the current metrics, and begin new maxima."""
+
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Return the current metrics."""
 
@@ -154,7 +157,7 @@ class _Writer:
         columns = record_columns(batch, topic=self._topic, first_row=self._rows)
         if self._producer is None:
             self._producer = self._producers.take()
-            self._measured_before = self._producer.metrics_snapshot()
+            self._measured_before = self._producer.begin_metrics_period()
         try:
             self._producer.append(columns, first_row=self._rows)
         except KafkaTimeoutError as error:

@@ -193,6 +193,17 @@ def test_a_summary_contains_all_values_since_creation(metrics):
     assert Summary(count=2, total=6.0, maximum=5.0) == sensor.summary()
 
 
+def test_a_summary_has_the_maximum_since_the_last_one_was_forgotten(metrics):
+    """A new maximum is of later values, however small; count and total go on."""
+    sensor = metrics.sensor("s", 0.0)
+    sensor.record(5.0, 0.0)
+    sensor.forget_maximum()
+    assert Summary(count=1, total=5.0, maximum=None) == sensor.summary()
+    sensor.record(-2.0, 0.0)
+    sensor.record(-3.0, 0.0)
+    assert Summary(count=3, total=0.0, maximum=-2.0) == sensor.summary()
+
+
 def test_concurrent_recordings_are_not_lost(metrics):
     """No value is lost when several threads record at the same time."""
     sensor = metrics.sensor("sensor", 0.0)

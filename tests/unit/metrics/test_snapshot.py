@@ -139,7 +139,7 @@ def test_a_value_without_data_is_none():
 def test_a_write_without_trouble_is_described_in_one_line():
     """A write without trouble is described in one line: requests, latency and compression."""
     assert (
-        "4 requests, 2,500 records each on average; answered in 12.5 ms on average, "
+        "4 requests of 2,500 records on average; answered in 12.5 ms on average, "
         "20.2 ms at most; compressed to 31%"
     ) == "\n".join(SENT.describe())
 
@@ -164,7 +164,21 @@ def test_trouble_is_described():
 def test_without_acknowledgements_no_latency_is_described():
     """With acks=0, requests are described without a latency."""
     unanswered = MetricsSnapshot(records_per_request=Summary(1, 5.0, 5.0))
-    assert ["1 request, 5 records each on average"] == unanswered.describe()
+    assert ["1 request of 5 records"] == unanswered.describe()
+
+
+@pytest.mark.parametrize(
+    ("compressed_bytes", "expected"),
+    [(99, "1 request of 1 record; compressed to 99%"), (100, "1 request of 1 record")],
+)
+def test_only_compression_that_saved_bytes_is_described(compressed_bytes, expected):
+    """A record that compression made no smaller is described without it."""
+    one = MetricsSnapshot(
+        records_per_request=Summary(1, 1.0, 1.0),
+        uncompressed_bytes=100,
+        compressed_bytes=compressed_bytes,
+    )
+    assert [expected] == one.describe()
 
 
 def test_a_write_without_requests_has_no_description():
@@ -172,30 +186,17 @@ def test_a_write_without_requests_has_no_description():
     assert [] == MetricsSnapshot().describe()
 
 
-def test_a_difference_has_the_values_since_an_earlier_snapshot():
-    """A difference has the later values, and a maximum only if it must be one of them."""
+def test_a_difference_has_the_values_of_its_period():
+    """A difference has the later values, and the maximum of the period that began before them."""
     before = MetricsSnapshot(
         request_latency_ms=Summary(2, 30.0, 20.0), batch_size=Summary(1, 5.0, 5.0)
     )
     after = MetricsSnapshot(
-        request_latency_ms=Summary(3, 40.0, 20.0),
-        batch_size=Summary(2, 12.0, 7.0),
+        request_latency_ms=Summary(3, 40.0, 10.0),
+        batch_size=Summary(1, 5.0),
         record_retry_total=4,
     )
     assert MetricsSnapshot(
-        request_latency_ms=Summary(1, 10.0, None),
-        batch_size=Summary(1, 7.0, 7.0),
-        record_retry_total=4,
+        request_latency_ms=Summary(1, 10.0, 10.0), record_retry_total=4
     ) == after.since(before)
-    assert MetricsSnapshot() == before.since(before)
     assert after == after.since(MetricsSnapshot())
-
-
-def test_an_unknown_maximum_is_not_described():
-    """An unknown maximum is left out of the description."""
-    snapshot = MetricsSnapshot(
-        records_per_request=Summary(1, 5.0, 5.0), request_latency_ms=Summary(1, 10.0, None)
-    )
-    assert ["1 request, 5 records each on average; answered in 10.0 ms on average"] == (
-        snapshot.describe()
-    )

@@ -397,3 +397,14 @@ def test_a_snapshot_covers_everything_since_the_producer_was_created(sender_metr
 def test_an_unused_producer_has_an_empty_snapshot(sender_metrics):
     """The snapshot of an unused producer is empty."""
     assert MetricsSnapshot() == sender_metrics.snapshot()
+
+
+def test_the_maxima_of_a_period_are_of_its_own_values(sender_metrics):
+    """After a period began, its maxima are those of later values, and all else are totals."""
+    sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.03)
+    before = sender_metrics.begin_period()
+    assert Summary(1, 30.0, 30.0) == before.request_latency_ms
+    sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.01)
+    after = sender_metrics.snapshot()
+    assert Summary(2, 40.0, 10.0) == after.request_latency_ms
+    assert Summary(1, 10.0, 10.0) == after.since(before).request_latency_ms

@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     RecordError,
 )
-from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.sink.partition_writer import (
     Written,
@@ -28,7 +28,8 @@ CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 
 
 #: The producer's metrics before this write, and after it.
-METRICS = [MetricsSnapshot(record_retry_total=5), MetricsSnapshot(record_retry_total=7)]
+BEFORE = MetricsSnapshot(record_retry_total=5, batch_size=Summary(2, 900.0, 800.0))
+AFTER = MetricsSnapshot(record_retry_total=7, batch_size=Summary(3, 910.0, 10.0))
 
 
 class _FakeProducer:
@@ -67,8 +68,13 @@ class _FakeProducer:
             for topic, count in self._records.items()
         }
 
+    def begin_metrics_period(self):
+        assert [] == self.calls[1:]
+        return BEFORE
+
     def metrics_snapshot(self):
-        return METRICS["flush" in self.calls]
+        assert "flush" == self.calls[-1]
+        return AFTER
 
     def close(self, timeout=None):
         self.calls.append(("close", timeout))
@@ -111,7 +117,7 @@ def test_the_result_has_rows_acknowledgements_and_metrics():
     assert Written(
         rows=3,
         acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
-        metrics=MetricsSnapshot(record_retry_total=2),
+        metrics=MetricsSnapshot(record_retry_total=2, batch_size=Summary(1, 10.0, 10.0)),
     ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
 
 
