@@ -125,7 +125,7 @@ bench: $(INSTALLED) ## Compare the sink with other clients and Spark's JVM sink 
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
 
 .PHONY: demo
-demo: $(INSTALLED) ## Write a million rows to the embedded broker and read some back
+demo: $(INSTALLED) ## Write a million rows, read them back, and copy a topic with a stream that is killed
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py
 
 .PHONY: clean

@@ -81,10 +81,16 @@ def _arguments() -> argparse.Namespace:
         help="run this section only; may be given several times: " + ", ".join(SECTIONS),
     )
     parser.add_argument(
-        "--rows", type=int, default=4_000_000, help="rows per write (default: %(default)s)"
+        "--rows",
+        type=_positive,
+        default=4_000_000,
+        help="rows per write, except in the sections of small writes (default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=4, help="rounds after the warm-up (default: %(default)s)"
+        "--rounds",
+        type=_positive,
+        default=4,
+        help="rounds after the warm-up; one-row takes three times as many (default: %(default)s)",
     )
     parser.add_argument(
         "--long",
@@ -98,6 +104,13 @@ def _arguments() -> argparse.Namespace:
         help="measure Spark's JVM sink and source with these jars",
     )
     return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
 
 
 def _directory(text: str) -> Path:

@@ -224,7 +224,8 @@ class PartitionAcks:
     last_offset: int
     #: Records acknowledged.
     records: int
-    #: Bytes of the record batches as sent: compressed, headers included.
+    #: Bytes of the record batches as sent: compressed, headers included. 0 where a batch may hold
+    #: the rows of several calls (`send_arrow`).
     bytes: int
     #: Whether the broker replaces our timestamps (message.timestamp.type=LogAppendTime).
     log_append_time: bool = False

@@ -128,7 +128,9 @@ def cache_directory() -> str | None:
             return str(_usable(place, name))
         except UnsafeDirectoryError as error:
             _LOG.warning(
-                "%s: compiled kernels are not cached in %s, since other users could replace them",
+                "%s: compiled kernels are not cached in %s. They are code, so nobody but this user "
+                "may be able to change them: remove what is there, or set NUMBA_CACHE_DIR to a "
+                "directory of this user",
                 error,
                 place,
             )
