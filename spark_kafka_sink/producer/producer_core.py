@@ -187,6 +187,7 @@ class ProducerCore:
             run_aside=self._worker.run_aside,
             on_message_too_large=self._batch_sizes.lower,
             gather=self.gatherer.gather,
+            has_open=self.gatherer.has_open,
             latencies=self._latencies,
             listener=self.sender_metrics,
         )

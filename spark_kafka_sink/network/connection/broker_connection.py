@@ -101,6 +101,8 @@ class BrokerConnection:
         self._max_elements = FIRST_RESPONSES.elements
         self._next_correlation_id = 0
         self._outgoing = OutgoingRequests()
+        #: By the future of a request: the function to call with it in the round of its response.
+        self._handlers: dict[asyncio.Future[Any], Callable[[asyncio.Future[Any]], None]] = {}
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
         #: Whether nothing has been received.
@@ -266,13 +268,20 @@ class BrokerConnection:
         return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
 
     def send(
-        self, request: ApiRequest[ResponseT], *, max_version: int | None = None
+        self,
+        request: ApiRequest[ResponseT],
+        *,
+        max_version: int | None = None,
+        on_done: Callable[[asyncio.Future[ResponseT]], None] | None = None,
     ) -> asyncio.Future[ResponseT]:
         """Send a request in the highest common version; the future returns the decoded response.
 
         `max_version` caps the version if a later one would mean something other than the caller
         intends (KIP-890: Produce 12 itself adds partitions to the transaction). The future fails
-        with NetworkError if the connection ends first.
+        with NetworkError if the connection ends first. `on_done` is called with the future once it
+        is done: in the round of the loop in which the response arrives, whereas a done callback
+        would run in the next one; after a failure as a done callback, since a caller that is about
+        to be told of it must not be called meanwhile.
         """
         version = self._version_for(request, max_version)
         response: asyncio.Future[ResponseT] = self._loop.create_future()
@@ -280,6 +289,9 @@ class BrokerConnection:
             self._hold(session, request, version, response, has_response=True)
         else:
             self._enqueue(request, version, response, has_response=True)
+        if on_done is not None:
+            response.add_done_callback(on_done)
+            self._handlers[response] = on_done
         return response
 
     def send_without_response(
@@ -476,7 +488,12 @@ class BrokerConnection:
                 )
             raise
         # Its waiters only resume once the rest of this method is done.
-        if not request.response.done():
+        on_done = self._handlers.pop(request.response, None)
+        if request.response.done():
+            on_done = None
+        else:
+            if on_done is not None:
+                request.response.remove_done_callback(on_done)
             request.response.set_result(response)
         self._last_used = self._loop.time()
         if self._listener is not None:
@@ -488,6 +505,18 @@ class BrokerConnection:
             )
         if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
             self._throttled(request, throttle_time_ms / 1000)
+        if on_done is not None:
+            self._call_handler(on_done, request.response)
+
+    def _call_handler(
+        self, on_done: Callable[[asyncio.Future[Any]], None], response: asyncio.Future[Any]
+    ) -> None:
+        try:
+            on_done(response)
+        except Exception as error:  # noqa: BLE001  reported as the error of a done callback would be
+            self._loop.call_exception_handler(
+                {"message": "the handler of a response failed", "exception": error}
+            )
 
     def _throttled(self, request: InFlightRequest, seconds: float) -> None:
         if self._listener is not None:
@@ -539,6 +568,8 @@ class BrokerConnection:
             waiting += [held.outcome for held in self._session.held]
             self._session.held.clear()
         self._in_flight.fail_all(error)
+        # They refer to this connection and to the bytes of their requests: a cycle.
+        self._handlers.clear()
         for outcome in waiting:
             if not outcome.done():
                 outcome.set_exception(error)

@@ -181,3 +181,16 @@ def interruption_error(error: BaseException) -> KafkaError:
     )
     interrupted.__cause__ = error
     return interrupted
+
+
+def delivery_timeout(
+    batch: ProducerBatch, cause: Exception | str, timeout_ms: int
+) -> DeliveryTimeoutError:
+    """Return the error of a batch that was not acknowledged within delivery.timeout.ms."""
+    attempts = "1 failed attempt" if batch.attempts == 1 else f"{batch.attempts} failed attempts"
+    expiry = DeliveryTimeoutError(
+        f"not acknowledged within {timeout_ms} ms (delivery.timeout.ms) after {attempts}; "
+        f"last cause: {cause}"
+    )
+    expiry.__cause__ = cause if isinstance(cause, Exception) else None
+    return expiry

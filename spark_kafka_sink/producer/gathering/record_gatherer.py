@@ -484,6 +484,14 @@ class RecordGatherer:
         finally:
             self._lock.release(quietly=True)
 
+    def has_open(self) -> bool:
+        """Return whether any record is staged or in an open batch.
+
+        Without the lock: a thread that stages or adds a record meanwhile wakes the network thread
+        when it is done, unless the next check is early enough for it.
+        """
+        return self.staged_since is not None or self._open.has_open
+
     def fail_all(self, error: Exception) -> None:
         """Fail all records in no closed batch, now and later: the producer has ended."""
         self._failed_by = error

@@ -2,9 +2,10 @@
 
 It runs on the network thread's event loop. `run_once` only checks and starts. Batches that can be
 sent now are sent; connections, metadata and answers that others need are requested, and every
-answer wakes the loop again. So does every batch that fails in `run_once` itself, because an open
-batch behind it may be sendable now. A batch that cannot be delivered fails alone; only an error
-that ends the whole producer (see `error_rules`) fails everything.
+answer wakes the loop again unless nothing is left to do. So does every batch that fails in
+`run_once` itself, because an open batch behind it may be sendable now. A batch that cannot be
+delivered fails alone; only an error that ends the whole producer (see `error_rules`) fails
+everything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import (
     DecodeError,
-    DeliveryTimeoutError,
     KafkaError,
     NetworkError,
     TransactionAbortedError,
@@ -24,6 +24,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
+from spark_kafka_sink.producer.batch.delivery_errors import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion
 from spark_kafka_sink.producer.sending.produce_requests import produce_request
 from spark_kafka_sink.producer.sending.transaction_request_sender import TransactionRequestSender
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.errors import DeliveryTimeoutError
     from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
@@ -75,6 +77,7 @@ class Sender:
         run_aside: RunAside,
         on_message_too_large: Callable[[str, int], None],
         gather: Callable[[float], float] = lambda _: NEVER,
+        has_open: Callable[[], bool] = lambda: False,
         latencies: NodeLatencies | None = None,
         listener: BatchListener | None = None,
         clock: Callable[[], float] | None = None,
@@ -82,7 +85,8 @@ class Sender:
         """Create a sender; `on_message_too_large` receives a topic and the size that was refused.
 
         `run_aside(work, then)` runs work that would take too long here (see `WorkerThread`).
-        `gather(now)` queues the open batches that are due, and returns when the next one will be.
+        `gather(now)` queues the open batches that are due, and returns when the next one will be;
+        `has_open()` returns whether there are any, or staged records.
         `latencies` records which nodes cannot keep up. `clock` defaults to that of the event loop.
         """
         self._config = config
@@ -91,6 +95,7 @@ class Sender:
         self._run_aside = run_aside
         self._transaction_manager = transaction_manager
         self._gather = gather
+        self._has_open = has_open
         self._latencies = latencies
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -394,9 +399,13 @@ class Sender:
                     lambda done: self._on_sent_without_response(batches, done)
                 )
             else:
-                outcome = connection.send(request, max_version=max_version)
-                outcome.add_done_callback(
-                    lambda done: self._on_produce_response(connection.node, request, batches, done)
+                # In the round that receives the response: a caller is waiting for it.
+                outcome = connection.send(
+                    request,
+                    max_version=max_version,
+                    on_done=lambda done: self._on_produce_response(
+                        connection.node, request, batches, done
+                    ),
                 )
         except NetworkError as error:
             self._completion.on_unanswered(batches, error, self._clock())
@@ -439,7 +448,24 @@ class Sender:
             self._completion.on_unanswered(batches, error, now)
         else:
             self._completion.on_response(node, request, batches, done.result(), now)
-        self.wakeup()
+        if not self._is_idle(now):
+            self.wakeup()
+
+    def _is_idle(self, now: float) -> bool:
+        """Return whether a turn would find nothing to start.
+
+        What comes later wakes the sender on its own: a batch that a caller opens or queues after
+        this has looked, a batch that waits in the worker, a connection, new metadata. The timer of
+        the last turn stays.
+        """
+        manager = self._transaction_manager
+        return (
+            self._close_at is None
+            and not self._accumulator.has_incomplete
+            and not self._has_open()
+            and (manager is None or not (manager.is_transactional or manager.has_fatal_error))
+            and self._client.metadata.next_update_at() > now
+        )
 
     # --- time
 
@@ -489,15 +515,7 @@ class Sender:
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
-        attempts = (
-            "1 failed attempt" if batch.attempts == 1 else f"{batch.attempts} failed attempts"
-        )
-        expiry = DeliveryTimeoutError(
-            f"not acknowledged within {self._config.delivery_timeout_ms} ms "
-            f"(delivery.timeout.ms) after {attempts}; last cause: {cause}"
-        )
-        expiry.__cause__ = cause if isinstance(cause, Exception) else None
-        return expiry
+        return delivery_timeout(batch, cause, self._config.delivery_timeout_ms)
 
     def _cause_without_error(self, batch: ProducerBatch) -> str:
         if self._client.metadata.snapshot.leader_of(batch.topic_partition) is None:

@@ -14,6 +14,8 @@ from spark_kafka_sink.protocol.registry import declared_messages
 from tests.support.producer.producer_batches import NODES, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_kafka_sink.model import Node
 
 #: The versions of a current broker: all that the client supports.
@@ -61,13 +63,21 @@ class MockConnection:
         """The API versions of the network's brokers."""
         return self._network.api_versions
 
-    def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
+    def send(
+        self,
+        request: Any,
+        *,
+        max_version: int | None = None,
+        on_done: Callable[[asyncio.Future[Any]], None] | None = None,
+    ) -> asyncio.Future[Any]:
         """Record a request, with the version in which it would be encoded."""
         highest = request.highest_version
         if max_version is not None:
             highest = min(highest, max_version)
         version = self.api_versions.version_for(request.api_key, highest)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if on_done is not None:
+            future.add_done_callback(on_done)
         self._network.sent.append(SentRequest(self.node, request, version, future))
         return future
 

@@ -516,3 +516,16 @@ def test_a_batch_that_compresses_badly_keeps_its_futures():
         acknowledge(batch, offset)
         offset += len(records_of(batch))
     assert list(range(20)) == [future.result(0).offset for future in futures]
+
+
+def test_staged_records_and_open_batches_are_seen_without_the_lock(harness):
+    """The sender checks for them after a response, also while a caller holds the lock."""
+    assert not harness.gatherer.has_open()
+    harness.stage(b"a")
+    with harness.gatherer._lock:
+        assert harness.gatherer.has_open()
+    harness.gatherer.write_staged()
+    with harness.gatherer._lock:
+        assert harness.gatherer.has_open()
+    harness.gatherer.close_batches()
+    assert not harness.gatherer.has_open()

@@ -15,7 +15,7 @@ from spark_kafka_sink.producer.sending.transaction_request_sender import Transac
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-from tests.support.producer.sender_harness import PLAIN, SenderHarness, place
+from tests.support.producer.sender_harness import PLAIN, SenderHarness, place, produce_response
 from tests.support.producer.transactions_over_mock import TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -422,3 +422,39 @@ def test_an_idle_loop_runs_once(settings):
             lambda: None, lambda: runs.append(None), harness.sender.initiate_close
         )
         assert [harness.now, None] == runs
+
+
+def _turns_after_last_response(harness: SenderHarness, code: int = 0) -> int:
+    """Return how often the loop runs after the response to the only queued batch."""
+    harness.add()
+    harness.step()
+    sent = harness.take(ApiKey.PRODUCE)
+    runs: list[int] = []
+    run_once = harness.sender.run_once
+    harness.sender.run_once = lambda now: runs.append(1) or run_once(now)
+    counts: list[int] = []
+    harness.run_to_the_end(
+        lambda: counts.append(len(runs)),
+        lambda: sent.answer(produce_response(sent, code)),
+        lambda: counts.append(len(runs)),
+        harness.sender.initiate_close,
+    )
+    return counts[1] - counts[0]
+
+
+def test_the_last_response_does_not_run_the_loop_again(plain):
+    """With nothing queued or open, a run would find nothing to do."""
+    assert 0 == _turns_after_last_response(plain)
+
+
+def test_a_batch_left_open_behind_the_last_response_is_gathered_at_once(plain):
+    """It was not closed while its partition's queue was not empty, and no timer is set for it."""
+    plain.sender._has_open = lambda: True
+    assert 1 == _turns_after_last_response(plain)
+
+
+def test_metadata_that_the_last_response_found_outdated_is_updated_at_once(plain):
+    """An update that has become due is started, although no batch needs it yet."""
+    plain.network.is_updating_metadata = True
+    plain.network.metadata.next_update_at = lambda: plain.now
+    assert 1 == _turns_after_last_response(plain)
