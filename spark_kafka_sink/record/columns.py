@@ -154,11 +154,7 @@ class _Strings:
         return (_address(offsets), _address(data), _address(validity), validity_offset)
 
     def blank(self, rows: int) -> BytesColumn:
-        return BytesColumn(
-            offsets=_shared_array(0, _INT64, rows + 1),
-            data=_NO_BYTES,
-            validity=_shared_array(0, _UINT8, (rows + 7) // 8 or 1),
-        )
+        return null_column(rows)
 
 
 class _Integers:
@@ -213,9 +209,14 @@ _TIMESTAMP: Final = _Integers(_INT64, NULL_TIMESTAMP)
 _HEADERS: Final = _Headers()
 
 
+@lru_cache(maxsize=32)
 def null_column(rows: int) -> BytesColumn:
     """Return a column of nulls; its arrays are shared and read-only."""
-    return _STRINGS.blank(rows)
+    return BytesColumn(
+        offsets=_shared_array(0, _INT64, rows + 1),
+        data=_NO_BYTES,
+        validity=_shared_array(0, _UINT8, (rows + 7) // 8 or 1),
+    )
 
 
 def constant_topic(rows: int) -> Int32Array:
@@ -324,11 +325,15 @@ def plain_columns(topic: str, key: BytesColumn, value: BytesColumn) -> RecordCol
     The columns that all such records share are built and checked once for each number of rows.
     """
     rows = value.offsets.size - 1
-    parts = _blank_parts(rows) | {"key": key, "value": value, "topics": (topic,)}
-    table = parts["table"] = parts["table"].copy()
+    blank = _blank_parts(rows)
+    table = blank["table"].copy()
+    parts = blank | {"key": key, "value": value, "topics": (topic,), "table": table}
     numbers = table.view(_INT64)
-    numbers[_KEY_PLACE] = _STRINGS.addresses("key", key, rows)
-    numbers[_VALUE_PLACE] = _STRINGS.addresses("value", value, rows)
+    # The table already has the addresses of the shared columns of nulls.
+    if key is not blank["key"]:
+        numbers[_KEY_PLACE] = _STRINGS.addresses("key", key, rows)
+    if value is not blank["value"]:
+        numbers[_VALUE_PLACE] = _STRINGS.addresses("value", value, rows)
     columns = object.__new__(RecordColumns)
     for name, part in parts.items():
         object.__setattr__(columns, name, part)
