@@ -214,6 +214,11 @@ class RecordAccumulator:
         """Whether any batch is not done."""
         return bool(self._incomplete)
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether any batch is waiting to be sent."""
+        return bool(self._queues)
+
     def ready(self, snapshot: MetadataSnapshot, now: float) -> ReadyCheckResult:
         """Return the nodes to which batches could be sent."""
         nodes: dict[Node, None] = {}

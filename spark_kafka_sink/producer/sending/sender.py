@@ -368,6 +368,8 @@ class Sender:
                 if self._listener is not None:
                     self._listener.on_batches_drained(batches, now)
                 self._send_produce_request(connection, snapshot, batches)
+                if not self._accumulator.has_queued:
+                    break
                 connection = self._client.ready_connection(node)
             ready_at = self._client.ready_at(node)
             if ready_at > now:
