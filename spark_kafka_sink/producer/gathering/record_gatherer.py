@@ -485,12 +485,12 @@ class RecordGatherer:
             self._lock.release(quietly=True)
 
     def has_open(self) -> bool:
-        """Return whether any record is staged or in an open batch.
+        """Return whether `gather` may find a staged record or an open batch.
 
         Without the lock: a thread that stages or adds a record meanwhile wakes the network thread
         when it is done, unless the next check is early enough for it.
         """
-        return self.staged_since is not None or self._open.has_open
+        return self._linger is not None and (self.staged_since is not None or self._open.has_open)
 
     def fail_all(self, error: Exception) -> None:
         """Fail all records in no closed batch, now and later: the producer has ended."""

@@ -243,8 +243,6 @@ class BatchCompletion:
         so_far = self._acks
         earlier = so_far.get(batch.topic_partition)
         so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
-        if self._transaction_manager is not None:
-            self._transaction_manager.note_offset(batch, offset)
         self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)
 
     def _retry_or_fail(

@@ -353,7 +353,7 @@ class RecordAccumulator:
         """Complete a batch that a broker has; `log_append_time_ms` is the broker's, if any."""
         batch.finish(FinalState.SUCCEEDED)
         if self._transaction_manager is not None:
-            self._transaction_manager.complete(batch)
+            self._transaction_manager.complete(batch, base_offset)
         with self._lock:
             self._muted.discard(batch.topic_partition)
             self._settle(batch)

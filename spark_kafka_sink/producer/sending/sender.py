@@ -273,7 +273,9 @@ class Sender:
                 self.fail(manager.last_error or KafkaError("the producer has failed"))
                 return self._maybe_update_metadata(now)
             manager.follow_topics(self._client.metadata.snapshot.topics)
-            next_check_at = min(next_check_at, self._advance_transaction(manager, requests, now))
+            if not manager.is_settled:
+                run_again_at = self._advance_transaction(manager, requests, now)
+                next_check_at = min(next_check_at, run_again_at)
         if self._accumulator.has_incomplete:
             next_check_at = min(next_check_at, self.send_producer_data(now))
         return min(next_check_at, self._maybe_update_metadata(now))
@@ -450,23 +452,23 @@ class Sender:
             self._completion.on_unanswered(batches, error, now)
         else:
             self._completion.on_response(node, request, batches, done.result(), now)
-        if not self._is_idle(now):
+        if not self._is_idle():
             self.wakeup()
 
-    def _is_idle(self, now: float) -> bool:
+    def _is_idle(self) -> bool:
         """Return whether a turn would find nothing to start.
 
         What comes later wakes the sender on its own: a batch that a caller opens or queues after
-        this has looked, a batch that waits in the worker, a connection, new metadata. The timer of
-        the last turn stays.
+        this has looked, a batch that waits in the worker, an answer, a connection, new metadata.
+        The timer of the last turn stays, so metadata must not be due before it.
         """
         manager = self._transaction_manager
         return (
             self._close_at is None
-            and not self._accumulator.has_incomplete
+            and not self._accumulator.has_queued
             and not self._has_open()
-            and (manager is None or not (manager.is_transactional or manager.has_fatal_error))
-            and self._client.metadata.next_update_at() > now
+            and (manager is None or manager.is_settled)
+            and self._client.metadata.next_update_at() >= self._timer_at
         )
 
     # --- time
@@ -477,6 +479,9 @@ class Sender:
         A batch whose broker throttles us (KIP-219) could not be sent in time. It gets
         request.timeout.ms from the end of the throttle.
         """
+        next_expiry_at = self._accumulator.next_expiry_at()
+        if next_expiry_at > now:
+            return next_expiry_at
         postponed = False
         for batch in self._accumulator.expired_batches(now):
             if self._postponed_until(batch) > now:

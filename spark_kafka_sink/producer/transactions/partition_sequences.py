@@ -186,14 +186,11 @@ class PartitionSequences:
 
     # --- answers
 
-    def acknowledge(self, batch: ProducerBatch) -> None:
-        """Record that the broker has a batch."""
-        self._partitions.entry(batch.topic_partition).acknowledge(batch)
-
-    def note_offset(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Record the offset at which a batch was appended."""
+    def acknowledge(self, batch: ProducerBatch, base_offset: int = UNKNOWN_OFFSET) -> None:
+        """Record that the broker has a batch, and at which offset, if it is known."""
+        entry = self._partitions.entry(batch.topic_partition)
+        entry.acknowledge(batch)
         if base_offset != UNKNOWN_OFFSET:
-            entry = self._partitions.entry(batch.topic_partition)
             last_offset = base_offset + batch.record_count - 1
             entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
 
@@ -291,6 +288,11 @@ class PartitionSequences:
                 self._request_restart(topic_partition)
 
     # --- epochs
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether `resolve` and `restart_quiet_partitions` have nothing to do."""
+        return not (self._restarting or self._unresolved or self._replaced)
 
     def restart_quiet_partitions(self) -> bool:
         """Restart partitions without unanswered batches; return False if a new id is needed first.

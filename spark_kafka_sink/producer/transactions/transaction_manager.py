@@ -28,7 +28,11 @@ from spark_kafka_sink.errors import (
     IllegalStateError,
     KafkaError,
 )
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, PreparedTransaction
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID_AND_EPOCH,
+    UNKNOWN_OFFSET,
+    PreparedTransaction,
+)
 from spark_kafka_sink.producer.batch.error_rules import (
     ProduceAction,
     produce_action,
@@ -143,6 +147,18 @@ class TransactionManager:
     def has_ongoing_transaction(self) -> bool:
         """Whether a transaction has begun, and has neither ended nor been lost to a fatal error."""
         return self._machine.has_ongoing_transaction
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to do before batches are sent, and nothing to request.
+
+        A producer without transactions has its id then, and no partition has to restart.
+        """
+        return (
+            not self.is_transactional
+            and self._machine.current is _S.READY
+            and self._sequences.are_settled
+        )
 
     @property
     def is_transaction_v2(self) -> bool:
@@ -461,15 +477,10 @@ class TransactionManager:
         with self._lock:
             self._sequences.split(batch, parts)
 
-    def note_offset(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Record the offset at which a batch was appended, if it is known."""
+    def complete(self, batch: ProducerBatch, base_offset: int = UNKNOWN_OFFSET) -> None:
+        """Record that the broker has a batch, and at which offset, if it is known."""
         with self._lock:
-            self._sequences.note_offset(batch, base_offset)
-
-    def complete(self, batch: ProducerBatch) -> None:
-        """Record that the broker has a batch."""
-        with self._lock:
-            self._sequences.acknowledge(batch)
+            self._sequences.acknowledge(batch, base_offset)
 
     def fail(self, batch: ProducerBatch) -> None:
         """Remove a batch that will not be resent."""

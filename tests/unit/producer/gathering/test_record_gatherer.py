@@ -529,3 +529,11 @@ def test_staged_records_and_open_batches_are_seen_without_the_lock(harness):
         assert harness.gatherer.has_open()
     harness.gatherer.close_batches()
     assert not harness.gatherer.has_open()
+
+
+def test_without_lingering_the_sender_need_not_look_for_open_batches():
+    """Only the caller closes batches then, so no response makes one sendable."""
+    harness = GathererHarness(lingers=False)
+    harness.stage(b"a")
+    harness.gatherer.write_staged()
+    assert not harness.gatherer.has_open()

@@ -424,9 +424,20 @@ def test_an_idle_loop_runs_once(settings):
         assert [harness.now, None] == runs
 
 
-def _turns_after_last_response(harness: SenderHarness, code: int = 0) -> int:
-    """Return how often the loop runs after the response to the only queued batch."""
+def _turns_after_last_response(
+    harness: SenderHarness,
+    code: int = 0,
+    *,
+    before: Callable[[], object] = lambda: None,
+    then: Callable[[], object] = lambda: None,
+) -> int:
+    """Return how often the loop runs after the response to the only queued batch.
+
+    `before` is called before the response, `then` after the turns were counted.
+    """
     harness.add()
+    if harness.manager is not None:
+        harness.initialize()
     harness.step()
     sent = harness.take(ApiKey.PRODUCE)
     runs: list[int] = []
@@ -434,17 +445,40 @@ def _turns_after_last_response(harness: SenderHarness, code: int = 0) -> int:
     harness.sender.run_once = lambda now: runs.append(1) or run_once(now)
     counts: list[int] = []
     harness.run_to_the_end(
+        before,
         lambda: counts.append(len(runs)),
         lambda: sent.answer(produce_response(sent, code)),
         lambda: counts.append(len(runs)),
-        harness.sender.initiate_close,
+        then,
+        lambda: harness.sender.initiate_close(1),
     )
     return counts[1] - counts[0]
 
 
-def test_the_last_response_does_not_run_the_loop_again(plain):
+@pytest.mark.parametrize("settings", [PLAIN, {}], ids=["plain", "idempotent"])
+def test_the_last_response_does_not_run_the_loop_again(settings):
     """With nothing queued or open, a run would find nothing to do."""
-    assert 0 == _turns_after_last_response(plain)
+    with SenderHarness(**settings) as harness:
+        assert 0 == _turns_after_last_response(harness)
+
+
+def test_a_response_does_not_run_the_loop_while_all_other_batches_are_in_flight(plain):
+    """Only a queued batch could be sent now."""
+    plain.add(1)
+    plain.step()
+    plain.network.sent.insert(0, plain.network.sent.pop())
+    other = plain.take(ApiKey.PRODUCE)
+    turns = _turns_after_last_response(plain, then=lambda: other.answer(produce_response(other)))
+    assert 0 == turns
+    assert not plain.accumulator.has_incomplete
+
+
+def test_a_response_after_which_a_partition_must_restart_runs_the_loop():
+    """A refused batch leaves a gap in an idempotent producer's sequence numbers."""
+    with SenderHarness() as harness:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert 1 == _turns_after_last_response(harness, code)
+        assert not harness.manager.is_settled
 
 
 def test_a_batch_left_open_behind_the_last_response_is_gathered_at_once(plain):
@@ -453,8 +487,13 @@ def test_a_batch_left_open_behind_the_last_response_is_gathered_at_once(plain):
     assert 1 == _turns_after_last_response(plain)
 
 
-def test_metadata_that_the_last_response_found_outdated_is_updated_at_once(plain):
-    """An update that has become due is started, although no batch needs it yet."""
+@pytest.mark.parametrize("backoff", [0, 1], ids=str)
+def test_metadata_that_the_last_response_found_outdated_is_updated_in_time(plain, backoff):
+    """An update that is due before the next run is started or scheduled, with no batch left."""
     plain.network.is_updating_metadata = True
-    plain.network.metadata.next_update_at = lambda: plain.now
-    assert 1 == _turns_after_last_response(plain)
+    due_at = [NEVER]
+    plain.network.metadata.next_update_at = lambda: due_at[0]
+    turns = _turns_after_last_response(
+        plain, before=lambda: due_at.__setitem__(0, plain.now + backoff)
+    )
+    assert 1 == turns

@@ -114,8 +114,7 @@ def test_a_forgotten_transaction_continues_only_if_its_records_were_deleted(
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (first,) = assigned(sequences, 1)
-    sequences.acknowledge(first)
-    sequences.note_offset(first, 5)
+    sequences.acknowledge(first, 5)
     (second,) = assigned(sequences, 1)
     unknown = ErrorCode.UNKNOWN_PRODUCER_ID
     assert may_retry == sequences.can_retry(second, unknown, log_start_offset)
@@ -130,9 +129,8 @@ def test_the_highest_last_offset_of_all_batches_counts(offsets, log_start_offset
     batches = [batch(records=3) for _ in offsets]
     for each, offset in zip(batches, offsets, strict=True):
         sequences.assign(each)
-        sequences.acknowledge(each)
-        sequences.note_offset(each, offset)
-    sequences.note_offset(batches[0], -1)
+        sequences.acknowledge(each, offset)
+    sequences.acknowledge(batches[0], -1)
     (later,) = assigned(sequences, 1)
     unknown = ErrorCode.UNKNOWN_PRODUCER_ID
     assert may_retry == sequences.can_retry(later, unknown, log_start_offset)

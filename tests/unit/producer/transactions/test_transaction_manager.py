@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import PreparedTransaction, ProducerIdAndEpoch
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 from spark_kafka_sink.producer.transactions.txn_partition_map import increment_sequence
@@ -27,6 +28,21 @@ def _acknowledge_first(manager: TransactionManager) -> None:
 def test_nothing_is_sent_without_a_producer_id():
     """Without a producer id no batch may be drained."""
     assert not TransactionManager().may_drain(batch())
+
+
+def test_a_producer_with_its_id_is_settled_until_a_partition_must_restart(manager):
+    """Nothing has to be done or requested before batches are sent."""
+    assert not TransactionManager().is_settled
+    assert not TransactionManager(transactional_id="t").is_settled
+    failed = batch()
+    manager.assign_sequence(failed)
+    assert manager.is_settled
+    manager.handle_failed_batch(failed, KafkaError("refused"), outcome_known=True)
+    assert not manager.is_settled
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    assert manager.is_settled
+    manager.transition_to_fatal_error(KafkaError("ended"))
+    assert not manager.is_settled
 
 
 def test_sequence_numbers_follow_each_other_within_a_partition(manager):
