@@ -82,7 +82,7 @@ class BufferPool:
                 self._cached_blocks.setdefault(size, []).append(block)
                 self._cached_bytes += size
                 self._evict_cached_blocks()
-            self._changed.notify_all()
+            self._wake_waiting()
 
     def reserve(self, size: int) -> None:
         """Count bytes that are allocated already; never waits."""
@@ -93,6 +93,11 @@ class BufferPool:
         """Release reserved bytes."""
         with self._changed:
             self._used_bytes -= size
+            self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        # Rarely anybody waits, and every batch returns its memory.
+        if self.waiting_threads:
             self._changed.notify_all()
 
     def wait_for(self, size: int, timeout: float) -> bool:

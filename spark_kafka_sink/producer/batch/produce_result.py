@@ -69,7 +69,7 @@ class ProduceResult:
         "_call_later",
         "_callbacks",
         "_first_indexes",
-        "_waiter",
+        "_waiters",
         "base_offset",
         "error",
         "has_ended",
@@ -95,7 +95,8 @@ class ProduceResult:
         #: The results of the parts of a batch that was split.
         self.parts: Sequence[ProduceResult] = ()
         self._first_indexes: Sequence[int] = ()
-        self._waiter: threading.Event | None = None
+        #: A lock for each waiting thread, released to wake it: much cheaper than an Event.
+        self._waiters: tuple[threading.Lock, ...] = ()
         self._callbacks: list[tuple[int, Callable[[], object]]] = []
 
     # --- called by the threads that wait
@@ -139,10 +140,15 @@ class ProduceResult:
         with _moment:
             if self.is_settled or self.parts:
                 return True
-            if self._waiter is None:
-                self._waiter = threading.Event()
-            waiter = self._waiter
-        return waiter.wait(timeout)
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters += (waiter,)
+        if waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            return True
+        # A caller that polls with short timeouts must not leave a lock behind each time.
+        with _moment:
+            self._waiters = tuple(each for each in self._waiters if each is not waiter)
+        return False
 
     def wait_for_all(self, deadline: float | None, clock: Callable[[], float]) -> bool:
         """Wait until the whole batch is settled; return False if it is not by `deadline`."""
@@ -241,11 +247,9 @@ class ProduceResult:
             self._first_indexes = first_indexes
             self.parts = parts
             callbacks, self._callbacks = self._callbacks, []
-            waiter = self._waiter
         for index, callback in callbacks:
             self.call_when_done(index, callback)
-        if waiter is not None:
-            waiter.set()
+        self._wake_waiters()
         return parts
 
     def _finish(self) -> None:
@@ -279,9 +283,10 @@ class ProduceResult:
             raise interrupt
 
     def _wake_waiters(self) -> None:
-        # Once the result is settled, no thread starts to wait.
-        if self._waiter is not None:
-            self._waiter.set()
+        # Once the result is settled or divided, no thread starts to wait.
+        waiters, self._waiters = self._waiters, ()
+        for waiter in waiters:
+            waiter.release()
 
     def _take_callbacks(self) -> list[tuple[int, Callable[[], object]]]:
         """Return the callbacks that have not been called; if there are none, mark as settled."""

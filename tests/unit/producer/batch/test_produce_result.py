@@ -32,7 +32,7 @@ def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
     waits = threading.Thread(target=result.wait, args=(index, 10), daemon=True)
     waits.start()
     pause = threading.Event()
-    assert any(result._waiter is not None or pause.wait(0.001) for _ in range(60_000))
+    assert any(result._waiters or pause.wait(0.001) for _ in range(60_000))
     return waits
 
 
@@ -98,10 +98,24 @@ def test_a_failure_wakes_waiting_threads(result):
     assert _joined(waits)
 
 
+def test_the_end_wakes_every_waiting_thread(result):
+    """Each thread waits on its own, also one for which another record of the batch is of use."""
+    threads = [_waiting(result)]
+    threads += [
+        threading.Thread(target=result.wait, args=(index, 10), daemon=True) for index in range(2)
+    ]
+    for thread in threads[1:]:
+        thread.start()
+    result.complete(0)
+    assert [True] * 3 == [_joined(thread) for thread in threads]
+
+
 def test_a_wait_that_times_out_returns_false(result):
-    """Waiting returns False if the batch has not ended in time."""
+    """Waiting returns False if the batch has not ended in time, and leaves nothing behind."""
     assert not result.wait(0, timeout=0)
+    assert not result.wait(0, timeout=-1)
     assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
+    assert () == result._waiters
 
 
 def test_a_split_wakes_waiting_threads(result):
