@@ -138,7 +138,7 @@ def _write_records(
     writer: Writer, records: Records, write_length: Callable[[Writer, int], None]
 ) -> None:
     buffers = records if isinstance(records, list | tuple) else (records,)
-    write_length(writer, sum(memoryview(buffer).nbytes for buffer in buffers))
+    write_length(writer, sum([memoryview(buffer).nbytes for buffer in buffers]))
     for buffer in buffers:
         writer.append(buffer)
 
@@ -164,7 +164,7 @@ def _array_functions(
             write_element(writer, value)
 
     def read(reader: Reader, count: int) -> tuple[Any, ...]:
-        if count * element_size > reader.remaining:
+        if count * element_size > reader.end - reader.position:
             raise DecodeError(
                 f"the array before byte {reader.position} claims {count} elements, "
                 f"but only {reader.remaining} bytes are left"
@@ -176,6 +176,8 @@ def _array_functions(
             if found is not None:
                 return found
             reader.position = start
+        if count == 1:
+            return (read_element(reader),)
         return tuple([read_element(reader) for _ in range(count)])
 
     return write, read
@@ -353,6 +355,9 @@ class _TaggedFields:
 
     def write(self, writer: Writer, value: Any) -> None:
         """Write the fields that differ from their defaults, by ascending tag."""
+        if not self._writers:
+            writer.write_unsigned_varint(0)
+            return
         present = [
             (tag, field_value, write_field)
             for tag, get, default, write_field in self._writers
@@ -371,6 +376,8 @@ class _TaggedFields:
         """Read the known fields into a message; skip the others."""
         previous = -1
         count = reader.read_unsigned_varint()
+        if not count:
+            return
         reader.count_elements(count)
         for _ in range(count):
             tag = reader.read_unsigned_varint()

@@ -33,7 +33,7 @@ MOST_SPARE_BYTES = 16 << 20
 
 def encode_frame(chunks: Sequence[Buffer]) -> list[Buffer]:
     """Prefix a message with its size; the message's buffers are not copied."""
-    size = sum(memoryview(chunk).nbytes for chunk in chunks)
+    size = sum([memoryview(chunk).nbytes for chunk in chunks])
     return [_SIZE.pack(size), *chunks]
 
 

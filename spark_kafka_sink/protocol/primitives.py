@@ -17,6 +17,7 @@ Sources: org.apache.kafka.common.protocol.types.Type, org.apache.kafka.common.ut
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -47,6 +48,12 @@ _MORE = 0x80
 #: 32 bits take five groups, the last of which has four bits.
 _LAST_VARINT_SHIFT = 28
 _LAST_VARINT_MAX = 0x0F
+
+
+@lru_cache(maxsize=1024)
+def _uuid(data: bytes) -> UUID:
+    """Return an id; the same few topics are in one response after the other."""
+    return UUID(bytes=data)
 
 
 class Writer:
@@ -115,7 +122,11 @@ class Writer:
 
     def write_compact_length(self, length: int) -> None:
         """Write a length in the compact encoding; -1 stands for null."""
-        self.write_unsigned_varint(length + 1)
+        if -1 <= length < _GROUP_BITS:
+            # Nearly all of them are this short.
+            self._tail.append(length + 1)
+        else:
+            self.write_unsigned_varint(length + 1)
 
 
 class Reader:
@@ -202,7 +213,7 @@ class Reader:
 
     def read_uuid(self) -> UUID:
         """Read the 16 bytes of an id."""
-        return UUID(bytes=self.read_view(_UUID_BYTES).tobytes())
+        return _uuid(self.read_view(_UUID_BYTES).tobytes())
 
     def read_unsigned_varint(self) -> int:
         """Read seven bits per byte, at most 32 bits in total."""
@@ -229,6 +240,11 @@ class Reader:
 
     def read_compact_length(self) -> int:
         """Read a length in the compact encoding; -1 stands for null."""
+        position = self.position
+        if position < self.end and (first := self._view[position]) < _MORE:
+            # Nearly all of them are this short.
+            self.position = position + 1
+            return first - 1
         return self.read_unsigned_varint() - 1
 
     def read_text(self, length: int) -> str:

@@ -56,7 +56,10 @@ class ClusterConnectionStates:
     _nodes: dict[int, _NodeConnectionState] = field(default_factory=dict)
 
     def _node(self, node_id: int) -> _NodeConnectionState:
-        return self._nodes.setdefault(node_id, _NodeConnectionState())
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _NodeConnectionState()
+        return node
 
     def _move(self, node_id: int, target: ConnectionState) -> _NodeConnectionState:
         node = self._node(node_id)

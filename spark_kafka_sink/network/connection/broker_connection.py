@@ -364,7 +364,9 @@ class BrokerConnection:
             # Any other error is caused by the request itself and leaves the connection intact.
             raise self._lose(error, "sending") from error
         try:
-            self._begin_to_send(header, buffers, outcome, has_response=has_response)
+            self._begin_to_send(
+                request.api_key, header, buffers, outcome, has_response=has_response
+            )
         except Exception as error:
             loss = self._lose(error, "sending")
             if outcome.done() and not outcome.cancelled():
@@ -374,14 +376,14 @@ class BrokerConnection:
 
     def _begin_to_send(
         self,
+        api_key: ApiKey,
         header: RequestHeader,
         buffers: Sequence[bytes | memoryview],
         outcome: asyncio.Future[Any],
         *,
         has_response: bool,
     ) -> None:
-        api_key, now = ApiKey(header.request_api_key), self._loop.time()
-        self._last_used = now
+        self._last_used = now = self._loop.time()
         deadline = now + self._settings.request_timeout
         if has_response:
             # Before its first byte is sent: the response must find its request.
@@ -397,6 +399,7 @@ class BrokerConnection:
             )
         is_sent = False
         unsent = to_send(buffers)
+        size = sum(map(len, unsent))
         if not self._outgoing:
             # Usually the system accepts everything.
             try:
@@ -410,7 +413,6 @@ class BrokerConnection:
         if not is_sent or has_response:
             self._timeout_check.check_at(deadline)
         if self._listener is not None:
-            size = sum(memoryview(buffer).nbytes for buffer in buffers)
             self._listener.request_sent(self.node.node_id, api_key, size)
 
     def _on_write_error(self, error: Exception) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.api_keys import ApiKey
 
 
-@dataclass(frozen=True, slots=True)
-class InFlightRequest:
+class InFlightRequest(NamedTuple):
     """A request that is awaiting its response."""
 
     correlation_id: int

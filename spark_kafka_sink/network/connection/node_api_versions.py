@@ -11,7 +11,6 @@ from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.registry import request_class
-from spark_kafka_sink.protocol.schema import VersionRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,18 +72,17 @@ class NodeApiVersions:
         less than what this package supports.
         """
         ours = request_class(api_key).versions
-        if max_version is not None:
-            ours = VersionRange(ours.min, min(ours.max, max_version))
+        our_highest = ours.max if max_version is None else min(ours.max, max_version)
         if api_key not in self.versions:
             raise UnsupportedVersionError(
                 f"the broker does not support the {api_key.name} API, which requires Apache Kafka "
                 f"{_SINCE.get(api_key, _OLDEST)} or later"
             )
         lowest, highest = self.versions[api_key]
-        chosen = min(ours.max, highest)
+        chosen = min(our_highest, highest)
         if chosen < max(ours.min, lowest):
             raise UnsupportedVersionError(
                 f"{api_key.name}: the broker supports versions {lowest} to {highest}, "
-                f"this client {ours.min} to {ours.max}"
+                f"this client {ours.min} to {our_highest}"
             )
         return chosen

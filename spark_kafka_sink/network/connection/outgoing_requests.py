@@ -7,16 +7,14 @@ and reads no clock.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class OutgoingRequest(NamedTuple):
     """A request that waits for the socket."""
 
     #: The bytes that the socket has not yet accepted.

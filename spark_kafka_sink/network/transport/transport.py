@@ -77,7 +77,7 @@ class Transport(Protocol):
 
 def to_send(buffers: Iterable[bytes | memoryview]) -> deque[memoryview]:
     """Return the buffers that are not empty as bytes to send, see `Transport.write`."""
-    return deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+    return deque([memoryview(buffer).cast("B") for buffer in buffers if len(buffer)])
 
 
 class PlaintextTransport:

@@ -73,9 +73,9 @@ class ProduceRequest(ApiRequest["ProduceResponse"]):
     @property
     def highest_version(self) -> int:
         """The highest version that can represent this request: 13 needs all topic ids."""
-        if all(topic.topic_id != ZERO_UUID for topic in self.topic_data):
-            return self.versions.max
-        return LAST_VERSION_WITH_NAMES
+        if ZERO_UUID.int in [topic.topic_id.int for topic in self.topic_data]:
+            return LAST_VERSION_WITH_NAMES
+        return self.versions.max
 
 
 @message
