@@ -9,6 +9,7 @@ a worker that writes needs few of them, and starts faster without the others.
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -68,6 +69,7 @@ SUPPORTED: Final = (
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
 )
+_INT32: Final = struct.Struct(">i")
 #: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
 _MAX_HEADER_ELEMENTS = 100
 
@@ -147,7 +149,11 @@ def peek_correlation_id(frame: Buffer) -> int:
 
     Raises DecodeError if the frame is too short.
     """
-    return Reader(frame).read_int32()
+    try:
+        (correlation_id,) = _INT32.unpack_from(frame)
+    except struct.error:
+        raise DecodeError(f"a response of {len(frame)} bytes has no correlation id") from None
+    return int(correlation_id)
 
 
 def decode_response(

@@ -151,12 +151,21 @@ def message(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
+#: The codecs found so far, by class and version.
+_CODECS: dict[tuple[type[Message], int], Codec] = {}
+
+
 def _codec(message_class: type[Message], version: int) -> Codec:
-    if version not in message_class.versions:
-        raise UnsupportedVersionError(
-            f"{message_class.__name__} has versions {message_class.versions}, not {version}"
-        )
-    return struct_codec(message_class, version, flexible=version >= message_class.flexible_from)
+    codec = _CODECS.get((message_class, version))
+    if codec is None:
+        if version not in message_class.versions:
+            raise UnsupportedVersionError(
+                f"{message_class.__name__} has versions {message_class.versions}, not {version}"
+            )
+        flexible = version >= message_class.flexible_from
+        codec = struct_codec(message_class, version, flexible=flexible)
+        _CODECS[message_class, version] = codec
+    return codec
 
 
 def write_message(writer: Writer, message: Message, version: int) -> None:
