@@ -260,8 +260,9 @@ class ProducerCore:
 
     def enqueue(self, batch: ProducerBatch) -> None:
         """Implement `SendingSide`."""
+        is_first = False
         try:
-            self.accumulator.enqueue(batch)
+            is_first = self.accumulator.enqueue(batch)
         except KafkaError as error:
             self.accumulator.refuse_batch(batch, error)
             if not self.is_network_thread:
@@ -269,7 +270,8 @@ class ProducerCore:
             # The network thread must go on: it still handles the batches in the queues.
         if not self.is_network_thread:
             # The network thread itself is about to check the queues.
-            self.wake_network_thread()
+            if is_first:
+                self.wake_network_thread()
         elif not batch.is_compressed and not batch.is_done:
             self._sender.compress(batch)
 

@@ -93,19 +93,23 @@ class RecordAccumulator:
 
     # --- called by the writing threads
 
-    def enqueue(self, batch: ProducerBatch) -> None:
+    def enqueue(self, batch: ProducerBatch) -> bool:
         """Add a batch just closed to its queue; raise the error that ended the producer, if any.
 
-        A batch that its transaction no longer accepts fails instead.
+        Returns whether the sender must look for it. It need not if the batch is behind another:
+        whatever lets that one be sent, such as an answer, wakes the sender, which then goes on with
+        this one. A batch that its transaction no longer accepts fails instead.
         """
         with self._lock:
             self._raise_if_failed()
             refusal = self._refusal(batch)
+            is_first = batch.topic_partition not in self._queues
             if refusal is None:
                 self._queues.setdefault(batch.topic_partition, deque()).append(batch)
                 self._add_incomplete(batch, (next(self._numbers),))
         if refusal is not None:
             self.refuse_batch(batch, refusal)
+        return is_first
 
     def _refusal(self, batch: ProducerBatch) -> KafkaError | None:
         # Called with the lock held: a transaction whose end has begun knows all of its batches.

@@ -18,6 +18,7 @@ from spark_kafka_sink.producer.measures import producer_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
+from tests.support.producer.producer_batches import batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -192,6 +193,19 @@ def test_a_transactional_call_waits_until_its_deadline(undo, give_up_at, left):
     core.await_transaction(_Result(), give_up_at)
     assert [(left, None, 2.003)] == waits
     assert 1 == len(core._thread.calls)
+
+
+def test_the_network_thread_is_woken_for_the_first_batch_of_a_queue_only(undo):
+    """A batch behind another is sent as soon as the network thread goes on with that one."""
+    core = _core(undo)
+    core._thread = thread = _Thread()
+    core.enqueue(batch(0))
+    assert 1 == len(thread.calls)
+    core._wakeup_pending = False
+    core.enqueue(batch(0))
+    assert 1 == len(thread.calls)
+    core.enqueue(batch(1))
+    assert 2 == len(thread.calls)
 
 
 def test_the_network_thread_is_woken_once_until_it_runs(undo):

@@ -41,6 +41,16 @@ def _enqueue(accumulator, *batches):
     return batches
 
 
+def test_the_sender_must_look_for_the_first_batch_of_a_queue_only(accumulator):
+    """What lets the first batch be sent also lets the sender go on with those behind it."""
+    first, behind, other, next_one = batch(0), batch(0), batch(1), batch(0)
+    answers = [accumulator.enqueue(each) for each in (first, behind, other)]
+    assert [True, False, True] == answers
+    for each in (first, behind):
+        assert each in accumulator.drain(snapshot({0: 0, 1: 1}), NODES[0], 10_000, 0.0)
+    assert accumulator.enqueue(next_one)
+
+
 def test_the_leaders_of_queued_batches_are_ready(accumulator):
     """A node is ready only if it leads a partition with a queued batch."""
     _enqueue(accumulator, batch(0), batch(2))
