@@ -109,6 +109,28 @@ class WrittenChunk:
         raise KafkaError("a record was lost before it reached a batch: please report this bug")
 
 
+class WrittenRecord(NamedTuple):
+    """The same for a record that was written alone: a chunk of one."""
+
+    result: ProduceResult
+    timestamps: tuple[int]
+    key_sizes: tuple[int]
+    value_sizes: tuple[int]
+
+    def place(self, row: int) -> tuple[ProduceResult, int]:
+        """Return the result of the record's batch, and its index in it."""
+        return self.result, row
+
+
+class StagedRecord(NamedTuple):
+    """A staged record that has only a topic, a key and a value."""
+
+    future: FutureRecordMetadata
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
 class Stretch(NamedTuple):
     """Adjacent records of a chunk that were written without closing or opening a batch between."""
 
@@ -250,6 +272,29 @@ class StagedRecords:
                     self._call_later(partial(call_back, future.callback, future))
                 return True
         return False
+
+    def single(self) -> StagedRecord | None:
+        """Return the only staged record, if it is small and plain; it remains staged."""
+        record = self.items[:RECORD_FIELDS]
+        if (
+            len(self.items) != RECORD_FIELDS
+            or self.heavy_bytes
+            or type(record[0]) is not FutureRecordMetadata
+        ):
+            return None
+        return StagedRecord(*record)
+
+    def place_single(self, record: StagedRecord, result: ProduceResult, timestamp: int) -> None:
+        """Remove the first record, which is in a batch of its own now, and set its future."""
+        future, _, key, value = record
+        future.row = 0
+        future.chunk = WrittenRecord(
+            result,
+            (timestamp,),
+            (NULL_SIZE if key is None else len(key),),
+            (NULL_SIZE if value is None else len(value),),
+        )
+        del self.items[:RECORD_FIELDS]
 
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records of a chunk that was just taken back to the front, from `first_row` on."""

@@ -91,6 +91,37 @@ def test_an_interrupt_at_any_line_leaves_no_record_pending(call):
     assert len(list(lines)) > 100
 
 
+def _interrupt_send(line: int, *, is_plain: bool) -> str | None:
+    """Interrupt at the n-th line a call that sends a single record at once; as `_interrupt`."""
+    harness = GathererHarness(**{"linger.ms": 0})
+    with harness.gatherer._lock._lock:
+        future = harness.stage_plain(b"v") if is_plain else harness.stage(b"v", timestamp=5)
+    harness.gatherer.staged_since = None
+    with _interrupted_at(line) as struck:
+        harness.gatherer.note_staged()
+    if not struck:
+        return None
+    if harness.gatherer._lock._lock.locked():
+        assert struck[0].startswith("record_gatherer.py"), struck
+        return struck[0]
+    if not harness.broken:
+        harness.gatherer.close_batches()
+    for batch in harness.batches:
+        if not batch.result.has_ended:
+            acknowledge(batch)
+    assert future.done(), struck
+    return struck[0]
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_an_interrupt_leaves_no_record_pending_that_is_sent_at_once(is_plain):
+    """After an interrupt a single record is still staged, or its future ends."""
+    lines = itertools.takewhile(
+        bool, (_interrupt_send(line, is_plain=is_plain) for line in itertools.count(1))
+    )
+    assert len(list(lines)) > 50
+
+
 def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):
     """An interrupt during construction stops the thread, because no caller could close it."""
     threads = []
