@@ -455,7 +455,9 @@ class BatchBuilder:
         kernels pay for thousands of records; for one they take six times as long. `opened_at` is in
         seconds. Returns None if only `append` can write the record, or refuse it.
         """
-        encoded = encode_record(record.key, record.value)
+        future = record.future
+        timestamp = now_ms if future.timestamp is None else future.timestamp
+        encoded = encode_record(record.key, record.value, headers=future.headers or ())
         used_bytes = RECORD_BATCH_OVERHEAD + len(encoded)
         if len(encoded) > self.max_record_bytes or not partition_count:
             return None
@@ -479,8 +481,8 @@ class BatchBuilder:
             block=block,
             used_bytes=used_bytes,
             record_count=1,
-            base_timestamp=now_ms,
-            max_timestamp=now_ms,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp,
             max_record_bytes=len(encoded),
             origin=origin,
         )

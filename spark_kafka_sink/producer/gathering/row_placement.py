@@ -102,14 +102,17 @@ class RowPlacement:
     def place_single(
         self, record: StagedRecord, partition_count: int, size: int, batch_size: int
     ) -> int:
-        """Return the slot of a record of `size` bytes; `NO_SLOT` if a plug-in has to choose it.
+        """Return the slot of a record of `size` bytes: that of `place` and `append_rows`.
 
-        It is the slot that `place` and then `append_rows` would choose. A sticky partition is to
-        receive `batch_size` bytes.
+        Returns `NO_SLOT` if a plug-in has to choose it, or if the topic has lost the record's
+        partition. A sticky partition is to receive `batch_size` bytes.
         """
-        if self._plug_in is not None:
+        partition = record.future.partition
+        if self._plug_in is not None or (partition is not None and partition >= partition_count):
             return NO_SLOT
         topic = self._open.topic(record.topic, partition_count)
+        if partition is not None:
+            return topic.first_slot + partition
         key_hash, shortest_key = self._key_rule
         key_length = -1 if record.key is None else len(record.key)
         if key_length >= shortest_key and not self._ignore_keys:

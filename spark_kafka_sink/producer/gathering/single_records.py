@@ -32,12 +32,13 @@ def send_single(
         filled = builder.fill_single(record, partition_count, now_ms=now_ms, opened_at=opened_at)
         if filled is None:
             return False
-        staged.place_single(record, filled.result, now_ms)
+        staged.place_single(record, filled.result, filled.base_timestamp)
         builder.enqueue(filled)
     except BaseException as error:
         broken = interruption_error(error)
-        staged.withdraw(record.future, broken)
-        if filled is not None:
+        if filled is None or record.future.chunk is None:
+            staged.withdraw(record.future, broken)
+        else:
             filled.result.fail(broken)
         sending.note_loss(broken)
         raise

@@ -58,6 +58,7 @@ MAX_SPARE = 4_096
 #: The futures of a chunk are reused if the caller holds at most this many of them: a caller that
 #: sends in a loop may hold only the last one. Callers that keep futures keep most of them.
 MAX_HELD = 4
+_BYTES = {bytes, type(None)}
 _NO_ROWS = np.array([], np.int32)
 
 
@@ -123,7 +124,7 @@ class WrittenRecord(NamedTuple):
 
 
 class StagedRecord(NamedTuple):
-    """A staged record that has only a topic, a key and a value."""
+    """A staged record; its future carries anything else it has."""
 
     future: FutureRecordMetadata
     topic: str
@@ -274,27 +275,30 @@ class StagedRecords:
         return False
 
     def single(self) -> StagedRecord | None:
-        """Return the only staged record, if it is small and plain; it remains staged."""
-        record = self.items[:RECORD_FIELDS]
-        if (
-            len(self.items) != RECORD_FIELDS
-            or self.heavy_bytes
-            or type(record[0]) is not FutureRecordMetadata
-        ):
+        """Return the only staged record, if it consists of `bytes`; it remains staged."""
+        items = self.items[:RECORD_FIELDS]
+        if len(self.items) != RECORD_FIELDS or not _BYTES.issuperset(map(type, items[2:])):
             return None
-        return StagedRecord(*record)
+        return StagedRecord(*items)
 
     def place_single(self, record: StagedRecord, result: ProduceResult, timestamp: int) -> None:
-        """Remove the first record, which is in a batch of its own now, and set its future."""
+        """Remove the first record, which is in a batch of its own now, and set its future.
+
+        The timestamp is in milliseconds.
+        """
         future, _, key, value = record
+        if future.callback is not None:
+            result.call_when_done(0, partial(future.callback, future))
         future.row = 0
-        future.chunk = WrittenRecord(
+        written = WrittenRecord(
             result,
             (timestamp,),
             (NULL_SIZE if key is None else len(key),),
             (NULL_SIZE if value is None else len(value),),
         )
-        del self.items[:RECORD_FIELDS]
+        # One statement: after an interrupt the record is either staged or in its batch.
+        future.chunk, self.items[:RECORD_FIELDS] = written, ()
+        self._forget_weight(RECORD_FIELDS)
 
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records of a chunk that was just taken back to the front, from `first_row` on."""
@@ -334,15 +338,19 @@ class StagedRecords:
         try:
             # One statement: an interrupt must not find a record in neither list.
             taken[:], items[:end] = items[:end], ()
-            if self.heavy_bytes:
-                with self._weighing:
-                    # Which of them were heavy is not known; usually none is left.
-                    left = len(items)
-                    self.heavy_bytes = self.heavy_bytes * left // (left + end)
+            self._forget_weight(end)
             return self._chunk(taken, now_ms)
         except BaseException:
             items[:0] = taken
             raise
+
+    def _forget_weight(self, taken: int) -> None:
+        """Reduce the weight after so many items were removed."""
+        if self.heavy_bytes:
+            with self._weighing:
+                # Which of them were heavy is not known; usually none is left.
+                left = len(self.items)
+                self.heavy_bytes = self.heavy_bytes * left // (left + taken)
 
     def _chunk(self, items: list[Any], now_ms: int) -> StagedChunk:
         futures: list[FutureRecordMetadata] = items[::RECORD_FIELDS]

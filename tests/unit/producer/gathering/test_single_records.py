@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 
 NO_LINGER = {"linger.ms": 0}
+CONTENT = st.none() | st.binary(max_size=5)
 KEY_RULES = ["default", "murmur2_consistent", "crc32", "consistent", "fnv1a", "round_robin"]
 
 
@@ -39,6 +40,20 @@ def test_a_record_that_finds_nothing_on_its_way_is_sent_at_once(harness):
     acknowledge(harness.batches[0], base_offset=7)
     assert 7 == future.result(10).offset
     assert 0 == harness.wakeups  # besides that of the queue itself
+
+
+def test_a_large_record_is_sent_at_once(harness):
+    """The weight of a record that is sent alone is not counted any more."""
+    harness.gatherer.staged.weigh(4_000)
+    harness.stage_plain(bytes(4_000))
+    assert ([bytes(4_000)], 0) == (harness.values(), harness.gatherer.staged.heavy_bytes)
+
+
+def test_a_record_of_another_type_is_sent_at_once(harness):
+    """A serializer may return any object that has bytes."""
+    future = harness.stage(bytearray(b"v"), key=memoryview(b"k"))
+    acknowledge(harness.batches[0])
+    assert ([b"v"], 1) == (harness.values(), future.result(10).serialized_key_size)
 
 
 def test_a_record_with_more_than_key_and_value_is_sent_at_once(harness):
@@ -120,7 +135,17 @@ def test_a_network_thread_that_was_locked_out_is_not_woken_for_closed_batches(ha
 
 @given(
     st.lists(
-        st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=300)),
+        st.fixed_dictionaries(
+            {
+                "key": st.none() | st.binary(max_size=40),
+                "value": st.none() | st.binary(max_size=300),
+            },
+            optional={
+                "headers": st.lists(st.tuples(st.text(max_size=5), CONTENT), min_size=1),
+                "partition": st.integers(0, 6),
+                "timestamp": st.integers(0, 2**63 - 1),
+            },
+        ),
         max_size=20,
     ),
     st.sampled_from(KEY_RULES),
@@ -136,8 +161,9 @@ def test_it_becomes_the_same_batch_as_by_the_kernels(records, rule, ignores_keys
     }
     alone = GathererHarness(partitions=7, **settings)
     by_kernels = GathererHarness(partitions=7, **settings)
-    for key, value in records:
-        futures = alone.stage_plain(value, key=key), by_kernels.stage(value, key=key)
+    by_kernels.builder.fill_single = lambda *_, **__: None
+    for record in records:
+        futures = [alone.stage(**record), by_kernels.stage(**record)]
         for harness in alone, by_kernels:
             acknowledge(harness.batches[-1])
         assert futures[0].result() == futures[1].result()
