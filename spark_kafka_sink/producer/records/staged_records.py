@@ -345,7 +345,7 @@ class StagedRecords:
             raise
 
     def _forget_weight(self, taken: int) -> None:
-        """Reduce the weight after so many items were removed."""
+        """Remove the weight of so many items that were taken."""
         if self.heavy_bytes:
             with self._weighing:
                 # Which of them were heavy is not known; usually none is left.
