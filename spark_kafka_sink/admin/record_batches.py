@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.record.encode import encode_record
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     uncompressed_transactional_batch,
 )
-from spark_kafka_sink.record.varint import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,10 @@ def transactional_batches(
     """
     sequence = 0
     for group in _groups(records, max_batch_bytes):
-        payload = b"".join(_encode(record, delta) for delta, record in enumerate(group))
+        payload = b"".join(
+            encode_record(key, value, offset_delta=delta)
+            for delta, (key, value) in enumerate(group)
+        )
         yield uncompressed_transactional_batch(
             payload,
             timestamp_ms=timestamp_ms,
@@ -70,15 +73,3 @@ def _groups(records: Sequence[KeyValue], max_batch_bytes: int) -> Iterator[list[
         size += added
     if group:
         yield group
-
-
-def _encode(record: KeyValue, offset_delta: int) -> bytes:
-    # The attributes and the timestamp delta, both 0.
-    body = b"".join(
-        (b"\0\0", encode_varint(offset_delta), _sized(record.key), _sized(record.value), b"\0")
-    )
-    return encode_varint(len(body)) + body
-
-
-def _sized(content: bytes | None) -> bytes:
-    return encode_varint(-1) if content is None else encode_varint(len(content)) + content

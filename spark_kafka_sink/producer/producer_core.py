@@ -239,6 +239,11 @@ class ProducerCore:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.fail_if_not_ready_for_send()
 
+    @property
+    def has_incomplete(self) -> bool:
+        """Implement `SendingSide`."""
+        return self.accumulator.has_incomplete
+
     def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
         """Implement `SendingSide`."""
         return self.accumulator.is_queue_empty(topic_partition)

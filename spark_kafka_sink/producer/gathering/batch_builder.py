@@ -16,7 +16,9 @@ batches, and ten thousand quiet ones fit into the same `buffer.memory`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
 from spark_kafka_sink.network.base.times import NEVER
@@ -25,24 +27,25 @@ from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferP
 from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
-from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, OpenBatches
+from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, FilledBlock, OpenBatches
 from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.encode import encode_record
 from spark_kafka_sink.record.kernel.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
-    from spark_kafka_sink.producer.gathering.interfaces import SendingSide
-    from spark_kafka_sink.producer.gathering.open_batches import FilledBlock
+    from spark_kafka_sink.producer.gathering.interfaces import BufferListener, SendingSide
     from spark_kafka_sink.producer.gathering.row_placement import PlacedRows, RowPlacement
+    from spark_kafka_sink.producer.gathering.row_watchers import RowWatcher
+    from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.kernel.kernel import AppendResult
 
@@ -55,29 +58,6 @@ LEAST_PAUSE = 0.05
 def never() -> bool:
     """Return False: the default for waits that nothing cuts short."""
     return False
-
-
-class RowWatcher(Protocol):
-    """An observer of where each row was written, used when a caller waits for the rows."""
-
-    #: int32[rows], filled with each row's index in its batch.
-    row_indexes: NDArray[np.int32]
-
-    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """Record that these rows are in the open batches of their slots, before those change."""
-
-    def refused(self, row: int, error: Exception) -> bool:
-        """Record why a row cannot be written; return True to continue with the next one."""
-
-
-class BufferListener(Protocol):
-    """An observer of the waits for memory (`sender_metrics.SenderMetrics`)."""
-
-    def on_buffer_wait(self, seconds: float, now: float) -> None:
-        """Record a wait that has ended, whether or not it succeeded."""
-
-    def on_buffer_exhausted(self, now: float) -> None:
-        """Record that memory was not freed in time."""
 
 
 @dataclass(slots=True)
@@ -458,7 +438,7 @@ class BatchBuilder:
             if filled.record_count == 0:
                 self._pool.deallocate(filled.block)
                 return
-            self._enqueue(filled)
+            self.enqueue(filled)
         except BaseException as error:
             # No future may wait for ever, and lost rows without a future must be noted.
             broken = interruption_error(error)
@@ -466,7 +446,49 @@ class BatchBuilder:
             self._sending.note_loss(broken)
             raise
 
-    def _enqueue(self, filled: FilledBlock) -> None:
+    def fill_single(
+        self, record: StagedRecord, partition_count: int, *, now_ms: int, opened_at: float
+    ) -> FilledBlock | None:
+        """Write a record into a batch of its own, which is never open; `enqueue` queues it.
+
+        It goes to the partition that `append` would choose, as the same bytes. Columns, slots and
+        kernels pay for thousands of records; for one they take six times as long. `opened_at` is in
+        seconds. Returns None if only `append` can write the record, or refuse it.
+        """
+        future = record.future
+        timestamp = now_ms if future.timestamp is None else future.timestamp
+        encoded = encode_record(record.key, record.value, headers=future.headers or ())
+        used_bytes = RECORD_BATCH_OVERHEAD + len(encoded)
+        if len(encoded) > self.max_record_bytes or not partition_count:
+            return None
+        block = self._pool.try_allocate(block_bytes(used_bytes))
+        if block is None:
+            return None
+        slot = self._placement.place_single(
+            record, partition_count, len(encoded), self._batch_size_of(record.topic)
+        )
+        if slot == NO_SLOT:
+            self._pool.deallocate(block)
+            return None
+        block.data[RECORD_BATCH_OVERHEAD:used_bytes] = encoded
+        origin = RowOrigin(self._history.position, None, self._numbering)
+        self._history.add(None, np.array((slot,), np.int32))
+        return FilledBlock(
+            topic_partition=self._open.topic_partition(slot),
+            slot=slot,
+            result=self._open.new_result(slot),
+            opened_at=opened_at,
+            block=block,
+            used_bytes=used_bytes,
+            record_count=1,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp,
+            max_record_bytes=len(encoded),
+            origin=origin,
+        )
+
+    def enqueue(self, filled: FilledBlock) -> None:
+        """Add the batch of a filled block to its queue, compressed if another thread sends it."""
         origin = filled.origin
         records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
         batch = ProducerBatch(

@@ -1,8 +1,8 @@
-"""The two interfaces through which gathering sees the rest of the producer.
+"""The interfaces through which gathering sees the rest of the producer.
 
 `ClusterView` is the picture of the cluster: topics, partitions and leaders. `SendingSide` is the
 way out: the queues of closed batches, the network thread, and the errors of records and batches
-that never reach a queue. `ProducerCore` implements both.
+that never reach a queue. `ProducerCore` implements both. `BufferListener` measures.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class SendingSide(Protocol):
     def fail_if_transaction_not_ready(self) -> None:
         """Raise the error of a transactional producer whose transaction accepts no records."""
 
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any closed batch is neither acknowledged nor failed."""
+
     def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
         """Return whether a batch of this partition, if closed now, would be the next to be sent."""
 
@@ -68,3 +72,13 @@ class SendingSide(Protocol):
 
     def refuse(self, error: Exception) -> None:
         """Make every later call raise `error`: rows may have been lost on their way to a batch."""
+
+
+class BufferListener(Protocol):
+    """An observer of the waits for memory (`sender_metrics.SenderMetrics`)."""
+
+    def on_buffer_wait(self, seconds: float, now: float) -> None:
+        """Record a wait that has ended, whether or not it succeeded."""
+
+    def on_buffer_exhausted(self, now: float) -> None:
+        """Record that memory was not freed in time."""

@@ -155,12 +155,16 @@ class OpenBatches:
         """Return the partition of a slot."""
         return self._partitions[slot]
 
+    def new_result(self, slot: int) -> ProduceResult:
+        """Return a pending result for a batch of a slot's partition."""
+        return ProduceResult(self._partitions[slot], self._call_later)
+
     def open(
         self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
         """Open a batch in an empty block, of which `limit` bytes may be used."""
-        result = ProduceResult(self._partitions[slot], self._call_later)
-        batch = self._batches[slot] = _OpenBatch(block, origin, now, result, slot)
+        batch = _OpenBatch(block, origin, now, self.new_result(slot), slot)
+        self._batches[slot] = batch
         if len(self._by_age) > 2 * len(self._batches) + MAX_STALE:
             self._by_age = [each for each in self._by_age if each[2].slot != NO_SLOT]
             heapify(self._by_age)

@@ -9,7 +9,7 @@ records, and not otherwise: writing a chunk takes less time than switching betwe
 
 Single records are staged without the lock, and written in chunks: by the caller of `send` that
 fills a chunk, by a thread that flushes or waits for one of them, or by the network thread after
-linger.ms.
+linger.ms. Only a record that need not linger, and that finds no other on its way, is sent at once.
 
 No callback is called while the lock is held: see `callback_queue`. User code that runs under the
 lock (a partitioner, a logging handler) may send; its records are written once the lock is free
@@ -19,7 +19,7 @@ again.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.errors import (
@@ -37,6 +37,7 @@ from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.gathering.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.gathering.batch_builder import never
 from spark_kafka_sink.producer.gathering.row_watchers import ChunkWatcher, TableWatcher
+from spark_kafka_sink.producer.gathering.single_records import send_single
 from spark_kafka_sink.producer.records.staged_records import StagedRecords
 
 if TYPE_CHECKING:
@@ -114,10 +115,35 @@ class RecordGatherer:
         """Record that a record was staged; its time counts from the first since the last write."""
         if self.staged_since is None:
             self.staged_since = since = self._clock()
-            self._wake_if_too_late_for(since)
+            if not (self._linger == 0 and self._is_idle and self._send_at_once()):
+                self._wake_if_too_late_for(since)
         if self._failed_by is not None:
             # The record was staged while all others were being failed.
             self.fail_all(self._failed_by)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no record is on its way, and the caller is a thread that sends."""
+        sending = self._sending
+        return not (self._open or sending.has_incomplete or sending.is_network_thread)
+
+    def _send_at_once(self) -> bool:
+        """Send what is staged in a batch of its own, unless another thread holds the lock.
+
+        Staging saves time only if more records follow before the network thread has run. A caller
+        that waits for each record would wake it twice: to stage the record, and to send it.
+        """
+        if not self._lock.acquire(timeout=0):
+            return False
+        try:
+            # An error that ended the producer is raised by the futures and by every later call.
+            with suppress(KafkaError), self._reporting_interrupts():
+                if not self._send_single():
+                    self._write_staged(may_wait=False)
+                    self._builder.close_all()
+        finally:
+            self._lock.release()
+        return True
 
     def _wake_if_too_late_for(self, since: float) -> None:
         if self._linger is not None and since + self._linger < self._next_check_at:
@@ -125,7 +151,8 @@ class RecordGatherer:
 
     def _on_release(self) -> None:
         since = self.staged_since
-        if self._was_locked_out:
+        # The network thread wants nothing of what is in closed batches only.
+        if self._was_locked_out and (since is not None or self._open):
             self._sending.wake_network_thread()
         else:
             # A record is still staged if there was no memory for it.
@@ -381,6 +408,27 @@ class RecordGatherer:
                 chunk.fail_rest(interruption_error(error))
             raise
         return None
+
+    def _send_single(self) -> bool:
+        """Send the only staged record in a batch of its own, if that needs no kernel."""
+        began_at, self.staged_since = self.staged_since, None
+        # Read after that: the thread that stages a record from now on will note it.
+        record = self.staged.single()
+        if record is None or began_at is None or self._refusal() is not None:
+            self.staged_since = began_at
+            return False
+        is_sent = send_single(
+            record,
+            self._cluster.count_partitions(record.topic),
+            staged=self.staged,
+            builder=self._builder,
+            sending=self._sending,
+            now_ms=self._wall_clock_ms(),
+            opened_at=began_at,
+        )
+        if not is_sent:
+            self.staged_since = began_at
+        return is_sent
 
     def _write_chunk(
         self,

@@ -22,6 +22,7 @@ from spark_kafka_sink.producer.records.partitioner import (
     place_rows,
 )
 from spark_kafka_sink.record.kernel.kernel import SlotStatus, assign_slots
+from spark_kafka_sink.record.kernel.kernel_hashes import partition_for_key
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.gathering.interfaces import ClusterView
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches, TopicSlots
     from spark_kafka_sink.producer.records.partitioner import Partitioner
+    from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
 
 
@@ -96,6 +98,31 @@ class RowPlacement:
             row_slots=self._assign(columns, slots, first_row),
             sticky_rows=np.array([topic.index for topic in slots], dtype=np.int64),
         )
+
+    def place_single(
+        self, record: StagedRecord, partition_count: int, size: int, batch_size: int
+    ) -> int:
+        """Return the slot of a record of `size` bytes: that of `place` and `append_rows`.
+
+        Returns `NO_SLOT` if a plug-in has to choose it, or if the topic has lost the record's
+        partition. A sticky partition is to receive `batch_size` bytes.
+        """
+        partition = record.future.partition
+        if self._plug_in is not None or (partition is not None and partition >= partition_count):
+            return NO_SLOT
+        topic = self._open.topic(record.topic, partition_count)
+        if partition is not None:
+            return topic.first_slot + partition
+        key_hash, shortest_key = self._key_rule
+        key_length = -1 if record.key is None else len(record.key)
+        if key_length >= shortest_key and not self._ignore_keys:
+            partition = partition_for_key(key_hash, record.key or b"", partition_count)
+            return topic.first_slot + partition
+        sticky = self._open.sticky[topic.index]
+        if sticky["slot"] == NO_SLOT or sticky["bytes"] >= sticky["limit"]:
+            self.move_sticky(sticky, record.topic, topic, batch_size=batch_size)
+        sticky["bytes"] += size
+        return int(sticky["slot"])
 
     def _assign(
         self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int

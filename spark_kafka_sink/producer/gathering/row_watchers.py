@@ -1,8 +1,8 @@
-"""Observers of where rows are written: the implementations of `batch_builder.RowWatcher`."""
+"""Observers of where `BatchBuilder.append` writes rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
     from spark_kafka_sink.producer.records.staged_records import StagedChunk
+
+
+class RowWatcher(Protocol):
+    """An observer of where each row was written, used when a caller waits for the rows."""
+
+    #: int32[rows], filled with each row's index in its batch.
+    row_indexes: NDArray[np.int32]
+
+    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
+        """Record that these rows are in the open batches of their slots, before those change."""
+
+    def refused(self, row: int, error: Exception) -> bool:
+        """Record why a row cannot be written; return True to continue with the next one."""
 
 
 class ChunkWatcher:

@@ -30,9 +30,17 @@ Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 class ChunkOfRecords(Protocol):
     """The records that were written at once; one entry per record (`staged_records`)."""
 
-    timestamps: NDArray[np.int64]
-    key_sizes: NDArray[np.int64]
-    value_sizes: NDArray[np.int64]
+    @property
+    def timestamps(self) -> Sequence[int] | NDArray[np.int64]:
+        """The timestamps in milliseconds."""
+
+    @property
+    def key_sizes(self) -> Sequence[int] | NDArray[np.int64]:
+        """The sizes of the keys in bytes, -1 for null."""
+
+    @property
+    def value_sizes(self) -> Sequence[int] | NDArray[np.int64]:
+        """The sizes of the values in bytes, -1 for null."""
 
     def place(self, row: int) -> tuple[ProduceResult, int]:
         """Return the result of a record's batch, and its index in it; the record must be in one."""
@@ -116,16 +124,16 @@ class FutureRecordMetadata:
             self.producer.check_may_wait()
             deadline = None if timeout is None else self.producer.monotonic() + timeout
             while not self.done():
-                chunk = None
-                with suppress(KafkaTimeoutError):
-                    chunk = self._written(deadline)
-                if self.done():
-                    break
+                if self.chunk is None:
+                    with suppress(KafkaTimeoutError):
+                        self._written(deadline)
+                    if self.done():
+                        break
                 left = None if deadline is None else deadline - self.producer.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"the record was not acknowledged within {timeout} s")
-                if chunk is not None:
-                    result, index = chunk.place(self.row)
+                if self.chunk is not None:
+                    result, index = self.chunk.place(self.row)
                     result.wait(index, left)
         if self.chunk is None:
             return self.error

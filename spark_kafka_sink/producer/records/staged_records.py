@@ -58,6 +58,7 @@ MAX_SPARE = 4_096
 #: The futures of a chunk are reused if the caller holds at most this many of them: a caller that
 #: sends in a loop may hold only the last one. Callers that keep futures keep most of them.
 MAX_HELD = 4
+_BYTES = {bytes, type(None)}
 _NO_ROWS = np.array([], np.int32)
 
 
@@ -107,6 +108,28 @@ class WrittenChunk:
             results = self._stretches[number].results
             return results[int(self._row_slots[row])], int(self._row_indexes[row])
         raise KafkaError("a record was lost before it reached a batch: please report this bug")
+
+
+class WrittenRecord(NamedTuple):
+    """The same for a record that was written alone: a chunk of one."""
+
+    result: ProduceResult
+    timestamps: tuple[int]
+    key_sizes: tuple[int]
+    value_sizes: tuple[int]
+
+    def place(self, row: int) -> tuple[ProduceResult, int]:
+        """Return the result of the record's batch, and its index in it."""
+        return self.result, row
+
+
+class StagedRecord(NamedTuple):
+    """A staged record; its future carries anything else it has."""
+
+    future: FutureRecordMetadata
+    topic: str
+    key: bytes | None
+    value: bytes | None
 
 
 class Stretch(NamedTuple):
@@ -251,6 +274,32 @@ class StagedRecords:
                 return True
         return False
 
+    def single(self) -> StagedRecord | None:
+        """Return the only staged record, if it consists of `bytes`; it remains staged."""
+        items = self.items[:RECORD_FIELDS]
+        if len(self.items) != RECORD_FIELDS or not _BYTES.issuperset(map(type, items[2:])):
+            return None
+        return StagedRecord(*items)
+
+    def place_single(self, record: StagedRecord, result: ProduceResult, timestamp: int) -> None:
+        """Remove the first record, which is in a batch of its own now, and set its future.
+
+        The timestamp is in milliseconds.
+        """
+        future, _, key, value = record
+        if future.callback is not None:
+            result.call_when_done(0, partial(future.callback, future))
+        future.row = 0
+        written = WrittenRecord(
+            result,
+            (timestamp,),
+            (NULL_SIZE if key is None else len(key),),
+            (NULL_SIZE if value is None else len(value),),
+        )
+        # One statement: after an interrupt the record is either staged or in its batch.
+        future.chunk, self.items[:RECORD_FIELDS] = written, ()
+        self._forget_weight(RECORD_FIELDS)
+
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records of a chunk that was just taken back to the front, from `first_row` on."""
         self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
@@ -289,15 +338,19 @@ class StagedRecords:
         try:
             # One statement: an interrupt must not find a record in neither list.
             taken[:], items[:end] = items[:end], ()
-            if self.heavy_bytes:
-                with self._weighing:
-                    # Which of them were heavy is not known; usually none is left.
-                    left = len(items)
-                    self.heavy_bytes = self.heavy_bytes * left // (left + end)
+            self._forget_weight(end)
             return self._chunk(taken, now_ms)
         except BaseException:
             items[:0] = taken
             raise
+
+    def _forget_weight(self, taken: int) -> None:
+        """Remove the weight of so many items that were taken."""
+        if self.heavy_bytes:
+            with self._weighing:
+                # Which of them were heavy is not known; usually none is left.
+                left = len(self.items)
+                self.heavy_bytes = self.heavy_bytes * left // (left + taken)
 
     def _chunk(self, items: list[Any], now_ms: int) -> StagedChunk:
         futures: list[FutureRecordMetadata] = items[::RECORD_FIELDS]

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from spark_kafka_sink.record.compilation.kernel_support import kernel_part, load_uint8, load_uint32
+from spark_kafka_sink.record.compilation.kernel_support import (
+    kernel,
+    kernel_part,
+    load_uint8,
+    load_uint32,
+)
 from spark_kafka_sink.record.key_hashes import KeyHash
 
 if TYPE_CHECKING:
@@ -123,6 +128,11 @@ def key_number(key_hash: int, data: int, length: int) -> int:
     return _MASK_32 + 1 - hashed if hashed > _MAX_INT32 else hashed
 
 
+@kernel(1, int, int, int)
+def _hash_key(key_hash: int, data: int, length: int) -> int:
+    return key_number(key_hash, data, length)
+
+
 def _address(data: bytes) -> int:
     address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
     return address
@@ -141,4 +151,4 @@ def partition_for_key(key_hash: KeyHash, key: bytes, partition_count: int) -> in
     """
     if partition_count < 1:
         raise ValueError(f"a key cannot be placed on {partition_count} partitions")
-    return int(key_number(int(key_hash), _address(key), len(key))) % partition_count
+    return _hash_key(key_hash, _address(key), len(key)) % partition_count

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
@@ -16,7 +17,10 @@ from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies, resolve_partitioner
-from spark_kafka_sink.producer.records.record_futures import FutureOfFullRecord
+from spark_kafka_sink.producer.records.record_futures import (
+    FutureOfFullRecord,
+    FutureRecordMetadata,
+)
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import Record, decode_records
 
@@ -25,8 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.gathering.batch_builder import BufferListener
-    from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
+    from spark_kafka_sink.producer.gathering.interfaces import BufferListener
 
 NOW_MS = 1_700_000_000_000
 
@@ -53,6 +56,8 @@ class GathererHarness:
         #: The errors of records that were added to no batch, and how many records each one
         #: affected.
         self.refused: list[tuple[Exception, int]] = []
+        #: Whether a closed batch waits for its acknowledgement.
+        self.has_incomplete = False
         #: How often the network thread was woken.
         self.wakeups = 0
         self.pool = BufferPool(config.buffer_memory)
@@ -135,6 +140,8 @@ class GathererHarness:
 
     # --- the cluster (`interfaces.ClusterView`)
 
+    snapshot = MetadataSnapshot()
+
     def count_partitions(self, topic: str) -> int:
         """Return the same number for every topic."""
         return self.partitions
@@ -159,16 +166,24 @@ class GathererHarness:
         partition: int | None = None,
         timestamp: int | None = None,
         callback: Callable[[FutureRecordMetadata], object] | None = None,
+        future: FutureRecordMetadata | None = None,
     ) -> FutureRecordMetadata:
-        """Stage a record, as a send does."""
-        future = FutureOfFullRecord()
+        """Stage a record, as a send does; with a `future` of its own if that is given."""
+        future = FutureOfFullRecord() if future is None else future
         future.producer = self
-        future.headers, future.partition, future.timestamp = headers, partition, timestamp
-        future.callback = callback
+        if isinstance(future, FutureOfFullRecord):
+            future.headers, future.partition, future.timestamp = headers, partition, timestamp
+            future.callback = callback
         future.chunk = future.error = None
         self.gatherer.staged.append(future, topic, key, value)
         self.gatherer.note_staged()
         return future
+
+    def stage_plain(
+        self, value: bytes | None, *, topic: str = "t", key: bytes | None = None
+    ) -> FutureRecordMetadata:
+        """Stage a record with nothing else, as most sends do."""
+        return self.stage(value, topic=topic, key=key, future=FutureRecordMetadata())
 
     def gather(
         self, is_drainable: Callable[[TopicPartition], bool] = lambda topic_partition: True

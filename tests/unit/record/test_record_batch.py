@@ -1,4 +1,4 @@
-"""Headers of record batches."""
+"""Headers of record batches, and records that are encoded without the kernels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import dataclasses
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.decode import decode_records
+from spark_kafka_sink.record.encode import encode_record
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     RecordBatchHeader,
@@ -282,3 +286,35 @@ def test_a_header_is_immutable():
     """A decoded header is immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         decode_header(written()).base_offset = 1
+
+
+# --- records
+
+CONTENT = st.none() | st.binary(max_size=200)
+NOW_MS = 2**41
+HEADERS = st.lists(st.tuples(st.text(max_size=70), CONTENT), max_size=3)
+
+
+RECORDS = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-(2**40), 2**40)), min_size=1)
+
+
+@given(RECORDS)
+def test_encoded_records_are_decoded_again(records):
+    """The decoder finds every field of every encoded record."""
+    encoded = [
+        encode_record(key, value, offset_delta=number, timestamp_delta=delta, headers=headers)
+        for number, (key, value, headers, delta) in enumerate(records)
+    ]
+    batch = uncompressed_transactional_batch(
+        b"".join(encoded),
+        timestamp_ms=NOW_MS,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        record_count=len(records),
+    )
+    decoded = [
+        (each.key, each.value, [tuple(header) for header in each.headers], each.timestamp - NOW_MS)
+        for each in decode_records(bytes(batch))
+    ]
+    assert records == decoded

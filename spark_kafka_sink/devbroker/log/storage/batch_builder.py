@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.crc32c import crc32c
+from spark_kafka_sink.record.encode import encode_record
 from spark_kafka_sink.record.record_batch import MAGIC, RECORD_BATCH_HEADER, RECORD_BATCH_OVERHEAD
-from spark_kafka_sink.record.varint import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,19 +71,10 @@ def build_batch(
 
 
 def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    body = b"".join(
-        (
-            b"\0",
-            encode_varint(record.timestamp - base_timestamp),
-            encode_varint(record.offset - base_offset),
-            _sized(record.key),
-            _sized(record.value),
-            encode_varint(len(record.headers)),
-            *(_sized(header.key.encode()) + _sized(header.value) for header in record.headers),
-        )
+    return encode_record(
+        record.key,
+        record.value,
+        offset_delta=record.offset - base_offset,
+        timestamp_delta=record.timestamp - base_timestamp,
+        headers=record.headers,
     )
-    return encode_varint(len(body)) + body
-
-
-def _sized(content: bytes | None) -> bytes:
-    return encode_varint(-1) if content is None else encode_varint(len(content)) + content

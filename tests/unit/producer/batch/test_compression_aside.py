@@ -343,10 +343,19 @@ def test_a_writing_thread_compresses_the_batches_it_closes(one_partition, monkey
     assert [threading.current_thread().name] == names
 
 
+def test_a_thread_that_sends_a_single_record_compresses_it(one_partition, monkeypatch):
+    """With linger.ms=0 a record that finds nothing on its way needs no other thread to be ready."""
+    with _producer(one_partition, **{"linger.ms": 0}) as producer:
+        producer.send("t", b"first").result(TIMEOUT)
+        names = _watch(producer, monkeypatch)
+        assert 1 == producer.send("t", b"second").result(TIMEOUT).offset
+    assert [threading.current_thread().name] == names
+
+
 def test_close_waits_for_batches_being_compressed(one_partition, monkeypatch):
     """Closing at once waits for the worker, so no thread and no memory remain in use."""
     started, may_continue = threading.Event(), threading.Event()
-    producer = _producer(one_partition, **{"linger.ms": 0})
+    producer = _producer(one_partition, **{"linger.ms": 1})
     _watch(producer, monkeypatch, lambda: (started.set(), may_continue.wait(TIMEOUT)))
     future = producer.send("t", b"v")
     assert started.wait(TIMEOUT)

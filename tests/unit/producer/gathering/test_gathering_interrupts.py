@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
 #: Between a lock and the code that releases it Python leaves a few unprotected moments.
-LOCKING = {"acquire", "acquire_unless", "release"}
+LOCKING = {"acquire", "acquire_unless", "call_when_done", "release"}
 RECORDS = 6
 
 
@@ -89,6 +89,42 @@ def test_an_interrupt_at_any_line_leaves_no_record_pending(call):
     """After an interrupt nothing has happened yet, or the producer ends and all futures end."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
+
+
+def _interrupt_send(line: int, *, by_kernels: bool) -> str | None:
+    """Interrupt at the n-th line a call that sends a single record at once; as `_interrupt`."""
+    harness = GathererHarness(**{"linger.ms": 0})
+    if by_kernels:
+        harness.builder.fill_single = lambda *_, **__: None
+    called: list[object] = []
+    with harness.gatherer._lock._lock:
+        future = harness.stage(b"v", callback=called.append)
+    harness.gatherer.staged_since = None
+    with _interrupted_at(line) as struck:
+        harness.gatherer.note_staged()
+    if not struck:
+        return None
+    if harness.gatherer._lock._lock.locked():
+        assert struck[0].startswith("record_gatherer.py"), struck
+        return struck[0]
+    if not harness.broken:
+        harness.gatherer.close_batches()
+    for batch in harness.batches:
+        if not batch.result.has_ended:
+            acknowledge(batch)
+    assert future.done(), struck
+    # Between a chunk and its callbacks an interrupt may strike.
+    assert by_kernels or [future] == called, struck
+    return struck[0]
+
+
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_an_interrupt_leaves_no_record_pending_that_is_sent_at_once(by_kernels):
+    """After an interrupt a single record is still staged, or it ends."""
+    lines = itertools.takewhile(
+        bool, (_interrupt_send(line, by_kernels=by_kernels) for line in itertools.count(1))
+    )
+    assert len(list(lines)) > 50
 
 
 def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):
