@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
     from spark_kafka_sink.network.transport.transport import Transport
-    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ApiResponse, ResponseT
     from spark_kafka_sink.security.sasl import SaslClient
 
 MAX_CORRELATION_ID = 2**31 - 1
@@ -489,26 +489,28 @@ class BrokerConnection:
                     NetworkError(f"{self.node}: {request.api_key.name} response: {problem}")
                 )
             raise
-        # Its waiters only resume once the rest of this method is done.
-        on_done = self._handlers.pop(request.response, None)
-        if request.response.done():
-            on_done = None
-        else:
-            if on_done is not None:
-                request.response.remove_done_callback(on_done)
-            request.response.set_result(response)
+        try:
+            self._note_response(request, response, len(frame) + FRAME_OVERHEAD)
+        finally:
+            self._answer(request.response, response)
+
+    def _note_response(self, request: InFlightRequest, response: ApiResponse, size: int) -> None:
         self._last_used = self._loop.time()
         if self._listener is not None:
-            self._listener.response_received(
-                self.node.node_id,
-                request.api_key,
-                len(frame) + FRAME_OVERHEAD,
-                self._last_used - request.sent_at,
-            )
+            latency = self._last_used - request.sent_at
+            self._listener.response_received(self.node.node_id, request.api_key, size, latency)
         if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
             self._throttled(request, throttle_time_ms / 1000)
+
+    def _answer(self, outcome: asyncio.Future[Any], response: ApiResponse) -> None:
+        on_done = self._handlers.pop(outcome, None)
+        if outcome.done():
+            return
         if on_done is not None:
-            self._call_handler(on_done, request.response)
+            outcome.remove_done_callback(on_done)
+        outcome.set_result(response)
+        if on_done is not None:
+            self._call_handler(on_done, outcome)
 
     def _call_handler(
         self, on_done: Callable[[asyncio.Future[Any]], None], response: asyncio.Future[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -131,3 +132,25 @@ def test_the_error_of_a_handler_is_reported_and_the_connection_lives(error):
         return [it["exception"] for it in reported]
 
     assert [error] == run_without_waiting(run)
+
+
+def test_a_handler_is_called_although_the_response_cannot_be_counted():
+    """Lack of memory for a measurement ends the connection, but the response has arrived."""
+
+    class _Listener(MagicMock):
+        """A listener that cannot handle a response."""
+
+        def response_received(self, *_):
+            raise MemoryError("full")
+
+    async def run():
+        connection, transport = _connection()
+        connection._listener = _Listener()
+        called = []
+        future = connection.send(REQUEST, on_done=called.append)
+        transport.deliver(_response(0))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return [done is future for done in called], connection._closed_by is None
+
+    assert ([True], False) == run_without_waiting(run)
