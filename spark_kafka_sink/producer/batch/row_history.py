@@ -3,7 +3,8 @@
 A broker reports refused records by their index in a batch, but the rows of one batch are scattered
 over the input. This history stores one slot number per row, as the kernel returned them, for the
 latest rows only: 4 bytes each, 4 MB at most. For older rows the answer is None. Records sent one by
-one have no row number, but they are counted, because a batch may contain both kinds.
+one have no row number, but they are counted, because a batch may contain both kinds. Rows that are
+written a few at a time take far more, so the number of pieces is limited as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_ROWS = 1 << 20
+#: About 230 bytes each.
+MAX_PIECES = 1 << 14
 
 
 class RowOrigin(NamedTuple):
@@ -56,7 +59,7 @@ class RowHistory:
         self._pieces.append(_Rows(self.position, slots, first_row))
         self.position += len(slots)
         self._row_count += len(slots)
-        while self._row_count > self._max_rows:
+        while self._row_count > self._max_rows or len(self._pieces) > MAX_PIECES:
             self._row_count -= len(self._pieces.popleft().slots)
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory
+from spark_kafka_sink.producer.batch.row_history import MAX_PIECES, BatchRows, RowHistory
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 
@@ -161,3 +161,12 @@ def test_a_rejected_record_does_not_shift_the_others():
         harness.stage(value)
     harness.gatherer.write_columns(columns([b"70"]), [1], 70)
     assert [None, None, 70] == _rows_of(harness)
+
+
+def test_records_that_are_sent_alone_do_not_fill_the_memory():
+    """Each of them takes a piece of its own, of which only the latest are kept."""
+    history = RowHistory()
+    for row in range(MAX_PIECES + 1):
+        history.add(row, _slots(0))
+    assert MAX_PIECES == len(history._pieces)
+    assert (None, 1) == (history.row_of(0, 0, 0), history.row_of(0, 1, 0))
