@@ -414,7 +414,8 @@ class RecordGatherer:
         began_at, self.staged_since = self.staged_since, None
         # Read after that: the thread that stages a record from now on will note it.
         record = self.staged.single()
-        if record is None or began_at is None or self._refusal() is not None:
+        # Another thread may have opened a batch since `_is_idle`; nothing overtakes its records.
+        if record is None or began_at is None or self._open or self._refusal() is not None:
             self.staged_since = began_at
             return False
         is_sent = send_single(

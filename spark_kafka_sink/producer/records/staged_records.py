@@ -276,8 +276,9 @@ class StagedRecords:
 
     def single(self) -> StagedRecord | None:
         """Return the only staged record, if it consists of `bytes`; it remains staged."""
-        items = self.items[:RECORD_FIELDS]
-        if len(self.items) != RECORD_FIELDS or not _BYTES.issuperset(map(type, items[2:])):
+        # A copy: other threads may append meanwhile.
+        items = self.items[: RECORD_FIELDS + 1]
+        if len(items) != RECORD_FIELDS or not _BYTES.issuperset(map(type, items[2:])):
             return None
         return StagedRecord(*items)
 

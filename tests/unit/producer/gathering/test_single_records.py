@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import KafkaError, RecordTooLargeError
+from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
+from spark_kafka_sink.producer.records.staged_records import StagedRecords
 from tests.support.producer.gatherer_harness import NOW_MS, GathererHarness, acknowledge
+from tests.support.record.record_columns import columns
 
 if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
@@ -106,6 +110,49 @@ def test_a_record_is_sent_after_one_that_was_staged_before(harness):
     harness.gatherer.staged_since = None
     harness.stage_plain(b"b")
     assert ([b"a", b"b"], 1) == (harness.values(), len(harness.batches))
+
+
+def test_a_record_never_overtakes_one_that_gets_into_an_open_batch_meanwhile(harness):
+    """Another thread may open a batch after the sender has seen that there is none."""
+    append, begun, go_on = harness.builder.append, threading.Event(), threading.Event()
+
+    def append_slowly(*arguments, **settings):
+        begun.set()
+        go_on.wait(30)
+        append(*arguments, **settings)
+
+    def wait_for_writer(_: GathererHarness) -> bool:
+        go_on.set()
+        writer.join()
+        return False
+
+    harness.builder.append = append_slowly
+    writer = threading.Thread(
+        target=harness.gatherer.write_columns, args=(columns([b"a"]), [harness.partitions], 0)
+    )
+    writer.start()
+    begun.wait(30)
+    # This is the last thing that the sender looks at before it takes the lock.
+    with patch.object(GathererHarness, "is_network_thread", property(wait_for_writer)):
+        harness.stage_plain(b"b")
+    harness.gather()
+    assert [b"a", b"b"] == harness.values()
+
+
+def test_a_record_that_is_staged_while_none_is_left_is_not_sent_alone():
+    """Another thread has written the sender's record, and a third one stages its own now."""
+
+    class _Items(list):
+        """A list to which another thread adds a record after the first look at it."""
+
+        def __getitem__(self, place):
+            found = super().__getitem__(place)
+            self.extend((FutureRecordMetadata(), "t", None, b"v"))
+            return found
+
+    staged = StagedRecords()
+    staged.items = _Items()
+    assert staged.single() is None
 
 
 def test_the_network_thread_stages_its_records(harness):
