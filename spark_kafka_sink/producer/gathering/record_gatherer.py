@@ -114,9 +114,15 @@ class RecordGatherer:
     def note_staged(self) -> None:
         """Record that a record was staged; its time counts from the first since the last write."""
         if self.staged_since is None:
-            self.staged_since = since = self._clock()
-            if not (self._linger == 0 and self._is_idle and self._send_at_once()):
-                self._wake_if_too_late_for(since)
+            since = self._clock()
+            try:
+                self.staged_since = since
+                if not (self._linger == 0 and self._is_idle and self._send_at_once()):
+                    self._wake_if_too_late_for(since)
+            except BaseException:
+                # The caller was interrupted, and no later record would wake the network thread.
+                self._sending.wake_network_thread()
+                raise
         if self._failed_by is not None:
             # The record was staged while all others were being failed.
             self.fail_all(self._failed_by)

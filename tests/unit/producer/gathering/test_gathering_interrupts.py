@@ -99,7 +99,7 @@ def _interrupt_send(line: int, *, by_kernels: bool) -> str | None:
     called: list[object] = []
     with harness.gatherer._lock._lock:
         future = harness.stage(b"v", callback=called.append)
-    harness.gatherer.staged_since = None
+    harness.gatherer.staged_since, harness.wakeups = None, 0
     with _interrupted_at(line) as struck:
         harness.gatherer.note_staged()
     if not struck:
@@ -108,6 +108,9 @@ def _interrupt_send(line: int, *, by_kernels: bool) -> str | None:
         assert struck[0].startswith("record_gatherer.py"), struck
         return struck[0]
     if not harness.broken:
+        # No later record wakes the network thread for one that was noted.
+        is_noted = harness.gatherer.staged_since is not None
+        assert harness.wakeups or not is_noted, struck
         harness.gatherer.close_batches()
     for batch in harness.batches:
         if not batch.result.has_ended:
