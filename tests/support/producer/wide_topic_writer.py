@@ -19,7 +19,7 @@ from tests.support.record.record_columns import columns
 SEND = "send"
 APPEND = "append"
 CHUNK_ROWS = 10_000
-VALUE = bytes(range(200))
+VALUE = bytes(range(250))
 
 
 def _status(field: str) -> int:

@@ -40,9 +40,9 @@ FAILING_ALLOWANCE = 20 * MEGA
 WIDE_PARTITIONS = 10_000
 WIDE_ROWS = 400_000
 WIDE_BUFFER_MEMORY = 16 * MEGA
-#: Memory that ten thousand partitions take beside their records, some 4 KB each: in metadata, in
-#: open batches, and in a request that has a batch for each of them.
-WIDE_ALLOWANCE = 60 * MEGA
+#: Memory that ten thousand partitions take beside their records: in metadata, in open batches, and
+#: in requests that have a batch for each of them. Runs took 31 to 60 MB, by how many batches wait.
+WIDE_ALLOWANCE = 80 * MEGA
 
 
 @pytest.mark.parametrize(
