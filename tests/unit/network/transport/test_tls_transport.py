@@ -134,16 +134,22 @@ async def connected(peer, read=None):
     return client
 
 
+async def blocked(certificates, request):
+    """Return a peer that accepts no bytes, a client whose write waits for it, and what is left."""
+    peer = Peer(certificates)
+    client = await connected(peer)
+    peer.reads = False
+    pending = to_send([request])
+    assert not client.transport.write(pending)
+    return peer, client, pending
+
+
 def test_responses_are_read_while_a_write_is_blocked(certificates):
     """A peer that accepts no more bytes may have answered the earlier ones."""
     request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
 
     async def run():
-        peer = Peer(certificates)
-        client = await connected(peer)
-        peer.reads = False
-        pending = to_send([request])
-        assert not client.transport.write(pending)
+        peer, client, pending = await blocked(certificates, request)
         # No more is encrypted than can be sent at once.
         assert 2 * CHUNK_BYTES == sum(map(len, pending))
         peer.say(b"first")
@@ -162,11 +168,7 @@ def test_a_read_leaves_the_rest_of_a_blocked_write_to_the_writer(certificates):
     request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
 
     async def run():
-        peer = Peer(certificates)
-        client = await connected(peer)
-        peer.reads = False
-        pending = to_send([request])
-        assert not client.transport.write(pending)
+        peer, client, pending = await blocked(certificates, request)
         peer.reads = True
         # The event loop calls the reader first, if there is both something to read and room.
         peer.say(b"answer")
