@@ -284,7 +284,10 @@ class ProduceResult:
 
     def _wake_waiters(self) -> None:
         # Once the result is settled or divided, no thread starts to wait.
-        waiters, self._waiters = self._waiters, ()
+        if not self._waiters:
+            return
+        with _moment:  # an interrupted enqueue and a response may end a result at the same time
+            waiters, self._waiters = self._waiters, ()
         for waiter in waiters:
             waiter.release()
 
