@@ -7,7 +7,8 @@
 - lz4: an LZ4 frame with independent blocks of 64 KB and no checksum, as Kafka's
   `Lz4BlockOutputStream` writes it. (Larger blocks take 10 to 25 % more time on rows of JSON, for
   the same size.) Kafka rejects frames whose blocks depend on each other, and so does `decompress`.
-- zstd: frames without checksums; the content size is in the frame header.
+- zstd: frames without checksums; the content size is in the frame header. The default level has
+  smaller tables than zstd's own, see `_ZSTD_LARGE_TABLES`.
 
 Levels are Kafka's (KIP-390). `decompress` accepts untrusted bytes: it raises nothing but
 CorruptRecordError, and stops as soon as the output exceeds its limit.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import threading
 import zlib
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import cramjam
@@ -72,6 +74,12 @@ _LZ4_INDEPENDENT_BLOCKS_FLAG: Final = 0x20
 #: The lowest level of the library's high-compression mode, and its highest.
 _LZ4_MIN_HIGH_COMPRESSION: Final = 3
 _LZ4_MAX_HIGH_COMPRESSION: Final = 12
+#: Larger payloads are compressed with these tables at zstd's default level. zstd's own level 3 has
+#: such tables up to this size, and for more bytes larger ones, which do not fit into a core's cache
+#: any more. Compared with it, batches of JSON, log lines and numbers take 10 to 20 % less time and
+#: at most 0.2 % more bytes (often fewer); batches of source code 10 % less time and 2 % more bytes.
+_ZSTD_SMALL_BYTES: Final = 128 * 1024
+_ZSTD_LARGE_TABLES: Final = MappingProxyType({"hash_log": 16, "chain_log": 15, "min_match": 6})
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_HEADER_BYTES: Final = 3
 _ZSTD_CHECKSUM_BYTES: Final = 4
@@ -118,18 +126,35 @@ class Compressor:
 
 
 class _ZstdCompress:
-    """A compress function with one context per thread: a new one costs as much as a small batch."""
+    """A compress function with one context per thread: a new one costs as much as a small batch.
+
+    Large batches have contexts of their own at the default level, see `_ZSTD_LARGE_TABLES`.
+    """
 
     def __init__(self, level: int) -> None:
         self._level = level
         self._local = threading.local()
 
     def __call__(self, payload: Buffer) -> bytes:
-        context = getattr(self._local, "context", None)
+        view = memoryview(payload)
+        is_large = (
+            self._level == COMPRESSION_LEVELS["zstd"].default and view.nbytes > _ZSTD_SMALL_BYTES
+        )
+        name = "for_large" if is_large else "for_small"
+        context = getattr(self._local, name, None)
         if context is None:
-            context = self._local.context = zstandard.ZstdCompressor(level=self._level)
-        compressed: bytes = context.compress(memoryview(payload))
+            context = self._context(is_large=is_large)
+            setattr(self._local, name, context)
+        compressed: bytes = context.compress(view)
         return compressed
+
+    def _context(self, *, is_large: bool) -> zstandard.ZstdCompressor:
+        if not is_large:
+            return zstandard.ZstdCompressor(level=self._level)
+        parameters = zstandard.ZstdCompressionParameters.from_level(
+            self._level, **_ZSTD_LARGE_TABLES
+        )
+        return zstandard.ZstdCompressor(compression_params=parameters)
 
 
 def decompress(compression: CompressionType, payload: Buffer, max_bytes: int) -> bytes | memoryview:
