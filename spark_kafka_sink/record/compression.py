@@ -132,7 +132,7 @@ class _ZstdCompress:
     """
 
     def __init__(self, level: int) -> None:
-        self._level = level
+        self._level = level or COMPRESSION_LEVELS["zstd"].default  # 0 is zstd's name for it
         self._local = threading.local()
 
     def __call__(self, payload: Buffer) -> bytes:
