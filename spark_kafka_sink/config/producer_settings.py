@@ -92,8 +92,9 @@ PRODUCER_CONFIG_DEF: Final = (
         _ZSTD.default,
         Range(_ZSTD.lowest, _ZSTD.highest),
         _MEDIUM,
-        "The level of zstd. At level 3, batches of more than 128 KB before compression have smaller "
-        "tables than zstd's own, which takes 10 to 20 % less time; the size differs by up to 3 %.",
+        "The level of zstd. At level 3, batches of more than 128 KB before compression have "
+        "smaller tables than zstd's own, which takes 10 to 20 % less time; the size differs by up "
+        "to 3 %.",
     )
     .define(
         "batch.size",
