@@ -6,7 +6,8 @@ connects to nothing and needs no Spark. A later process loads them from there if
 versions of this package, Python, numba and llvmlite, and the same processor: compile for
 NUMBA_CPU_NAME=generic, and set it in later processes as well, if that is another one.
 
-Exit codes: 0 all kernels are cached; 1 they cannot be cached, or not compiled; 2 wrong usage.
+Exit codes: 0 all kernels are cached; 1 they cannot be cached, or not compiled; 2 wrong usage;
+130 interrupted with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,25 +15,28 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.record.compilation.kernel_cache import (
-    cache_directory,
+    find_directory,
     processor_name,
     read_code,
-    refused_places,
 )
 from spark_kafka_sink.record.compilation.kernel_support import KERNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 OK: Final = 0
 REFUSED: Final = 1
+#: The shell's exit code for a command that Ctrl-C ended.
+INTERRUPTED: Final = 130
 #: The modules that have kernels.
 _MODULES: Final = ("kernel", "kernel_objects", "decode_kernel")
 
@@ -41,7 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile what is not cached, and return the exit code."""
     _parser().parse_args(arguments)
     logging.basicConfig()
-    directory, refused = cache_directory(), refused_places()
+    with _ended_by_interrupt():
+        return _warm()
+
+
+def _warm() -> int:
+    # Without `cache_directory`, which logs what is reported here as an error.
+    directory, refused = find_directory()
     if directory is None or (refused and os.environ.get("NUMBA_CACHE_DIR")):
         places = "; ".join(f"{place}: {reason}" for place, reason in refused.items())
         return _fail(
@@ -71,13 +81,36 @@ def _fail(message: str) -> int:
     return REFUSED
 
 
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """End the process at once on Ctrl-C, with one line.
+
+    A KeyboardInterrupt would not do: in one of llvmlite's destructors, it is printed and ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # It is ignored, as in a background job, or handled by another part of the process.
+        return
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(*_: object) -> None:
+    # Not through sys.stderr, which the interrupted code may just be writing to.
+    os.write(2, b"error: interrupted; the kernels compiled so far are cached\n")
+    os._exit(INTERRUPTED)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program_name("pykafka-warm-cache", "spark_kafka_sink.warm_cache"),
         description="Compile the kernels that write and read records, unless they are cached.",
         epilog="The environment variable NUMBA_CACHE_DIR moves the cache. With "
         "NUMBA_CPU_NAME=generic, the kernels run on any processor of this kind. "
-        "Exit codes: 0 all kernels are cached, 1 they cannot be cached or compiled, 2 wrong usage.",
+        "Exit codes: 0 all kernels are cached, 1 they cannot be cached or compiled, 2 wrong usage, "
+        "130 interrupted.",
     )
     add_version(parser)
     return parser

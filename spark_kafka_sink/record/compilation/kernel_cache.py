@@ -120,13 +120,9 @@ def cache_directory() -> str | None:
 
     Returns None if no location is usable.
     """
-    name = _fingerprint()
-    if name is None:
-        return None
-    for place in _places():
-        try:
-            return str(_usable(place, name))
-        except UnsafeDirectoryError as error:
+    directory, refused = find_directory()
+    for place, error in refused.items():
+        if isinstance(error, UnsafeDirectoryError):
             _LOG.warning(
                 "%s: compiled kernels are not cached in %s. They are code, so nobody but this user "
                 "may be able to change them: remove what is there, or set NUMBA_CACHE_DIR to a "
@@ -134,27 +130,29 @@ def cache_directory() -> str | None:
                 error,
                 place,
             )
-        except OSError as error:
+        else:
             _LOG.debug("kernels cannot be cached in %s: %s", place, error)
-    _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
-    return None
+    if directory is None:
+        _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
+    return directory
 
 
-def refused_places() -> dict[Path, str]:
-    """Return the locations that come before the one in use, each with why it is not usable."""
-    refused: dict[Path, str] = {}
+def find_directory() -> tuple[str | None, dict[Path, OSError]]:
+    """Return the directory for kernels, and the locations before it, each with its error.
+
+    The directory is None if no location is usable.
+    """
+    refused: dict[Path, OSError] = {}
     name = _fingerprint()
     for place in _places():
         if name is None:
-            refused[place] = "the sources of the kernels are missing"
+            refused[place] = FileNotFoundError("the sources of the kernels are missing")
             continue
         try:
-            _usable(place, name)
+            return str(_usable(place, name)), refused
         except OSError as error:
-            refused[place] = str(error)
-        else:
-            break
-    return refused
+            refused[place] = error
+    return None, refused
 
 
 def _usable(place: Path, name: str) -> Path:

@@ -7,6 +7,9 @@ integer or the address of numpy's array object. It returns 0, or another number 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,19 +35,60 @@ _SHAPE: Final = 32
 _STRIDES: Final = 40
 #: The functions of C's library that LLVM calls.
 _LIBRARY: Final = frozenset({"memcpy", "memmove", "memset"})
+_ASK_FOR_PROCESSOR: Final = """
+import sys
+from spark_kafka_sink.record.compilation.kernel_loader import target_machine
+target_machine(cpu=sys.argv[1])
+"""
+_ASK_SECONDS: Final = 60
+#: What LLVM writes if it does not know a processor; and for "help", which prints all names.
+_UNKNOWN_PROCESSOR: Final = (b"is not a recognized processor", b"Available CPUs")
 
 
 def compiled_part(function: Callable[..., Any], **options: Any) -> Any:
     """Return a function that other compiled functions can call.
 
-    Raises ImportError if numba's compiler is disabled.
+    Raises ImportError if numba's compiler is disabled, or told a processor that LLVM does not know.
     """
     if getattr(config, "DISABLE_JIT", False):
         raise ImportError(
             "NUMBA_DISABLE_JIT is set, but records are written by compiled code: unset it"
         )
+    _check_processor()
     # Without reference counts, the code calls nothing of numba's.
     return njit(**options, _nrt=False)(function)  # type: ignore[call-overload]
+
+
+@cache
+def _check_processor() -> None:
+    """Raise ImportError if numba is told to compile for a processor that LLVM does not know."""
+    name = config.CPU_NAME  # type: ignore[attr-defined]
+    if name in {None, "generic", binding.get_host_cpu_name()} or _is_known(name):
+        return
+    raise ImportError(
+        f"LLVM does not know the processor {name!r} of NUMBA_CPU_NAME: set it to 'generic', or to "
+        f"a name that `clang --print-supported-cpus` prints, or unset it to compile for this "
+        f"processor, {binding.get_host_cpu_name()!r}"
+    )
+
+
+def _is_known(name: str) -> bool:
+    """Return whether LLVM knows a processor; True if it cannot be asked.
+
+    LLVM ignores an unknown name, and says so only on stderr, once or more for each function. So a
+    process whose stderr is a pipe asks, since other threads may write to that of this process.
+    """
+    try:
+        asked = subprocess.run(  # noqa: S603  our own interpreter and code
+            [sys.executable or "", "-P", "-c", _ASK_FOR_PROCESSOR, name],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=False,
+            timeout=_ASK_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return not any(words in asked.stderr for words in _UNKNOWN_PROCESSOR)
 
 
 def compiled_kernel(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from llvmlite import binding
 
 import spark_kafka_sink
 from spark_kafka_sink import warm_cache
-from spark_kafka_sink.record.compilation import kernel_cache, kernel_support
+from spark_kafka_sink.record.compilation import kernel_cache, kernel_compiler, kernel_support
 from spark_kafka_sink.record.kernel import kernel as write_kernels
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
@@ -24,6 +26,20 @@ USE_ALL = """
 from spark_kafka_sink.record.compilation import kernel_support
 from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects
 print([kernel.was_compiled for kernel in kernel_support.KERNELS])
+"""
+
+#: Ctrl-C strikes while a destructor runs, where Python ignores a KeyboardInterrupt.
+INTERRUPTED = """
+import signal
+from spark_kafka_sink import warm_cache
+
+class Compiling:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+warm_cache.import_module = lambda _name: Compiling()
+warm_cache.main([])
 """
 
 
@@ -101,9 +117,79 @@ def test_a_disabled_compiler_is_an_error(tmp_path):
     assert done.stderr.startswith("error: NUMBA_DISABLE_JIT is set")
 
 
+@pytest.mark.parametrize("name", ["bogus", "Generic", "help"])
+def test_an_unknown_processor_is_an_error(tmp_path, name):
+    """The command fails with one sentence if LLVM does not know the processor's name."""
+    done = warm(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME=name)
+    assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
+    assert done.stderr.startswith(f"error: LLVM does not know the processor {name!r}")
+    assert [] == list(tmp_path.rglob("*.kernel"))
+
+
+def test_a_producer_is_not_compiled_for_an_unknown_processor(tmp_path):
+    """A process that writes fails with the same sentence, and LLVM writes nothing."""
+    failed = run(
+        "-c",
+        "from spark_kafka_sink.record.kernel import kernel",
+        NUMBA_CACHE_DIR=str(tmp_path),
+        NUMBA_CPU_NAME="bogus",
+    )
+    *_, last = failed.stderr.splitlines()
+    assert last.startswith("ImportError: LLVM does not know the processor 'bogus'")
+    assert "not a recognized processor" not in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("generic", True), ("bogus", False), (binding.get_host_cpu_name(), True)],
+)
+def test_llvm_is_asked_for_the_processor(name, expected):
+    """LLVM knows its generic processor and that of this machine, but no other name."""
+    assert expected == kernel_compiler._is_known(name)
+
+
+def test_a_processor_is_known_if_llvm_cannot_be_asked(monkeypatch):
+    """Without an interpreter that could ask LLVM, any name is accepted."""
+    monkeypatch.setattr("sys.executable", None)
+    assert kernel_compiler._is_known("bogus")
+
+
+def test_an_interrupt_ends_the_command_with_one_line(tmp_path):
+    """Ctrl-C ends the command with one line and the exit code 130, even within a destructor."""
+    done = run("-c", INTERRUPTED, NUMBA_CACHE_DIR=str(tmp_path))
+    assert (130, "", "error: interrupted; the kernels compiled so far are cached\n") == (
+        done.returncode,
+        done.stdout,
+        done.stderr,
+    )
+
+
+def test_an_ignored_interrupt_stays_ignored(monkeypatch):
+    """The command leaves Ctrl-C to a process that ignores it, and to Python after its end."""
+    for handler in (signal.SIG_IGN, signal.default_int_handler):
+        seen = []
+        monkeypatch.setattr(
+            warm_cache, "_warm", lambda seen=seen: seen.append(signal.getsignal(signal.SIGINT))
+        )
+        previous = signal.signal(signal.SIGINT, handler)
+        try:
+            warm_cache.main([])
+            assert handler == signal.getsignal(signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        assert (handler is signal.SIG_IGN) == (seen == [signal.SIG_IGN])
+
+
+def test_an_unsafe_directory_is_reported_once(tmp_path):
+    """The command names a directory that others can write to in its error, and only there."""
+    tmp_path.chmod(0o777)
+    done = warm(NUMBA_CACHE_DIR=str(tmp_path))
+    assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
+    assert f"{tmp_path}/spark_kafka_sink: other users can write to {tmp_path}" in done.stderr
+
+
 def test_kernels_that_cannot_be_stored_are_an_error(monkeypatch, capsys):
     """The command fails if kernels are compiled but not stored, as on a full disk."""
-    monkeypatch.setattr(warm_cache, "refused_places", dict)
     monkeypatch.setattr(warm_cache, "read_code", lambda _name: None)
     assert 1 == warm_cache.main([])
     assert "kernels could not be stored in" in capsys.readouterr().err
