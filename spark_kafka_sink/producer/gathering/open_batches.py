@@ -249,11 +249,6 @@ class OpenBatches:
         entry["record_count"] = 0
         return filled
 
-    @property
-    def has_open(self) -> bool:
-        """Whether any batch is open."""
-        return bool(self._batches)
-
     def open_slots(self) -> list[int]:
         """Return the slots with an open batch."""
         return list(self._batches)

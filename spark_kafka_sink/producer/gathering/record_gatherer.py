@@ -545,7 +545,7 @@ class RecordGatherer:
         Without the lock: a thread that stages or adds a record meanwhile wakes the network thread
         when it is done, unless the next check is early enough for it.
         """
-        return self._linger is not None and (self.staged_since is not None or self._open.has_open)
+        return self._linger is not None and (self.staged_since is not None or bool(self._open))
 
     def fail_all(self, error: Exception) -> None:
         """Fail all records in no closed batch, now and later: the producer has ended."""
