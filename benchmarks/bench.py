@@ -15,6 +15,7 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import (
     bare_producer,
@@ -31,6 +32,9 @@ from benchmarks import (
     worker_memory,
 )
 from benchmarks.setting import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECTIONS = {
     "kernel": kernel.run,
@@ -72,13 +76,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bench",
         description=__doc__.partition("\n\n")[2],
+        epilog="sections:\n"
+        + "\n".join(f"  {name:14}{_about(run)}" for name, run in SECTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--only",
         action="append",
         choices=SECTIONS,
         metavar="SECTION",
-        help="run this section only; may be given several times: " + ", ".join(SECTIONS),
+        help="run this section only; may be given several times",
     )
     parser.add_argument(
         "--rows",
@@ -104,6 +111,12 @@ def _arguments() -> argparse.Namespace:
         help="measure Spark's JVM sink and source with these jars",
     )
     return parser.parse_args()
+
+
+def _about(run: Callable[[Setting], None]) -> str:
+    """Return what a section measures: the first line of its module's docstring, or of its own."""
+    documented = sys.modules[run.__module__] if run.__name__ == "run" else run
+    return (documented.__doc__ or "").partition("\n")[0]
 
 
 def _positive(text: str) -> int:
