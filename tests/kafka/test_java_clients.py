@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 from tests.support.kafka.java_tools import consume_with_java, produce_with_java
@@ -57,4 +58,24 @@ def test_java_reads_every_codec(kafka, create_topic):
         produce(kafka, batches_of(written, 150), topic=topic, **{"compression.type": codec})
         rows += written
     expected = expected_records(rows, topic, PARTITIONS)
+    assert expected == consume_with_java(kafka.bootstrap_servers, topic, len(rows))
+
+
+def test_others_read_large_batches_of_zstd(kafka, create_topic):
+    """Java's consumer and librdkafka read batches that have zstd's smaller tables."""
+    topic = create_topic(1)
+    chance = random.Random(1)
+    rows = [
+        Row(
+            value=b'{"id": %d, "name": "customer %d", "token": "%d"}'
+            % (i, i % 97, chance.getrandbits(64)),
+            timestamp=int(time.time() * 1000) * 1000,
+            partition=0,
+        )
+        for i in range(12_000)
+    ]
+    settings = {"compression.type": "zstd", "batch.size": 600_000}
+    produce(kafka, batches_of(rows, 4000), topic=topic, **settings)
+    expected = expected_records(rows, topic, 1)
+    assert expected == read_with_confluent(kafka.bootstrap_servers, topic)
     assert expected == consume_with_java(kafka.bootstrap_servers, topic, len(rows))

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import cramjam
 import lz4.frame
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given
@@ -31,7 +32,16 @@ PAYLOADS = {
     "incompressible": os.urandom(300_000),
 }
 
+#: Sizes around the border above which zstd's default level has smaller tables.
+BORDER = (128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1)
+
 with_codecs = pytest.mark.parametrize("codec", CODECS, ids=str)
+
+
+def records(size: int) -> bytes:
+    """Return so many bytes of rows that are alike, but not equal."""
+    rows = (b'{"id": %d, "square": %d};' % (i, i * i % 97_711) for i in range(size // 20))
+    return b"".join(rows)[:size]
 
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
@@ -214,10 +224,62 @@ def test_zstd_frames_contain_the_content_size():
     assert 800_000 == zstandard.get_frame_parameters(frame).content_size
 
 
+@pytest.mark.parametrize("make", [bytes, os.urandom, records], ids=["zeros", "random", "records"])
+@pytest.mark.parametrize("size", BORDER)
+def test_zstd_payloads_around_the_border_round_trip(size, make):
+    """At the border of zstd's smaller tables, frames are complete, sized and without checksum."""
+    payload = make(size)
+    frame = Compressor(ZSTD).compress(payload)
+    assert payload == decompress(ZSTD, frame, size)
+    header = zstandard.get_frame_parameters(frame)
+    assert (size, False, 0) == (header.content_size, header.has_checksum, header.dict_id)
+
+
+@pytest.mark.parametrize("level", [None, 3, 0])
+def test_large_payloads_have_smaller_tables_at_the_default_level(level):
+    """Frames above 128 KB are zstandard's with exactly these tables, smaller ones its own."""
+    tables = zstandard.ZstdCompressionParameters.from_level(
+        3, hash_log=16, chain_log=15, min_match=6
+    )
+    compressor = Compressor(ZSTD, level)
+    # Its contexts are used again, for payloads of changing sizes.
+    for size in (*BORDER, 900_000, *reversed(BORDER)):
+        own = zstandard.ZstdCompressor(level=3)
+        small = zstandard.ZstdCompressor(compression_params=tables)
+        expected = (small if size > 128 * 1024 else own).compress(records(size))
+        assert expected == compressor.compress(records(size))
+        # Otherwise the test would see no difference.
+        assert own.compress(records(size)) != small.compress(records(size))
+
+
+@pytest.mark.parametrize("level", [-131_072, -5, -1, 1, 2, 4, 9])
+def test_other_levels_of_zstd_are_its_own(level):
+    """At any other level, large payloads are compressed exactly as zstd itself does."""
+    for size in (*BORDER, 900_000):
+        expected = zstandard.ZstdCompressor(level=level).compress(records(size))
+        assert expected == Compressor(ZSTD, level).compress(records(size))
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_items_of_several_bytes_count_as_bytes(codec):
+    """A buffer of few, but large items is compressed like its bytes."""
+    numbers = np.arange(20_000).reshape(100, 200)
+    compressed = Compressor(codec).compress(numbers)
+    assert Compressor(codec).compress(numbers.tobytes()) == compressed
+    assert numbers.tobytes() == decompress(codec, compressed, numbers.nbytes)
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+def test_a_buffer_with_gaps_is_rejected(codec):
+    """A buffer that is not contiguous is an error, and not compressed as something else."""
+    with pytest.raises((BufferError, TypeError, ValueError), match="contiguous"):
+        bytes(Compressor(codec).compress(memoryview(bytes(400_000))[::2]).cast("B"))
+
+
 def test_threads_share_a_compressor():
-    """Several threads may use one compressor at the same time."""
+    """Several threads may use one compressor at the same time, with small and large payloads."""
     compressor = Compressor(ZSTD)
-    payloads = [bytes([i]) * 100_000 + PAYLOADS["text"] * i for i in range(8)]
+    payloads = [bytes([i]) * 30_000 * i + PAYLOADS["text"] * i for i in range(8)]
     results = {}
 
     def work(payload):
