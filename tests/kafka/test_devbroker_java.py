@@ -10,11 +10,14 @@ import os
 
 import pytest
 
+from benchmarks.request_counts import counted
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.kafka.java_tools import consume_with_java, produce_with_java, run_java_tool
 from tests.support.kafka.kafka_files import KAFKA_4, java_command, kafka_jars
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kafka.readers import read_with_confluent
+from tests.support.producer.producing import producer_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -74,6 +77,26 @@ def test_java_transactions_are_committed(version):
             *("--isolation-level", "read_committed"),
         )
         assert (RECORDS, RECORDS) == (sent, len(output.splitlines()))
+
+
+def test_a_transactional_producer_sets_itself_up_with_the_requests_of_javas():
+    """Before its first transaction, our producer sends as many requests of each kind as Java's."""
+    setup = (
+        ApiKey.API_VERSIONS,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.INIT_PRODUCER_ID,
+    )
+    with DevBroker(topics={"t": 1}) as broker, counted(broker) as requests:
+        perform(broker, "t", "--transactional-id", "java")
+        expected = {key: requests.taken()[key] for key in setup}
+        requests.clear()
+        with producer_for(broker, **{"transactional.id": "ours"}) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"value")
+            producer.commit_transaction()
+        assert expected == {key: requests.taken()[key] for key in setup}
 
 
 def test_java_console_tools_and_librdkafka_read_the_same_records(broker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -341,6 +342,20 @@ def test_a_batch_without_tasks_is_committed(query, world, requests):
     assert {} == dict(world.ledger_state().writes)
     query.run_batch(1)
     assert (each_once(1), []) == (world.visible(), world.left_open())
+
+
+def test_a_task_with_a_new_producer_sends_few_requests(query, requests):
+    """A task with a new producer connects twice, and asks for its coordinator, id and topic."""
+    planned = query.plan()
+    requests.clear()
+    query.run_task(planned, 0, 0)
+    assert {
+        "API_VERSIONS": 2,
+        "METADATA": 2,
+        "FIND_COORDINATOR": 1,
+        "INIT_PRODUCER_ID": 1,
+        "PRODUCE": 1,
+    } == Counter(name for name in requests if name != "ADD_PARTITIONS_TO_TXN")
 
 
 def test_workers_reuse_their_connections_and_ids(query, broker, requests, world):
