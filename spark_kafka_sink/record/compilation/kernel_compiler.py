@@ -82,6 +82,7 @@ def _is_known(name: str) -> bool:
         asked = subprocess.run(  # noqa: S603  our own interpreter and code
             [sys.executable or "", "-P", "-c", _ASK_FOR_PROCESSOR, name],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
             timeout=_ASK_SECONDS,
