@@ -23,6 +23,7 @@ from spark_kafka_sink.network.authentication.sasl_session import SaslSession
 from spark_kafka_sink.network.base.timeout_check import TimeoutCheck
 from spark_kafka_sink.network.connection.idle_check import IdleCheck
 from spark_kafka_sink.network.connection.in_flight_requests import InFlightRequest, InFlightRequests
+from spark_kafka_sink.network.connection.incoming_frames import IncomingFrames
 from spark_kafka_sink.network.connection.node_api_versions import (
     NodeApiVersions,
     api_versions_request,
@@ -30,7 +31,6 @@ from spark_kafka_sink.network.connection.node_api_versions import (
 from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
 from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Reauthentication
 from spark_kafka_sink.network.connection.response_handlers import ResponseHandlers
-from spark_kafka_sink.network.connection.response_limits import FIRST_RESPONSES, LATER_RESPONSES
 from spark_kafka_sink.network.connection.throttle_versions import client_throttles
 from spark_kafka_sink.network.transport.connection_errors import (
     AbsentPeerError,
@@ -40,11 +40,9 @@ from spark_kafka_sink.network.transport.connection_errors import (
     loss_of,
     reason,
 )
-from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.frame import FrameDecoder
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
@@ -99,15 +97,12 @@ class BrokerConnection:
         self._on_close: Callable[[KafkaError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
-        self._frames = FrameDecoder(FIRST_RESPONSES.frame_bytes)
-        self._max_elements = FIRST_RESPONSES.elements
+        self._frames = IncomingFrames(node, transport)
         self._next_correlation_id = 0
         self._outgoing = OutgoingRequests()
         self._handlers = ResponseHandlers(self._loop)
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
-        #: Whether nothing has been received.
-        self._is_first = True
         #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
@@ -223,8 +218,7 @@ class BrokerConnection:
             response = await self._send_version(request, fallback)
         self._check_api_versions(response)
         self.api_versions = NodeApiVersions.of(response)
-        self._frames.max_frame_bytes = LATER_RESPONSES.frame_bytes
-        self._max_elements = LATER_RESPONSES.elements
+        self._frames.allow_large()
 
     def _check_api_versions(self, response: ApiVersionsResponse) -> None:
         if response.error_code:
@@ -418,7 +412,7 @@ class BrokerConnection:
     def _on_bytes_to_read(self) -> None:
         frames = self._frames
         try:
-            received = self._read(frames)
+            received = frames.read()
             if received == 0:
                 kind = self._kind_of_loss()
                 self._fail(kind(f"{self.node}: the broker closed the connection"), None)
@@ -429,23 +423,8 @@ class BrokerConnection:
         except Exception as error:  # noqa: BLE001  otherwise all requests would hang
             self._lose(error, "reading", self._kind_of_loss())
 
-    def _read(self, frames: FrameDecoder) -> int | None:
-        """Read once; return the number of bytes, None without any, 0 at the stream's end."""
-        if room := frames.room():
-            with room:
-                count = self._transport.read_into(room)
-            frames.received(count or 0)
-            return count
-        data = self._transport.read()
-        if data:
-            if self._is_first and looks_like_tls(data):
-                self._fail(peer_speaks_tls(self.node), None)
-            self._is_first = False
-            frames.receive_data(data)
-        return None if data is None else len(data)
-
     def _kind_of_loss(self) -> type[NetworkError]:
-        if self._is_first:
+        if self._frames.is_first:
             return SilentPeerError
         return GreetedOnlyError if self._in_flight and self._is_only_greeted else NetworkError
 
@@ -458,7 +437,7 @@ class BrokerConnection:
         self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
         try:
             _, response = decode_response(
-                request.api_key, request.api_version, frame, max_elements=self._max_elements
+                request.api_key, request.api_version, frame, max_elements=self._frames.max_elements
             )
         except Exception as error:
             # It is no longer in flight, so it would not fail together with the connection.
