@@ -26,7 +26,8 @@ from spark_kafka_sink.network.connection.in_flight_requests import InFlightReque
 from spark_kafka_sink.network.connection.incoming_frames import IncomingFrames
 from spark_kafka_sink.network.connection.node_api_versions import (
     NodeApiVersions,
-    api_versions_request,
+    fetch_api_versions,
+    fetch_first_api_versions,
 )
 from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
 from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Reauthentication
@@ -42,9 +43,7 @@ from spark_kafka_sink.network.transport.connection_errors import (
 )
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
@@ -159,7 +158,8 @@ class BrokerConnection:
                 )
                 if client is not None and sasl_client is not None:
                     await connection._authenticate(client, sasl_client)
-                await connection._negotiate()
+                connection.api_versions = await fetch_api_versions(node, connection._send_version)
+                connection._frames.allow_large()
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -177,11 +177,7 @@ class BrokerConnection:
     async def _authenticate(
         self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
     ) -> None:
-        # Version 0, like the Java client: a listener may mistake a request it cannot parse for a
-        # token.
-        versions = await self._send_version(api_versions_request(), 0)
-        self._check_api_versions(versions)
-        self.api_versions = NodeApiVersions.of(versions)
+        self.api_versions = await fetch_first_api_versions(self.node, self._send_version)
         session = SaslSession(self.node, sasl_client, self._ask, self._loop.time)
         await session.authenticate(client)
         self._renew_when_due(session)
@@ -205,24 +201,6 @@ class BrokerConnection:
 
     async def _ask(self, request: ApiRequest[ResponseT]) -> ResponseT:
         return await self._send_version(request, self._version_for(request, None))
-
-    async def _negotiate(self) -> None:
-        request = api_versions_request()
-        highest = ApiVersionsRequest.versions.max
-        response = await self._send_version(request, highest)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # A broker without this version responds in the oldest format and lists those it
-            # supports.
-            offered = NodeApiVersions.of(response)
-            fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
-            response = await self._send_version(request, fallback)
-        self._check_api_versions(response)
-        self.api_versions = NodeApiVersions.of(response)
-        self._frames.allow_large()
-
-    def _check_api_versions(self, response: ApiVersionsResponse) -> None:
-        if response.error_code:
-            raise broker_error(response.error_code, f"{self.node} refused ApiVersions")
 
     @property
     def closed_in_peace(self) -> bool:
