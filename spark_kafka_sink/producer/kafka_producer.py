@@ -5,29 +5,25 @@ new topic, and never longer than max.block.ms. A daemon thread runs one asyncio 
 sockets. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at any
 moment, and a record that was not acknowledged by then was never reported as written.
 
-A producer must be created in the process that uses it, and is never pickled. `transactional_calls`
-carries out the transactional calls; `producer_core` holds the parts that talk to the brokers.
+A producer must be created in the process that uses it, and is never pickled. `record_staging`
+handles the records that `send` does not stage itself, and `transactional_calls` the transactional
+calls; `producer_core` holds the parts that talk to the brokers.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import (
-    KafkaError,
-    ProducerClosedError,
-    SerializationError,
-)
+from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
-from spark_kafka_sink.producer.batch.produce_result import call_back
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
 from spark_kafka_sink.producer.records.interceptors import resolve_interceptors
 from spark_kafka_sink.producer.records.partitioner import (
     TopicPartitions,
@@ -37,15 +33,11 @@ from spark_kafka_sink.producer.records.partitioner import (
 from spark_kafka_sink.producer.records.plugins import PlugIns, plug_in_settings
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
-    FutureOfFullRecord,
     FutureRecordMetadata,
     FutureTableMetadata,
-    deliver,
-    deliver_to_all,
 )
 from spark_kafka_sink.producer.records.record_preparation import (
     RecordPreparation,
-    check_callback,
     check_place,
     check_timeout,
 )
@@ -69,12 +61,6 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
-#: size are not weighed, because weighing costs as much as staging: a full chunk holds at most 2 MB
-#: of them.
-MAX_LIGHT_BYTES = 512
-#: Larger records are written into a batch at once.
-MAX_STAGED_BYTES = 4_096
 #: The number of staged items that make a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 
@@ -121,31 +107,29 @@ class KafkaProducer:
 
     def _start(self, config: ProducerConfig, undo: ExitStack, *, lingers: bool) -> None:
         partitioner = resolve_partitioner(config.partitioner_class, self._plug_ins)
-        self._interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
+        interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
         serializers = resolve_serializers(config, self._plug_ins)
         self._core = core = ProducerCore(
             config, partitioner=partitioner, lingers=lingers, undo=undo
         )
         self._transactions = TransactionalCalls(core)
-        self._preparation = RecordPreparation(
-            config,
-            partitioner=partitioner,
-            partitions_of=self._topic_partitions,
-            max_record_bytes=core.max_record_bytes,
-            serializers=serializers,
-            cluster=lambda: core.snapshot,
+        self._staging = RecordStaging(
+            core,
+            producer=self,
+            preparation=RecordPreparation(
+                config,
+                partitioner=partitioner,
+                partitions_of=self._topic_partitions,
+                max_record_bytes=core.max_record_bytes,
+                serializers=serializers,
+                cluster=lambda: core.snapshot,
+            ),
+            interceptors=interceptors,
+            check_usable=self._check_usable,
         )
-        #: Whether a record of plain bytes can be staged without any other work.
-        self._is_plain = not (
-            self._interceptors
-            or core.is_transactional
-            or not self._preparation.leaves_bytes_unchanged
-            or self._preparation.partitions_each_record
-        )
-        #: The topics whose plain records may be staged at once; empty after the producer has ended.
-        self._plain_topics: set[str] = set()
+        # What `send` needs for each record, so that it looks up as little as possible.
+        self._plain_topics = self._staging.plain_topics
         self._gatherer = core.gatherer
-        self._staged = core.gatherer.staged
         self._staged_items = core.gatherer.staged.items
         self._spare = core.gatherer.staged.spare
         core.start(on_end=self._plain_topics.clear, undo=undo)
@@ -189,11 +173,11 @@ class KafkaProducer:
             or type(value) is not bytes
             or (key is not None and type(key) is not bytes)
         ):
-            return self._send(
+            return self._staging.send(
                 ProducerRecord(topic, value, key, headers or (), partition, timestamp), on_delivery
             )
         if len(value) > MAX_LIGHT_BYTES or (key is not None and len(key) > MAX_LIGHT_BYTES):
-            return self._send_heavy(topic, value, key)
+            return self._staging.send_heavy(topic, value, key)
         try:
             future = self._spare.pop()
         except IndexError:
@@ -205,107 +189,10 @@ class KafkaProducer:
         items = self._staged_items
         items += (future, topic, key, value)
         if len(items) >= CHUNK_ITEMS:
-            self._write_full_chunk(future)
+            self._staging.write_full_chunk(future)
         elif self._gatherer.staged_since is None:
             self._gatherer.note_staged()
         return future
-
-    def _send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
-        """Send a record that is plain except that it is not small."""
-        size = len(value) + len(key or b"")
-        if size > MAX_STAGED_BYTES:
-            return self._send(ProducerRecord(topic, value, key, (), None, None), None)
-        future = FutureRecordMetadata()
-        future.producer = self
-        future.chunk = None
-        future.error = None
-        self._staged.append(future, topic, key, value)
-        self._staged.weigh(size)
-        if self._gatherer.is_full:
-            self._write_full_chunk(future)
-        else:
-            self._gatherer.note_staged()
-        return future
-
-    def _send(
-        self,
-        record: ProducerRecord,
-        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
-    ) -> FutureRecordMetadata:
-        """Send a record with any headers, partition, timestamp and callback (Java's `doSend`)."""
-        self._check_usable()
-        check_callback(on_delivery)
-        self._core.fail_if_not_ready_for_send()
-        if self._interceptors:
-            record = self._interceptors.on_send(record)
-        future = FutureOfFullRecord()
-        future.producer = self
-        future.chunk = None
-        future.error = None
-        future.callback = self._callback(on_delivery)
-        give_up_at = self._core.give_up_at()
-        try:
-            check_place(record.topic, record.partition)
-            self._core.await_partition(record.topic, record.partition, give_up_at=give_up_at)
-            if self._gatherer.is_full and self._core.is_network_thread:
-                self._gatherer.check_may_stage()
-            prepared = self._preparation.prepare(record)
-        except Exception as error:
-            if not isinstance(error, KafkaError) or isinstance(
-                error, ProducerClosedError | SerializationError
-            ):
-                # The interceptors have seen the record, so they are notified of its end (Java's
-                # onSendError).
-                self._interceptors.on_acknowledgement(None, error, record.headers)
-                raise
-            self._core.note_failed_send(error)
-            future.headers = record.headers
-            future.fail(error)
-            if future.callback is not None:
-                self._core.callbacks.add(partial(call_back, future.callback, future))
-                self._core.callbacks.run_rest()
-            return future
-        if self._is_plain:
-            self._plain_topics.add(record.topic)
-            if self._core.has_ended:
-                self._plain_topics.clear()
-        future.headers = prepared.headers
-        future.partition = prepared.partition
-        future.timestamp = prepared.timestamp
-        self._staged.append(future, record.topic, prepared.key, prepared.value)
-        if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
-            # Records that the network thread stages beyond a full chunk are always weighed, however
-            # small.
-            self._staged.weigh(prepared.max_bytes)
-        if self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
-            self._write_full_chunk(future, give_up_at)
-        else:
-            self._gatherer.note_staged()
-        return future
-
-    def _write_full_chunk(
-        self, future: FutureRecordMetadata, give_up_at: float | None = None
-    ) -> None:
-        """Write all staged records; `future` belongs to the record that filled the chunk."""
-        if not self._core.is_network_thread:
-            if give_up_at is None:
-                give_up_at = self._core.give_up_at()
-            self._gatherer.write_for(future, give_up_at)
-            return
-        # A callback may send, but the network thread must not wait for memory that only it can
-        # free.
-        self._gatherer.write_without_waiting()
-        if self._gatherer.is_full:
-            # From now on every record must pass `check_may_stage` before it is staged.
-            self._plain_topics.clear()
-        self._gatherer.note_staged()
-
-    def _callback(
-        self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
-    ) -> Callable[[FutureRecordMetadata], object] | None:
-        if self._interceptors:
-            return partial(deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
-        return None if on_delivery is None else partial(deliver, on_delivery)
 
     def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
         """Send all rows of an Arrow table, record batch or object that exports an Arrow stream.

@@ -18,17 +18,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
-from spark_kafka_sink.network.authentication.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.network.authentication.sasl_session import SaslSession
 from spark_kafka_sink.network.base.timeout_check import TimeoutCheck
 from spark_kafka_sink.network.connection.idle_check import IdleCheck
 from spark_kafka_sink.network.connection.in_flight_requests import InFlightRequest, InFlightRequests
+from spark_kafka_sink.network.connection.incoming_frames import IncomingFrames
 from spark_kafka_sink.network.connection.node_api_versions import (
     NodeApiVersions,
-    api_versions_request,
+    fetch_api_versions,
+    fetch_first_api_versions,
 )
 from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
-from spark_kafka_sink.network.connection.response_limits import FIRST_RESPONSES, LATER_RESPONSES
+from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Reauthentication
+from spark_kafka_sink.network.connection.response_handlers import ResponseHandlers
 from spark_kafka_sink.network.connection.throttle_versions import client_throttles
 from spark_kafka_sink.network.transport.connection_errors import (
     AbsentPeerError,
@@ -38,13 +41,9 @@ from spark_kafka_sink.network.transport.connection_errors import (
     loss_of,
     reason,
 )
-from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.frame import FrameDecoder
 from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
@@ -97,16 +96,12 @@ class BrokerConnection:
         self._on_close: Callable[[KafkaError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
-        self._frames = FrameDecoder(FIRST_RESPONSES.frame_bytes)
-        self._max_elements = FIRST_RESPONSES.elements
+        self._frames = IncomingFrames(node, transport)
         self._next_correlation_id = 0
         self._outgoing = OutgoingRequests()
-        #: By the future of a request: the function to call with it in the round of its response.
-        self._handlers: dict[asyncio.Future[Any], Callable[[asyncio.Future[Any]], None]] = {}
+        self._handlers = ResponseHandlers(self._loop)
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
-        #: Whether nothing has been received.
-        self._is_first = True
         #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
@@ -118,8 +113,8 @@ class BrokerConnection:
             is_busy=lambda: bool(self.in_flight_count or self._outgoing),
             on_idle=self.close,
         )
-        self._session: SaslSession | None = None
-        self._renewal: asyncio.Task[None] | None = None
+        #: None without SASL.
+        self._reauthentication: Reauthentication | None = None
         transport.start(self._on_bytes_to_read, self._on_room_to_write)
         self._idle_check.start()
 
@@ -163,7 +158,8 @@ class BrokerConnection:
                 )
                 if client is not None and sasl_client is not None:
                     await connection._authenticate(client, sasl_client)
-                await connection._negotiate()
+                connection.api_versions = await fetch_api_versions(node, connection._send_version)
+                connection._frames.allow_large()
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -181,70 +177,30 @@ class BrokerConnection:
     async def _authenticate(
         self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
     ) -> None:
-        # Version 0, like the Java client: a listener may mistake a request it cannot parse for a
-        # token.
-        versions = await self._send_version(api_versions_request(), 0)
-        self._check_api_versions(versions)
-        self.api_versions = NodeApiVersions.of(versions)
+        self.api_versions = await fetch_first_api_versions(self.node, self._send_version)
         session = SaslSession(self.node, sasl_client, self._ask, self._loop.time)
         await session.authenticate(client)
-        self._session = session
+        self._renew_when_due(session)
+
+    def _renew_when_due(self, session: SaslSession) -> None:
+        self._reauthentication = Reauthentication(
+            session,
+            self.node,
+            send=self._send_held,
+            on_renewed=self._on_renewed,
+            on_failed=self._fail,
+            listener=self._listener,
+        )
+
+    def _send_held(self, held: HeldRequest) -> None:
+        self._enqueue(held.request, held.version, held.outcome, has_response=held.has_response)
+
+    def _on_renewed(self) -> None:
+        if not self._outgoing:
+            self._on_writable()
 
     async def _ask(self, request: ApiRequest[ResponseT]) -> ResponseT:
         return await self._send_version(request, self._version_for(request, None))
-
-    async def _renew_session(self, session: SaslSession) -> None:
-        began_at = self._loop.time()
-        try:
-            await session.renew()
-            if self._listener is not None:
-                latency = self._loop.time() - began_at
-                self._listener.reauthenticated(self.node.node_id, latency)
-            while session.held and self._closed_by is None:
-                held = session.held[0]
-                self._enqueue(
-                    held.request, held.version, held.outcome, has_response=held.has_response
-                )
-                session.held.popleft()
-            if not self._outgoing:
-                self._on_writable()
-        except KafkaError as error:
-            if self._listener is not None and isinstance(error, AuthenticationError):
-                self._listener.reauthentication_failed(self.node.node_id)
-            self._fail(error, None)
-        except Exception as error:  # noqa: BLE001  held requests must not wait forever
-            # The error of a token function may contain anything, so it is not quoted.
-            failure = f"{self.node}: the session was not renewed: {type(error).__name__}"
-            self._fail(NetworkError(failure), error)
-
-    def _must_hold(self) -> SaslSession | None:
-        """Return the session if requests must wait for its renewal, which is started when due."""
-        session = self._session
-        if session is None:
-            return None
-        if not session.is_renewing and session.is_due:
-            session.is_renewing = True
-            self._renewal = self._loop.create_task(self._renew_session(session))
-        return session if session.is_renewing else None
-
-    async def _negotiate(self) -> None:
-        request = api_versions_request()
-        highest = ApiVersionsRequest.versions.max
-        response = await self._send_version(request, highest)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # A broker without this version responds in the oldest format and lists those it
-            # supports.
-            offered = NodeApiVersions.of(response)
-            fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
-            response = await self._send_version(request, fallback)
-        self._check_api_versions(response)
-        self.api_versions = NodeApiVersions.of(response)
-        self._frames.max_frame_bytes = LATER_RESPONSES.frame_bytes
-        self._max_elements = LATER_RESPONSES.elements
-
-    def _check_api_versions(self, response: ApiVersionsResponse) -> None:
-        if response.error_code:
-            raise broker_error(response.error_code, f"{self.node} refused ApiVersions")
 
     @property
     def closed_in_peace(self) -> bool:
@@ -254,18 +210,19 @@ class BrokerConnection:
     @property
     def in_flight_count(self) -> int:
         """The number of unanswered requests, and of unsent ones that get no response."""
-        held = len(self._session.held) if self._session is not None else 0
+        held = self._reauthentication.held_count if self._reauthentication is not None else 0
         return len(self._in_flight) + self._outgoing.without_response + held
 
     @property
     def has_unsent(self) -> bool:
         """Whether any request is waiting for the socket, or for the session to be renewed."""
-        return bool(self._outgoing) or (self._session is not None and bool(self._session.held))
+        renewals = self._reauthentication
+        return bool(self._outgoing) or (renewals is not None and renewals.held_count > 0)
 
     def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
         """Return whether the socket has not yet accepted all of the request with this outcome."""
-        held = self._session.held if self._session is not None else ()
-        return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
+        renewals = self._reauthentication
+        return self._outgoing.holds(outcome) or (renewals is not None and renewals.holds(outcome))
 
     def send(
         self,
@@ -285,13 +242,9 @@ class BrokerConnection:
         """
         version = self._version_for(request, max_version)
         response: asyncio.Future[ResponseT] = self._loop.create_future()
-        if session := self._must_hold():
-            self._hold(session, request, version, response, has_response=True)
-        else:
-            self._enqueue(request, version, response, has_response=True)
+        self._send_or_hold(request, version, response, has_response=True)
         if on_done is not None:
-            response.add_done_callback(on_done)
-            self._handlers[response] = on_done
+            self._handlers.add(response, on_done)
         return response
 
     def send_without_response(
@@ -303,25 +256,23 @@ class BrokerConnection:
         """
         version = self._version_for(request, max_version)
         sent: asyncio.Future[None] = self._loop.create_future()
-        if session := self._must_hold():
-            self._hold(session, request, version, sent, has_response=False)
-        else:
-            self._enqueue(request, version, sent, has_response=False)
+        self._send_or_hold(request, version, sent, has_response=False)
         return sent
 
-    def _hold(
+    def _send_or_hold(
         self,
-        session: SaslSession,
         request: AnyRequest,
         version: int,
         outcome: asyncio.Future[Any],
         *,
         has_response: bool,
     ) -> None:
-        if self._closed_by is not None:
-            raise self._closed_by
+        renewals = self._reauthentication
+        if renewals is None or self._closed_by is not None or not renewals.must_hold():
+            self._enqueue(request, version, outcome, has_response=has_response)
+            return
         now = self._loop.time()
-        session.held.append(HeldRequest(request, version, outcome, has_response, now))
+        renewals.hold(HeldRequest(request, version, outcome, has_response, now))
         self._timeout_check.check_at(now + self._settings.request_timeout)
 
     def _version_for(self, request: AnyRequest, max_version: int | None) -> int:
@@ -439,7 +390,7 @@ class BrokerConnection:
     def _on_bytes_to_read(self) -> None:
         frames = self._frames
         try:
-            received = self._read(frames)
+            received = frames.read()
             if received == 0:
                 kind = self._kind_of_loss()
                 self._fail(kind(f"{self.node}: the broker closed the connection"), None)
@@ -450,23 +401,8 @@ class BrokerConnection:
         except Exception as error:  # noqa: BLE001  otherwise all requests would hang
             self._lose(error, "reading", self._kind_of_loss())
 
-    def _read(self, frames: FrameDecoder) -> int | None:
-        """Read once; return the number of bytes, None without any, 0 at the stream's end."""
-        if room := frames.room():
-            with room:
-                count = self._transport.read_into(room)
-            frames.received(count or 0)
-            return count
-        data = self._transport.read()
-        if data:
-            if self._is_first and looks_like_tls(data):
-                self._fail(peer_speaks_tls(self.node), None)
-            self._is_first = False
-            frames.receive_data(data)
-        return None if data is None else len(data)
-
     def _kind_of_loss(self) -> type[NetworkError]:
-        if self._is_first:
+        if self._frames.is_first:
             return SilentPeerError
         return GreetedOnlyError if self._in_flight and self._is_only_greeted else NetworkError
 
@@ -479,7 +415,7 @@ class BrokerConnection:
         self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
         try:
             _, response = decode_response(
-                request.api_key, request.api_version, frame, max_elements=self._max_elements
+                request.api_key, request.api_version, frame, max_elements=self._frames.max_elements
             )
         except Exception as error:
             # It is no longer in flight, so it would not fail together with the connection.
@@ -492,7 +428,7 @@ class BrokerConnection:
         try:
             self._note_response(request, response, len(frame) + FRAME_OVERHEAD)
         finally:
-            self._answer(request.response, response)
+            self._handlers.answer(request.response, response)
 
     def _note_response(self, request: InFlightRequest, response: ApiResponse, size: int) -> None:
         self._last_used = self._loop.time()
@@ -502,26 +438,6 @@ class BrokerConnection:
         if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
             self._throttled(request, throttle_time_ms / 1000)
 
-    def _answer(self, outcome: asyncio.Future[Any], response: ApiResponse) -> None:
-        on_done = self._handlers.pop(outcome, None)
-        if outcome.done():
-            return
-        if on_done is not None:
-            outcome.remove_done_callback(on_done)
-        outcome.set_result(response)
-        if on_done is not None:
-            self._call_handler(on_done, outcome)
-
-    def _call_handler(
-        self, on_done: Callable[[asyncio.Future[Any]], None], response: asyncio.Future[Any]
-    ) -> None:
-        try:
-            on_done(response)
-        except Exception as error:  # noqa: BLE001  reported as the error of a done callback would be
-            self._loop.call_exception_handler(
-                {"message": "the handler of a response failed", "exception": error}
-            )
-
     def _throttled(self, request: InFlightRequest, seconds: float) -> None:
         if self._listener is not None:
             self._listener.throttled(self.node.node_id, request.api_key, seconds)
@@ -529,12 +445,12 @@ class BrokerConnection:
             self._on_throttle(seconds)
 
     def _deadlines(self) -> dict[str, float | None]:
-        timeout, session = self._settings.request_timeout, self._session
+        timeout, renewals = self._settings.request_timeout, self._reauthentication
         return {
             "the broker has stopped reading: the socket took no bytes": self._outgoing.stalls_at(
                 self._transport.taken_at, timeout
             ),
-            "the session was not renewed": None if session is None else session.held_until(timeout),
+            "the session was not renewed": renewals.held_until(timeout) if renewals else None,
             "no answer": self._in_flight.next_deadline(),
         }
 
@@ -564,13 +480,9 @@ class BrokerConnection:
         self._timeout_check.cancel()
         self._idle_check.cancel()
         self._transport.close()
-        # The task that found the error ends by itself.
-        if self._renewal is not None and self._renewal is not asyncio.current_task():
-            self._renewal.cancel()
         waiting = [request.outcome for request in self._outgoing.clear()]
-        if self._session is not None:
-            waiting += [held.outcome for held in self._session.held]
-            self._session.held.clear()
+        if self._reauthentication is not None:
+            waiting += self._reauthentication.end()
         self._in_flight.fail_all(error)
         # They refer to this connection and to the bytes of their requests: a cycle.
         self._handlers.clear()

@@ -1,42 +1,26 @@
-"""The API versions that a broker supports, and the choice of the version to use."""
+"""The API versions that a broker supports: fetching them, and choosing the version to use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.registry import request_class
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+    from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
-
-
-def api_versions_request() -> ApiVersionsRequest:
-    """Return the first request of a connection, which names this client and its version."""
-    return ApiVersionsRequest(
-        client_software_name=CLIENT_SOFTWARE_NAME,
-        client_software_version=_client_software_version(),
-    )
-
-
-@cache
-def _client_software_version() -> str:
-    try:
-        return version("spark-kafka-sink")
-    except PackageNotFoundError:
-        # The package was shipped as a zip, without its metadata.
-        return "unknown"
-
-
 #: The oldest supported brokers, except for APIs that were added later.
 _OLDEST: Final = "2.1"
 _SINCE: Final[Mapping[ApiKey, str]] = {
@@ -86,3 +70,51 @@ class NodeApiVersions:
                 f"this client {ours.min} to {our_highest}"
             )
         return chosen
+
+
+class AskInVersion(Protocol):
+    """A function that sends a request in a given version."""
+
+    def __call__(self, request: ApiRequest[ResponseT], version: int, /) -> Awaitable[ResponseT]:
+        """Send a request and return its response."""
+
+
+async def fetch_first_api_versions(node: Node, ask: AskInVersion) -> NodeApiVersions:
+    """Fetch the API versions to authenticate with; raise BrokerError if the broker refuses."""
+    # Version 0, like the Java client: a listener may mistake a request it cannot parse for a token.
+    return _accepted(node, await ask(_api_versions_request(), 0))
+
+
+async def fetch_api_versions(node: Node, ask: AskInVersion) -> NodeApiVersions:
+    """Fetch the API versions in the newest format that both sides support; raise BrokerError."""
+    request = _api_versions_request()
+    response = await ask(request, ApiVersionsRequest.versions.max)
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        # A broker without this version responds in the oldest format and lists those it supports.
+        offered = NodeApiVersions.of(response)
+        fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
+        response = await ask(request, fallback)
+    return _accepted(node, response)
+
+
+def _accepted(node: Node, response: ApiVersionsResponse) -> NodeApiVersions:
+    if response.error_code:
+        raise broker_error(response.error_code, f"{node} refused ApiVersions")
+    return NodeApiVersions.of(response)
+
+
+def _api_versions_request() -> ApiVersionsRequest:
+    """Return the first request of a connection, which names this client and its version."""
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME,
+        client_software_version=_client_software_version(),
+    )
+
+
+@cache
+def _client_software_version() -> str:
+    try:
+        return version("spark-kafka-sink")
+    except PackageNotFoundError:
+        # The package was shipped as a zip, without its metadata.
+        return "unknown"

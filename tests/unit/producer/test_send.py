@@ -15,10 +15,8 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import RecordMetadata, TopicPartition
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
-from spark_kafka_sink.producer.kafka_producer import (
-    MAX_STAGED_BYTES,
-    KafkaProducer,
-)
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.sending import (
@@ -178,7 +176,7 @@ def test_staged_records_are_limited_by_their_bytes(broker, record):
         staged = []
         for _ in range(3 * most):
             producer.send("one", **record)
-            staged.append(len(producer._staged))
+            staged.append(len(producer._gatherer.staged))
         producer.flush()
     assert most // 2 < max(staged) <= most
     assert staged.count(0) >= 3
@@ -199,9 +197,9 @@ def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
     """A large record, including headers, is not staged, as that is outside buffer.memory."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"small")
-        assert 1 == len(producer._staged)
+        assert 1 == len(producer._gatherer.staged)
         producer.send("one", **large)
-        assert 0 == len(producer._staged)
+        assert 0 == len(producer._gatherer.staged)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.authentication.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.network.authentication.sasl_session import SaslSession
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
@@ -89,16 +89,7 @@ def test_a_session_without_a_lifetime_is_never_renewed():
     session = session_of(lambda: 1e18)
     assert not session.is_due
     asyncio.run(session.renew())
-    assert (False, False) == (session.is_due, session.is_renewing)
-
-
-def test_the_deadline_is_that_of_the_oldest_held_request():
-    """It has waited longest, and without one there is no deadline."""
-    session = session_of(lambda: 0.0)
-    assert session.held_until(30.0) is None
-    for since in (5.0, 7.0):
-        session.held.append(HeldRequest(None, 0, None, has_response=True, since=since))
-    assert 35.0 == session.held_until(30.0)
+    assert not session.is_due
 
 
 def test_an_error_in_the_scram_thread_is_raised_on_the_loop():

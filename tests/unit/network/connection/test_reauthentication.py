@@ -18,6 +18,7 @@ from spark_kafka_sink.network.connection.broker_connection import (
 )
 from spark_kafka_sink.network.connection.dialer import Dialer
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Reauthentication
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
@@ -57,6 +58,11 @@ def _log_end_offset(broker) -> int:
     return broker.call(
         lambda it: it.cluster.partition(TopicPartition("events", 0)).log.log_end_offset
     )
+
+
+def _session_of(connection: BrokerConnection) -> SaslSession:
+    assert connection._reauthentication is not None
+    return connection._reauthentication._session
 
 
 def _connected(front, use, new_client=None):
@@ -131,8 +137,7 @@ def test_responses_to_earlier_requests_arrive_during_the_renewal(front, monkeypa
     """Requests that the broker already has when the session is renewed are answered."""
 
     async def use(connection: BrokerConnection) -> list:
-        session = connection._session
-        assert session is not None
+        session = _session_of(connection)
         session._renew_at = math.inf
         in_flight = [connection.send(MetadataRequest(topics=())) for _ in range(3)]
         session._renew_at = 0.0
@@ -158,8 +163,7 @@ def test_a_session_is_renewed_when_most_of_it_has_passed(front):
     """After 85 to 95 percent of its time, as in Java, by the next request."""
 
     async def use(connection: BrokerConnection) -> float:
-        assert connection._session is not None
-        return connection._session._renew_at - asyncio.get_running_loop().time()
+        return _session_of(connection)._renew_at - asyncio.get_running_loop().time()
 
     left = _connected(front, use)
     assert SESSION_MS / 1000 * 0.80 < left <= SESSION_MS / 1000 * 0.95
@@ -239,7 +243,8 @@ def test_requests_held_for_a_renewal_time_out():
         settings = ConnectionSettings(client_id="test", request_timeout=30.0)
         connection = BrokerConnection(Node(1, "localhost", 9092), ScriptedTransport(), settings)
         connection.api_versions = NodeApiVersions(ALL_VERSIONS, {})
-        session = connection._session = SaslSession(connection.node, never, None, loop.time)
+        session = SaslSession(connection.node, never, None, loop.time)
+        connection._renew_when_due(session)
         session._renew_at = began_at = loop.time()
         futures = [
             connection.send(MetadataRequest(topics=())),
@@ -252,3 +257,37 @@ def test_requests_held_for_a_renewal_time_out():
         assert began_at + 30.0 == loop.time()
 
     run_without_waiting(run)
+
+
+def test_a_closed_connection_does_not_renew_its_session():
+    """A request that comes too late fails at once, and no token is fetched for it."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        settings = ConnectionSettings(client_id="test", request_timeout=30.0)
+        connection = BrokerConnection(Node(1, "localhost", 9092), ScriptedTransport(), settings)
+        connection.api_versions = NodeApiVersions(ALL_VERSIONS, {})
+        session = SaslSession(connection.node, None, None, loop.time)
+        connection._renew_when_due(session)
+        session._renew_at = loop.time()
+        connection.close()
+        for send in (connection.send, connection.send_without_response):
+            with pytest.raises(NetworkError, match="the connection was closed by this client"):
+                send(MetadataRequest(topics=()))
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+    run_without_waiting(run)
+
+
+def test_the_deadline_is_that_of_the_oldest_held_request():
+    """It has waited longest, and without one there is no deadline."""
+
+    async def run() -> list[float | None]:
+        waiting = Reauthentication(None, None, send=None, on_renewed=None, on_failed=None)
+        deadlines = [waiting.held_until(30.0)]
+        for since in (5.0, 7.0):
+            waiting.hold(HeldRequest(None, 0, None, has_response=True, since=since))
+            deadlines.append(waiting.held_until(30.0))
+        return deadlines
+
+    assert [None, 35.0, 35.0] == asyncio.run(run())

@@ -163,14 +163,14 @@ def test_a_record_overtaken_by_the_end_of_its_transaction_fails(broker, monkeypa
         producer.init_transactions()
         producer.begin_transaction()
         _deliver(producer, b"in")
-        prepare = producer._preparation.prepare
+        prepare = producer._staging._preparation.prepare
 
         def be_overtaken(record: object) -> object:
             getattr(producer, end)()
             return prepare(record)
 
         with monkeypatch.context() as overtaking:
-            overtaking.setattr(producer._preparation, "prepare", be_overtaken)
+            overtaking.setattr(producer._staging._preparation, "prepare", be_overtaken)
             late = producer.send("t", b"late")
         producer.begin_transaction()
         _deliver(producer, b"next")

@@ -36,17 +36,18 @@ def test_the_size_of_a_record_decides_whether_it_is_staged(broker, record, stage
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"first")
         producer.send("one", **record)
-        assert (staged, heavy_bytes) == (len(producer._staged), producer._staged.heavy_bytes)
+        found = producer._gatherer.staged
+        assert (staged, heavy_bytes) == (len(found), found.heavy_bytes)
 
 
 def test_a_chunk_is_written_as_soon_as_it_is_full(broker):
     """The record that fills the chunk writes it, and none before does."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         futures = [producer.send("one", b"v") for _ in range(2_047)]
-        assert 2_047 == len(producer._staged)
+        assert 2_047 == len(producer._gatherer.staged)
         assert [None] == list({future.chunk for future in futures})
         futures.append(producer.send("one", b"v"))
-        assert 0 == len(producer._staged)
+        assert 0 == len(producer._gatherer.staged)
         assert None not in {future.chunk for future in futures}
 
 
@@ -59,9 +60,10 @@ def test_a_chunk_is_written_once_its_bytes_exceed_the_limit(broker, record):
         producer.send("one", b"first")
         for _ in range(256):
             producer.send("one", **record)
-        assert (257, 1_048_576) == (len(producer._staged), producer._staged.heavy_bytes)
+        staged = producer._gatherer.staged
+        assert (257, 1_048_576) == (len(staged), staged.heavy_bytes)
         producer.send("one", **record)
-        assert (0, 0) == (len(producer._staged), producer._staged.heavy_bytes)
+        assert (0, 0) == (len(staged), staged.heavy_bytes)
 
 
 def test_a_record_with_more_than_a_value_is_sent_whole(broker):

@@ -77,7 +77,7 @@ def test_a_callback_can_take_a_lock_held_around_send(broker, size):
 
     with sending_producer(broker, **{"max.request.size": 1_000}, **LONG_LINGER) as producer:
         producer.partitions_for("one")
-        producer._preparation._max_record_bytes = 10_000
+        producer._staging._preparation._max_record_bytes = 10_000
 
         def send() -> None:
             with lock:
@@ -114,7 +114,7 @@ def test_the_network_thread_stages_only_records_that_fit_into_memory(broker):
     def send_many(metadata, error) -> None:
         for _ in range(10 * CHUNK_RECORDS):
             futures.append(producer.send("one", bytes(100)))
-            staged.append(len(producer._staged))
+            staged.append(len(producer._gatherer.staged))
 
     with sending_producer(broker, **SHORT_MEMORY) as producer:
         producer.send("one", b"first", on_delivery=send_many).result(TIMEOUT)
@@ -135,7 +135,7 @@ def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
     def send_many(metadata, error) -> None:
         for _ in range(1_000):
             futures.append(producer.send("one", bytes(8_000)))
-            sizes.append(sum(len(value) for value in producer._staged.items[3::4]))
+            sizes.append(sum(len(value) for value in producer._gatherer.staged.items[3::4]))
 
     with sending_producer(broker, **SHORT_MEMORY) as producer:
         producer.send("one", b"first", on_delivery=send_many).result(TIMEOUT)

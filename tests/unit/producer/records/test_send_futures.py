@@ -24,7 +24,7 @@ from spark_kafka_sink.errors import (
     SerializationError,
 )
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
-from spark_kafka_sink.producer.kafka_producer import MAX_STAGED_BYTES
+from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.producing import patiently, refusal_after_patience

@@ -1,0 +1,168 @@
+"""The staging of single records (Java's `doSend`), except for those that `send` stages itself.
+
+`KafkaProducer.send` stages small records of plain bytes without a further call, which would cost as
+much as everything else. Their topics are the `plain_topics`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import KafkaError, ProducerClosedError, SerializationError
+from spark_kafka_sink.producer.batch.produce_result import call_back
+from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+from spark_kafka_sink.producer.records.record_futures import (
+    FutureOfFullRecord,
+    FutureRecordMetadata,
+    deliver,
+    deliver_to_all,
+)
+from spark_kafka_sink.producer.records.record_preparation import check_callback, check_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.model import RecordMetadata
+    from spark_kafka_sink.producer.producer_core import ProducerCore
+    from spark_kafka_sink.producer.records.interceptors import ProducerInterceptors
+    from spark_kafka_sink.producer.records.record_futures import Gathering
+    from spark_kafka_sink.producer.records.record_preparation import RecordPreparation
+
+#: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
+#: size are not weighed, because weighing costs as much as staging: a full chunk holds at most 2 MB
+#: of them.
+MAX_LIGHT_BYTES = 512
+#: Larger records are written into a batch at once.
+MAX_STAGED_BYTES = 4_096
+
+
+class RecordStaging:
+    """The staging of one producer's single records; a full chunk of them is written at once."""
+
+    def __init__(
+        self,
+        core: ProducerCore,
+        *,
+        producer: Gathering,
+        preparation: RecordPreparation,
+        interceptors: ProducerInterceptors,
+        check_usable: Callable[[], None],
+    ) -> None:
+        """Create it; `producer` is that of the futures.
+
+        `check_usable` raises ProducerClosedError after `close` and in a forked process.
+        """
+        self._core = core
+        self._producer = producer
+        self._preparation = preparation
+        self._interceptors = interceptors
+        self._check_usable = check_usable
+        #: Whether a record of plain bytes can be staged without any other work.
+        self._is_plain = not (
+            interceptors
+            or core.is_transactional
+            or not preparation.leaves_bytes_unchanged
+            or preparation.partitions_each_record
+        )
+        #: The topics whose plain records may be staged at once; empty after the producer has ended.
+        self.plain_topics: set[str] = set()
+        self._gatherer = core.gatherer
+        self._staged = core.gatherer.staged
+
+    def send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
+        """Send a record that is plain except that it is not small."""
+        size = len(value) + len(key or b"")
+        if size > MAX_STAGED_BYTES:
+            return self.send(ProducerRecord(topic, value, key, (), None, None), None)
+        future = FutureRecordMetadata()
+        future.producer = self._producer
+        future.chunk = None
+        future.error = None
+        self._staged.append(future, topic, key, value)
+        self._staged.weigh(size)
+        if self._gatherer.is_full:
+            self.write_full_chunk(future)
+        else:
+            self._gatherer.note_staged()
+        return future
+
+    def send(
+        self,
+        record: ProducerRecord,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    ) -> FutureRecordMetadata:
+        """Send a record with any headers, partition, timestamp and callback (Java's `doSend`)."""
+        self._check_usable()
+        check_callback(on_delivery)
+        self._core.fail_if_not_ready_for_send()
+        if self._interceptors:
+            record = self._interceptors.on_send(record)
+        future = FutureOfFullRecord()
+        future.producer = self._producer
+        future.chunk = None
+        future.error = None
+        future.callback = self._callback(on_delivery)
+        give_up_at = self._core.give_up_at()
+        try:
+            check_place(record.topic, record.partition)
+            self._core.await_partition(record.topic, record.partition, give_up_at=give_up_at)
+            if self._gatherer.is_full and self._core.is_network_thread:
+                self._gatherer.check_may_stage()
+            prepared = self._preparation.prepare(record)
+        except Exception as error:
+            if not isinstance(error, KafkaError) or isinstance(
+                error, ProducerClosedError | SerializationError
+            ):
+                # The interceptors have seen the record, so they are notified of its end (Java's
+                # onSendError).
+                self._interceptors.on_acknowledgement(None, error, record.headers)
+                raise
+            self._core.note_failed_send(error)
+            future.headers = record.headers
+            future.fail(error)
+            if future.callback is not None:
+                self._core.callbacks.add(partial(call_back, future.callback, future))
+                self._core.callbacks.run_rest()
+            return future
+        if self._is_plain:
+            self.plain_topics.add(record.topic)
+            if self._core.has_ended:
+                self.plain_topics.clear()
+        future.headers = prepared.headers
+        future.partition = prepared.partition
+        future.timestamp = prepared.timestamp
+        self._staged.append(future, record.topic, prepared.key, prepared.value)
+        if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
+            # Records that the network thread stages beyond a full chunk are always weighed, however
+            # small.
+            self._staged.weigh(prepared.max_bytes)
+        if self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
+            self.write_full_chunk(future, give_up_at)
+        else:
+            self._gatherer.note_staged()
+        return future
+
+    def write_full_chunk(
+        self, future: FutureRecordMetadata, give_up_at: float | None = None
+    ) -> None:
+        """Write all staged records; `future` belongs to the record that filled the chunk."""
+        if not self._core.is_network_thread:
+            if give_up_at is None:
+                give_up_at = self._core.give_up_at()
+            self._gatherer.write_for(future, give_up_at)
+            return
+        # A callback may send, but the network thread must not wait for memory that only it can
+        # free.
+        self._gatherer.write_without_waiting()
+        if self._gatherer.is_full:
+            # From now on every record must pass `check_may_stage` before it is staged.
+            self.plain_topics.clear()
+        self._gatherer.note_staged()
+
+    def _callback(
+        self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
+    ) -> Callable[[FutureRecordMetadata], object] | None:
+        if self._interceptors:
+            return partial(deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
+        return None if on_delivery is None else partial(deliver, on_delivery)
