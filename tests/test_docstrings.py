@@ -76,6 +76,7 @@ Retry Return Round Run Schedule Send Serialize Set Show Sign Simulate Skip Split
 Stop Store Subtract Summarize Suspend Take Treat Truncate Try Undo Uninstall Unregister Update Use
 Validate Verify Wait Wake Weight Wrap Write Yield
 """
+AGREED = frozenset(VERBS.split())
 SOURCES = sorted(
     path.relative_to(TESTS.parent).as_posix()
     for folder in ("spark_kafka_sink", "benchmarks", "examples", "scripts", "tests")
@@ -92,7 +93,7 @@ def other_verbs_in(source: str) -> list[str]:
         if not node.name.startswith("test")
         if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
         if (docstring := ast.get_docstring(node))
-        if docstring.split()[0].rstrip(".,:;") not in VERBS.split()
+        if docstring.split()[0].rstrip(".,:;") not in AGREED
     ]
 
 

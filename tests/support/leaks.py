@@ -11,7 +11,6 @@ import gc
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,9 +77,11 @@ def _is_allowed(thread: threading.Thread) -> bool:
 def _sockets() -> list[str]:
     if not _DESCRIPTORS.is_dir():
         return []
-    names = []
-    for descriptor in os.listdir(_DESCRIPTORS):  # noqa: PTH208  called twice for each test
+    names, directory = [], f"{_DESCRIPTORS}/"
+    for descriptor in os.listdir(directory):  # noqa: PTH208  called twice for each test
         # The listing's own descriptor is closed by now, and others may be.
-        with suppress(OSError):
-            names.append(os.readlink(f"{_DESCRIPTORS}/{descriptor}"))  # noqa: PTH115  likewise
+        try:
+            names.append(os.readlink(directory + descriptor))  # noqa: PTH115  likewise
+        except OSError:
+            continue
     return [name for name in names if name.startswith("socket:")]

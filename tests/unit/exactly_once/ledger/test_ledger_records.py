@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -86,22 +87,24 @@ def _large(count, *, generation=3, batch_id=5, partitions=150):
     return WriteRecord(
         write=Write(batch_id, generation, WriteState.DECIDED, 4),
         updated_at_ms=1,
-        winners=tuple(
-            Winner(
-                f"p.{number:032x}.0",
-                ProducerIdAndEpoch(number * 7919 % 1_000_003, 0),
-                2,
-                tuple(
-                    OffsetRange(
-                        TopicPartition("t", partition),
-                        offset := abs(hash((number, partition))) >> 8,
-                        offset + 9,
-                        10,
-                    )
-                    for partition in range(partitions)
-                ),
+        winners=tuple(_winner(number, partitions) for number in range(count)),
+    )
+
+
+@cache
+def _winner(number, partitions):
+    return Winner(
+        f"p.{number:032x}.0",
+        ProducerIdAndEpoch(number * 7919 % 1_000_003, 0),
+        2,
+        tuple(
+            OffsetRange(
+                TopicPartition("t", partition),
+                offset := abs(hash((number, partition))) >> 8,
+                offset + 9,
+                10,
             )
-            for number in range(count)
+            for partition in range(partitions)
         ),
     )
 
