@@ -79,7 +79,7 @@ class HangWatch:
     """
 
     def __init__(self) -> None:
-        """Remember standard error, which tests capture."""
+        """Store standard error, which tests capture."""
         self._stderr = os.dup(2)
         self._renewed_at = float("-inf")
 
