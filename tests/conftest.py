@@ -7,13 +7,11 @@ ran against Kafka proves nothing about it.
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import logging
 import os
 import socket
 import sys
-import time
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -68,45 +66,13 @@ _MARKERS = {
     "spark": {"spark", "spark_with_source"},
 }
 _VERSIONS = tested_versions()
-#: A test that takes longer, in seconds, has all stacks printed; it may be a tenth less.
-_HANGS_AFTER = 300.0
-
-
-class HangWatch:
-    """Prints the stacks of all threads if a test hangs, as the option faulthandler_timeout does.
-
-    The option starts and joins a thread for each test, which takes longer than most of them.
-    """
-
-    def __init__(self) -> None:
-        """Store standard error, which tests capture."""
-        self._stderr = os.dup(2)
-        self._renewed_at = float("-inf")
-
-    def pytest_runtest_logstart(self) -> None:
-        """Delay the print when a test starts, unless that was done recently."""
-        now = time.monotonic()
-        if now - self._renewed_at > _HANGS_AFTER / 10:
-            self._renewed_at = now
-            faulthandler.dump_traceback_later(_HANGS_AFTER, file=self._stderr)
-
-    def pytest_unconfigure(self) -> None:
-        """Stop."""
-        faulthandler.cancel_dump_traceback_later()
-        os.close(self._stderr)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the watch for tests that hang, unless the option does its work."""
-    if not config.getini("faulthandler_timeout"):
-        config.pluginmanager.register(HangWatch())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Hide the collected tests and their modules from the garbage collections of tests.
 
-    They are a million objects that stay, and traversing them takes a fifth of a second each time.
+    They stay until the end, and traversing them takes a fifth of a second each time.
     """
     gc.freeze()
 

@@ -11,6 +11,7 @@ import gc
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,11 +78,9 @@ def _is_allowed(thread: threading.Thread) -> bool:
 def _sockets() -> list[str]:
     if not _DESCRIPTORS.is_dir():
         return []
-    names, directory = [], f"{_DESCRIPTORS}/"
-    for descriptor in os.listdir(directory):  # noqa: PTH208  called twice for each test
+    names = []
+    for descriptor in os.listdir(_DESCRIPTORS):  # noqa: PTH208  called twice for each test
         # The listing's own descriptor is closed by now, and others may be.
-        try:
-            names.append(os.readlink(directory + descriptor))  # noqa: PTH115  likewise
-        except OSError:
-            continue
+        with suppress(OSError):
+            names.append(os.readlink(f"{_DESCRIPTORS}/{descriptor}"))  # noqa: PTH115  likewise
     return [name for name in names if name.startswith("socket:")]
