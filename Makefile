@@ -90,7 +90,7 @@ test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (half an 
 	[ "$$first$$second" = passedpassed ]
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## Run the tests that need neither Java nor Kafka (4 to 5 minutes on 2 cores)
+test-fast: $(INSTALLED) ## Run the tests that need neither Java nor Kafka (3 minutes on 2 cores)
 	@$(PYTEST_FAST) --hypothesis-profile=quick $(PYTEST_ARGS)
 
 .PHONY: coverage

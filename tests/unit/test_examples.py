@@ -67,6 +67,7 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow  # seven processes, of a second each
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_example_prints_its_result(name):
     """The example ends with exit code 0 and prints the lines that show its feature."""

@@ -59,14 +59,14 @@ def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = Fals
     if shutil.which("mvn") is None:
         raise KafkaUnavailableError("Maven (mvn) is not installed")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(directory.parent):
+    with locked(directory.parent):
         # Another process may have copied the same files while this one waited for the lock.
         if not directory.is_dir():
             _copy(artifacts, directory, alone=alone)
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Lock out other processes; the lock ends with its process, however that ends."""
     opened = os.open(directory, os.O_RDONLY)
     try:

@@ -9,8 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.admin import first_contact
+from spark_kafka_sink.protocol.api_keys import ApiKey
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import pytest
+
+    from spark_kafka_sink.devbroker import DevBroker
+    from spark_kafka_sink.network.network_client import NetworkClient
 
 #: How far clocks leap: longer than a machine may stall, and shorter than the default of
 #: request.timeout.ms, so that requests in flight do not time out.
@@ -39,9 +47,46 @@ def leap_once(client: Any, condition: Callable[[], bool]) -> None:
     _thread_of(client).submit(wait())
 
 
+def leap_at_second_metadata(broker: DevBroker, client: Any) -> None:
+    """Move a client's clock when it asks for metadata again, after the answer from now."""
+    broker.on(ApiKey.METADATA, lambda _, context: leap(client) if context.number == 2 else None)
+
+
+def leap_at_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move the clock of each first contact to its `FINAL_SECONDS` when its failure is known."""
+    ask = first_contact._ask
+
+    async def leaping_ask(
+        client: NetworkClient,
+        topics: Sequence[str],
+        began: float,
+        patience: first_contact.Patience,
+    ) -> None:
+        if patience.limit != first_contact._FINAL:
+            return await ask(client, topics, began, patience)
+        asking = asyncio.ensure_future(ask(client, topics, began, patience))
+        while not asking.done() and not _has_failed(client, topics):  # noqa: ASYNC110  likewise
+            await asyncio.sleep(_PAUSE_SECONDS)
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        loop.time = lambda: now() + first_contact.FINAL_SECONDS  # type: ignore[method-assign]
+        return await asking
+
+    monkeypatch.setattr(first_contact, "_ask", leaping_ask)
+
+
+def _has_failed(client: NetworkClient, topics: Sequence[str]) -> bool:
+    finds_nobody = client.last_error is not None and client.finds_nobody
+    return finds_nobody or any(_is_missing(client, topic) for topic in topics)
+
+
 def is_missing(producer: Any, topic: str) -> bool:
     """Return whether a broker has told a producer that a topic does not exist."""
-    known = producer._core._client.metadata.snapshot.topics.get(topic)
+    return _is_missing(producer._core._client, topic)
+
+
+def _is_missing(client: NetworkClient, topic: str) -> bool:
+    known = client.metadata.snapshot.topics.get(topic)
     return known is not None and bool(known.error_code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -62,8 +63,13 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 _BYTES = st.binary(max_size=8)
 
 
+def _nothing_special(_name: str) -> None:
+    return None
+
+
+@cache  # Hypothesis validates a strategy once, but a new one for each example again.
 def messages(
-    message_class: type, version: int, special: Special = lambda _name: None
+    message_class: type, version: int, special: Special = _nothing_special
 ) -> st.SearchStrategy:
     """Return a strategy for messages with any value in each field of the version."""
     fields = {}

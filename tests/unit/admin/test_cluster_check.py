@@ -11,6 +11,7 @@ from spark_kafka_sink.admin import first_contact
 from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from tests.support.network.leaps import leap_at_first_contact
 
 #: If a pause of the process uses up the time, no attempt has failed that the error could name.
 TIMED_OUT = (NetworkError, KafkaTimeoutError)
@@ -30,6 +31,7 @@ def early_failure(monkeypatch):
     If the process is paused, not every address has been tried when the check looks whether to give
     up, and it waits until its limit. Such a check is repeated.
     """
+    leap_at_first_contact(monkeypatch)
     limits = []
     ask = first_contact._ask
 

@@ -26,7 +26,7 @@ from tests.support.consumer.reading import (
     open_transaction,
     reading,
 )
-from tests.support.network.leaps import SECONDS, leap
+from tests.support.network.leaps import SECONDS, leap, leap_at_second_metadata, leap_once
 
 T = [TopicPartition("t", number) for number in range(3)]
 
@@ -90,6 +90,7 @@ def test_a_missing_topic_is_an_error_with_similar_names():
         DevBroker(topics={"orders": 1, "payments": 1}, auto_create_topics=True) as broker,
         reading(broker.bootstrap_servers) as client,
     ):
+        leap_at_second_metadata(broker, client)
         with pytest.raises(BrokerError, match=r"topic 'order' does not exist.*: 'orders'"):
             client.list_partitions(Subscribe(("order",)), timeout=PATIENCE)
         assert ["orders", "payments"] == sorted(broker.topic_names)
@@ -190,6 +191,7 @@ def test_offsets_of_a_deleted_topic_are_an_error(broker, client):
     """A topic that was deleted after its partitions were listed does not exist."""
     client.list_partitions(Subscribe(("t",)), timeout=PATIENCE)
     delete_topic(broker)
+    leap_at_second_metadata(broker, client)
     with pytest.raises(BrokerError, match="topic 't' does not exist"):
         client.latest_offsets(T, timeout=PATIENCE)
 
@@ -207,6 +209,7 @@ def test_nobody_listening_ends_in_an_error_soon(unused_port):
     message = f"^no broker answered through 127.0.0.1:{unused_port}"
     with reading(f"127.0.0.1:{unused_port}") as client:
         began = client.clock()
+        leap_once(client, lambda: client._client.last_error and client._client.finds_nobody)
         with pytest.raises(NetworkError, match=message):
             client.list_partitions(Subscribe(("t",)), timeout=4 * PATIENCE, fails_early=True)
         assert client.clock() - began < PATIENCE

@@ -48,7 +48,7 @@ from tests.support.consumer.reading import (
 )
 from tests.support.faults.fault_proxy import FaultProxy
 from tests.support.faults.fault_rules import Action, Fault, Side
-from tests.support.network.leaps import SECONDS, leap, leap_once
+from tests.support.network.leaps import SECONDS, leap, leap_at_second_metadata, leap_once
 
 COUNT = 200
 ALL = numbered(COUNT)
@@ -487,6 +487,7 @@ def test_a_deleted_topic_is_a_loss(broker, client):
     delete_topic(broker)
     losses = _Losses()
 
+    leap_at_second_metadata(broker, client)
     assert [] == losses.read(client, which)
     assert [(COUNT, "the topic no longer exists")] == [(it.lost, it.reason) for it in losses]
 
@@ -499,14 +500,17 @@ def test_a_topic_made_again_is_never_read_in_place_of_the_old_one(broker, client
     fill(broker.bootstrap_servers, "t", numbered(COUNT, start=1000))
     losses = _Losses()
 
+    leap_at_second_metadata(broker, client)
     assert [] == losses.read(client, which)
     assert [COUNT] == [it.lost for it in losses]
+    leap_at_second_metadata(broker, client)
     with pytest.raises(DataLossError, match="the topic was deleted and recreated"):
         read_all(client, which)
 
 
-def test_a_partition_that_never_existed_is_a_loss(client):
+def test_a_partition_that_never_existed_is_a_loss(broker, client):
     """A partition beyond those of the topic is an error that names their number."""
+    leap_at_second_metadata(broker, client)
     which = PartitionRange("t", 7, 0, 10)
     with pytest.raises(DataLossError, match="the topic has 1 partitions"):
         list(read_range(client, which, arrow_schema(["value"]), poll_timeout=PATIENCE))

@@ -111,7 +111,8 @@ def test_bytes_after_a_message_are_refused(message_class, version, values, encod
 def test_a_damaged_message_is_decoded_or_refused(message_class, version, values, encoded):
     """Whichever byte is wrong, the message is decoded or DecodeError is raised."""
     for position in range(len(encoded)):
-        for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
+        # The byte that is right damages nothing; that message is decoded by another test.
+        for byte in {0x00, 0x01, 0x7F, 0x80, 0xFF} - {encoded[position]}:
             damaged = bytearray(encoded)
             damaged[position] = byte
             try:

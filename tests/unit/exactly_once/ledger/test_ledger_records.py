@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,10 @@ def _read(entries, prefix="p"):
     return read
 
 
+#: Winners of `_large` that take two pieces; 60 take one.
+MANY = 250
+
+
 def _forged(old, new, **settings):
     """Decode a decision after replacing something in its encoded value."""
     [(key, value)] = encode_write("p", "q", _large(1, **settings))
@@ -86,22 +91,24 @@ def _large(count, *, generation=3, batch_id=5, partitions=150):
     return WriteRecord(
         write=Write(batch_id, generation, WriteState.DECIDED, 4),
         updated_at_ms=1,
-        winners=tuple(
-            Winner(
-                f"p.{number:032x}.0",
-                ProducerIdAndEpoch(number * 7919 % 1_000_003, 0),
-                2,
-                tuple(
-                    OffsetRange(
-                        TopicPartition("t", partition),
-                        offset := abs(hash((number, partition))) >> 8,
-                        offset + 9,
-                        10,
-                    )
-                    for partition in range(partitions)
-                ),
+        winners=tuple(_winner(number, partitions) for number in range(count)),
+    )
+
+
+@cache
+def _winner(number, partitions):
+    return Winner(
+        f"p.{number:032x}.0",
+        ProducerIdAndEpoch(number * 7919 % 1_000_003, 0),
+        2,
+        tuple(
+            OffsetRange(
+                TopicPartition("t", partition),
+                offset := abs(hash((number, partition))) >> 8,
+                offset + 9,
+                10,
             )
-            for number in range(count)
+            for partition in range(partitions)
         ),
     )
 
@@ -146,7 +153,7 @@ def test_a_key_is_decoded_as_it_was_encoded(prefix, write_id, piece):
 
 def test_a_large_decision_is_written_in_pieces():
     """A large decision is split into entries of limited size, which together decode to it."""
-    record = _large(400)
+    record = _large(MANY)
     entries = encode_write("p", "q", record)
     assert len(entries) > 2
     assert all(len(entry.value) <= PIECE_BYTES + 100 for entry in entries)
@@ -154,7 +161,7 @@ def test_a_large_decision_is_written_in_pieces():
 
 
 @settings(max_examples=8)
-@given(counts=st.lists(st.sampled_from([0, 1, 60, 400]), min_size=2, max_size=4))
+@given(counts=st.lists(st.sampled_from([0, 1, 60, MANY]), min_size=2, max_size=4))
 def test_pieces_of_an_earlier_decision_are_deleted(counts):
     """A new decision replaces the earlier one and deletes the pieces that it does not need."""
     read = PrefixEntries("p")
@@ -169,7 +176,7 @@ def test_pieces_of_an_earlier_decision_are_deleted(counts):
 
 def test_a_write_is_deleted_with_its_pieces():
     """The tombstones of a write delete its record and all of its pieces."""
-    read = _read(encode_write("p", "q", _large(400)))
+    read = _read(encode_write("p", "q", _large(MANY)))
     tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
     read.put((key, value, 0) for key, value in tombstones)
     assert (None, 0, []) == (read.record("q"), read.pieces("q"), read.write_ids)
@@ -177,8 +184,8 @@ def test_a_write_is_deleted_with_its_pieces():
 
 def test_a_piece_of_another_decision_is_rejected():
     """A decision with a piece of another decision is refused."""
-    old = encode_write("p", "q", _large(400, generation=2))
-    new = encode_write("p", "q", _large(400, generation=3))
+    old = encode_write("p", "q", _large(MANY, generation=2))
+    new = encode_write("p", "q", _large(MANY, generation=3))
     with pytest.raises(LedgerFormatError, match="another decision"):
         _read([old[0], *new[1:]]).record("q")
 
@@ -186,7 +193,7 @@ def test_a_piece_of_another_decision_is_rejected():
 def test_a_missing_piece_is_rejected():
     """A decision with a missing piece is an error, never an empty decision."""
     with pytest.raises(LedgerFormatError, match="'q' under prefix 'p' cannot be read"):
-        _read(encode_write("p", "q", _large(400))[1:]).record("q")
+        _read(encode_write("p", "q", _large(MANY))[1:]).record("q")
 
 
 def test_small_decisions_are_one_entry():
@@ -358,7 +365,7 @@ def test_a_malformed_winner_is_rejected(old, new):
 
 def test_winners_that_decompress_too_far_are_rejected(monkeypatch):
     """Winners that decompress beyond the limit are refused, to protect the driver's memory."""
-    entries = encode_write("p", "q", _large(400))
+    entries = encode_write("p", "q", _large(MANY))
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
     with pytest.raises(LedgerFormatError, match="exceed 1000000 bytes"):
         _read(entries).record("q")
@@ -368,14 +375,14 @@ def test_a_decision_too_large_to_be_read_back_is_rejected(monkeypatch):
     """A decision too large to be read back is refused before anything is visible."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
     with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' was not committed, and none of it"):
-        encode_write("p", "q", _large(400))
+        encode_write("p", "q", _large(MANY))
     assert 64 * 1024 * 1024 == _LIMIT
 
 
 @pytest.mark.parametrize("piece", [b"", b"\x01", b"\x01\0\0"])
 def test_a_truncated_piece_is_rejected(piece):
     """A truncated piece is refused like a missing one."""
-    (key, _), *others = encode_write("p", "q", _large(400))
+    (key, _), *others = encode_write("p", "q", _large(MANY))
     with pytest.raises(LedgerFormatError):
         _read([(key, piece), *others]).record("q")
 

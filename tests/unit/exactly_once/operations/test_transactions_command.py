@@ -34,6 +34,7 @@ from tests.support.exactly_once.exactly_once_world import (
     each_once,
     rows,
 )
+from tests.support.network.leaps import leap_at_first_contact
 
 _ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)
 
@@ -363,6 +364,13 @@ def test_abort_and_roll_forward_fail_without_a_ledger(world, capsys, command):
     assert "the ledger topic 'none' does not exist" in capsys.readouterr().err
 
 
+@pytest.fixture
+def leaping(monkeypatch):
+    """Make the command give up as soon as its failure is known."""
+    leap_at_first_contact(monkeypatch)
+
+
+@pytest.mark.usefixtures("leaping")
 def test_a_missing_topic_is_reported_before_the_timeout(world, run):
     """A mistyped --topic fails before the timeout, with similar names."""
     mistyped = world.data[:-1]
@@ -374,6 +382,7 @@ def test_a_missing_topic_is_reported_before_the_timeout(world, run):
     assert "autoCreateTopics" not in text
 
 
+@pytest.mark.usefixtures("leaping")
 def test_a_misspelled_topic_is_reported_even_if_topics_cannot_be_listed(tv2, monkeypatch, capsys):
     """A mistyped --topic is reported even if topics cannot be listed."""
 
@@ -388,6 +397,7 @@ def test_a_misspelled_topic_is_reported_even_if_topics_cannot_be_listed(tv2, mon
     assert "the cluster's topics could not be listed (refused)" in said
 
 
+@pytest.mark.usefixtures("leaping")
 def test_a_refused_connection_is_reported_before_the_timeout(unused_port, capsys):
     """Refused connections end the command long before --timeout."""
     address = f"127.0.0.1:{unused_port}"

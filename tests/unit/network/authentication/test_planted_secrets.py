@@ -49,7 +49,7 @@ ENDPOINT = {
     "sasl.mechanism": "OAUTHBEARER",
     "sasl.oauthbearer.client.credentials.client.secret": SECRET,
     "sasl.login.retry.backoff.max.ms": 0,
-    "max.block.ms": 500,
+    "max.block.ms": 100,
 }
 HANDLER = "sasl.login.callback.handler.class"
 MESSAGE = KafkaCommitMessage(
@@ -237,7 +237,7 @@ def test_a_clients_secret_and_its_token_are_not_shown(searched, front, status, f
                 "sasl.oauthbearer.token.endpoint.url": endpoint.url,
                 "sasl.jaas.config": jaas("OAUTHBEARER", clientId="me", clientSecret=SECRET),
                 "sasl.login.retry.backoff.max.ms": 0,
-                "max.block.ms": 500,
+                "max.block.ms": 100,
             },
         )
     assert any("Error" in text for text in searched.texts)

@@ -16,6 +16,7 @@ import pytest
 import spark_kafka_sink
 from spark_kafka_sink import record
 from spark_kafka_sink.record.compilation import kernel_cache
+from tests.support.kafka.kafka_files import locked
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 #: No user, not even root, can create a directory here.
@@ -80,10 +81,19 @@ def run(*, path: Path = PACKAGE.parent, before: str = "", **environment: str):
     return Worker(before + USE_KERNELS, environment, path).result()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def warm_cache(tmp_path_factory):
-    """Return a cache that a first worker has filled."""
-    cache = tmp_path_factory.mktemp("cache")
+    """Return a cache that a first worker has filled, for all processes of the test run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return _filled(tmp_path_factory.mktemp("cache"))
+    # Compiling takes seconds. The directory of a process is in that of the run.
+    cache = tmp_path_factory.getbasetemp().parent / "kernel-cache"
+    cache.mkdir(exist_ok=True)
+    with locked(cache):
+        return cache if any(cache.iterdir()) else _filled(cache)
+
+
+def _filled(cache):
     hits, directory, _ = run(NUMBA_CACHE_DIR=str(cache))
     assert (0, cache / "spark_kafka_sink") == (hits, Path(directory).parent)
     return cache

@@ -16,7 +16,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.sink.driver_checks import check_cluster
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
-from tests.support.network.leaps import SECONDS, leap
+from tests.support.network.leaps import SECONDS, leap, leap_at_first_contact
 from tests.support.spark.missing_topics import MissingTopics, impatient_producers
 
 
@@ -27,7 +27,13 @@ def broker():
 
 
 @pytest.fixture
-def missing_topics(broker):
+def leaping(monkeypatch):
+    """Make the driver's check give up as soon as a broker has said that the topic is missing."""
+    leap_at_first_contact(monkeypatch)
+
+
+@pytest.fixture
+def missing_topics(broker, leaping):
     return MissingTopics(broker.bootstrap_servers, broker.create_topic)
 
 
@@ -85,12 +91,14 @@ def test_tasks_respect_auto_create_topics_too(missing_topics):
     missing_topics.check_topic_of_row_is_created_only_with_option()
 
 
+@pytest.mark.usefixtures("leaping")
 def test_a_name_unlike_any_other_is_rejected_without_suggestions(broker):
     """The error says that no topic has a similar name."""
     with pytest.raises(BrokerError, match=r"'orders' does not exist.*no topic has a similar name"):
         check_cluster(options(broker), "orders", is_dry_run=True)
 
 
+@pytest.mark.usefixtures("leaping")
 def test_a_missing_topic_is_an_error_even_if_topics_cannot_be_listed(broker):
     """The error names the topic and says why it suggests no similar names."""
 
