@@ -93,7 +93,7 @@ PRODUCER_CONFIG_DEF: Final = (
         Range(_ZSTD.lowest, _ZSTD.highest),
         _MEDIUM,
         "The level of zstd. At level 3, batches of more than 128 KB before compression have "
-        "smaller tables than zstd's own, which takes 10 to 20 % less time; the size differs by up "
+        "smaller tables than zstd's own, which takes 5 to 20 % less time; the size differs by up "
         "to 3 %.",
     )
     .define(

@@ -153,7 +153,7 @@ def test_a_key_is_decoded_as_it_was_encoded(prefix, write_id, piece):
 
 def test_a_large_decision_is_written_in_pieces():
     """A large decision is split into entries of limited size, which together decode to it."""
-    record = _large(MANY)
+    record = _large(400)
     entries = encode_write("p", "q", record)
     assert len(entries) > 2
     assert all(len(entry.value) <= PIECE_BYTES + 100 for entry in entries)
