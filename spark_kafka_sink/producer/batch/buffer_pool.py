@@ -37,7 +37,10 @@ class BufferPool:
     def __init__(self, total_bytes: int) -> None:
         """Create the pool without allocating memory."""
         self.total_bytes = total_bytes
-        self._changed = threading.Condition()
+        #: Held without the condition's own `__enter__`, which is Python code: an interrupt at its
+        #: end would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._used_bytes = 0
         self._cached_blocks: dict[int, list[NDArray[np.uint8]]] = {}
         self._cached_bytes = 0
@@ -52,7 +55,7 @@ class BufferPool:
 
     def try_allocate(self, size: int) -> NDArray[np.uint8] | None:
         """Return a block of `size` bytes (best from `block_bytes`), or None if memory is short."""
-        with self._changed:
+        with self._lock:
             if self._closed_by is not None:
                 raise self._closed_by
             if size > self.available_bytes:
@@ -75,7 +78,7 @@ class BufferPool:
 
     def deallocate(self, block: NDArray[np.uint8]) -> None:
         """Return a block to the pool; nothing may read it any more."""
-        with self._changed:
+        with self._lock:
             size = block.nbytes
             self._used_bytes -= size
             if self._closed_by is None:
@@ -86,12 +89,12 @@ class BufferPool:
 
     def reserve(self, size: int) -> None:
         """Count bytes that are allocated already; never waits."""
-        with self._changed:
+        with self._lock:
             self._used_bytes += size
 
     def release(self, size: int) -> None:
         """Release reserved bytes."""
-        with self._changed:
+        with self._lock:
             self._used_bytes -= size
             self._wake_waiting()
 
@@ -102,7 +105,7 @@ class BufferPool:
 
     def wait_for(self, size: int, timeout: float) -> bool:
         """Wait until `size` bytes are free; return False after `timeout` seconds."""
-        with self._changed:
+        with self._lock:
             self.waiting_threads += 1
             try:
                 enough = self._changed.wait_for(
@@ -116,7 +119,7 @@ class BufferPool:
 
     def close(self, error: Exception) -> None:
         """Make every waiting and later allocation raise `error`."""
-        with self._changed:
+        with self._lock:
             self._closed_by = error
             self._cached_blocks.clear()
             self._changed.notify_all()

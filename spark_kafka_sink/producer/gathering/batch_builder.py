@@ -422,11 +422,17 @@ class BatchBuilder:
         """
         had_records = False
         for slot in self._open.open_slots():
-            filled = self._open.take(slot)
-            had_records = had_records or filled.record_count > 0
-            self._open_bytes -= filled.block.nbytes
-            self._pool.deallocate(filled.block)
-            filled.result.fail(error)
+            result = self._open.result(slot)
+            try:
+                filled = self._open.take(slot)
+                had_records = had_records or filled.record_count > 0
+                self._open_bytes -= filled.block.nbytes
+                self._pool.deallocate(filled.block)
+                result.fail(error)
+            except BaseException:
+                # After an interrupt, too, no future may wait for ever.
+                result.fail(error)
+                raise
         return had_records
 
     def close(self, slot: int) -> None:

@@ -338,9 +338,7 @@ class RecordGatherer:
         with self._holding_batches(give_up_at):
             late = len(self.staged)
             begin()
-            chunk = self.staged.take(self._wall_clock_ms(), late)
-            if chunk is not None:
-                chunk.fail(range(late), error)
+            self._fail_oldest(late, error)
 
     @contextmanager
     def _holding_batches(self, give_up_at: float | None) -> Iterator[None]:
@@ -488,6 +486,7 @@ class RecordGatherer:
             broken = interruption_error(error)
             self._sending.note_failed_send(broken, len(rest))
             chunk.fail(rest, broken)
+            chunk.register_callbacks()
             if not isinstance(error, Exception):
                 raise
         return None
@@ -509,8 +508,21 @@ class RecordGatherer:
         return had_open_batches
 
     def _fail_staged(self, error: Exception) -> None:
-        while (chunk := self.staged.take(self._wall_clock_ms(), CHUNK_RECORDS)) is not None:
-            chunk.fail(range(len(chunk.futures)), error)
+        while self._fail_oldest(CHUNK_RECORDS, error):
+            pass
+
+    def _fail_oldest(self, count: int, error: Exception) -> bool:
+        """Fail at most `count` staged records; return whether there were any."""
+        chunk: StagedChunk | None = None
+        try:
+            chunk = self.staged.take(self._wall_clock_ms(), count)
+            if chunk is not None:
+                chunk.fail(range(len(chunk.futures)), error)
+        except BaseException:
+            if chunk is not None:
+                chunk.fail_rest(error)
+            raise
+        return chunk is not None
 
     # --- called by the network thread
 

@@ -284,6 +284,16 @@ class FutureTableMetadata:
         ]
 
 
+def call_back_once(future: FutureRecordMetadata) -> None:
+    """Call the callback of a future, unless it has been called.
+
+    It may be registered twice: an interrupt hides whether the first registration has succeeded.
+    """
+    if isinstance(future, FutureOfFullRecord) and future.callback is not None:
+        callback, future.callback = future.callback, None
+        callback(future)
+
+
 def deliver(
     on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
     future: FutureRecordMetadata,

@@ -24,7 +24,10 @@ import numpy as np
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.producer.batch.delivery_errors import missing_partition_error
 from spark_kafka_sink.producer.batch.produce_result import call_back, call_now
-from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
+from spark_kafka_sink.producer.records.record_futures import (
+    FutureRecordMetadata,
+    call_back_once,
+)
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_SIZE,
@@ -166,11 +169,27 @@ class StagedChunk(NamedTuple):
             future = self.futures[row]
             future.fail(error)
             if future.callback is not None:
-                self.call_later(partial(call_back, future.callback, future))
+                self.call_later(partial(call_back, call_back_once, future))
 
     def fail_rest(self, error: Exception) -> None:
-        """Fail all futures that have neither a batch nor an error."""
+        """Fail all futures that have neither a batch nor an error, after an interrupt."""
         self.fail(self.unresolved(0), error)
+        self.register_callbacks()
+
+    def register_callbacks(self) -> None:
+        """Register every callback that has not been called, after an interrupt.
+
+        It may have struck between the end of a record, or its batch, and its callback.
+        """
+        for future in self.futures if self.has_callbacks else ():
+            if future.callback is None:
+                continue
+            call = partial(call_back_once, future)
+            if future.chunk is not None:
+                result, index = future.chunk.place(future.row)
+                result.call_when_done(index, call)
+            elif future.error is not None:
+                self.call_later(partial(call_back, call))
 
     def unresolved(self, first_row: int) -> list[int]:
         """Return the rows, from `first_row` on, whose future has neither a batch nor an error."""
@@ -217,7 +236,7 @@ class StagedChunk(NamedTuple):
             for row, future in enumerate(futures, start):
                 if future.callback is not None:
                     results[int(row_slots[row])].call_when_done(
-                        int(row_indexes[row]), partial(future.callback, future)
+                        int(row_indexes[row]), partial(call_back_once, future)
                     )
 
     def _assign_held(
@@ -267,10 +286,11 @@ class StagedRecords:
         """
         for place in reversed(range(0, len(self.items), RECORD_FIELDS)):
             if self.items[place] is future:
-                del self.items[place : place + RECORD_FIELDS]
                 future.fail(error)
                 if future.callback is not None:
-                    self._call_later(partial(call_back, future.callback, future))
+                    self._call_later(partial(call_back, call_back_once, future))
+                # Last: after an interrupt a record that is still staged fails again.
+                del self.items[place : place + RECORD_FIELDS]
                 return True
         return False
 
@@ -289,7 +309,7 @@ class StagedRecords:
         """
         future, _, key, value = record
         if future.callback is not None:
-            result.call_when_done(0, partial(future.callback, future))
+            result.call_when_done(0, partial(call_back_once, future))
         future.row = 0
         written = WrittenRecord(
             result,

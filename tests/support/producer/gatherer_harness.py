@@ -12,6 +12,7 @@ from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
+from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
     from spark_kafka_sink.producer.gathering.interfaces import BufferListener
 
 NOW_MS = 1_700_000_000_000
@@ -43,9 +45,13 @@ class GathererHarness:
         partitions: int = 1,
         lingers: bool = True,
         listener: BufferListener | None = None,
+        callbacks: CallbackQueue | None = None,
         **settings: object,
     ) -> None:
-        """Create a gatherer; settings have Kafka's names, each topic has this many partitions."""
+        """Create a gatherer; settings have Kafka's names, each topic has this many partitions.
+
+        Without `callbacks`, delivery callbacks are called where their records end.
+        """
         self.config = config = ProducerConfig.from_mapping(
             {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
         )
@@ -68,7 +74,7 @@ class GathererHarness:
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
         #: Called with each closed batch.
         self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
-        open_batches = OpenBatches()
+        open_batches = OpenBatches(call_now if callbacks is None else callbacks.add)
         self.builder = BatchBuilder(
             config,
             open_batches=open_batches,
@@ -97,6 +103,7 @@ class GathererHarness:
             clock=lambda: self.now,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=config.max_block_ms / 1000,
+            callbacks=callbacks,
         )
 
     # --- the sending side (`interfaces.SendingSide`), with `enqueue` and `is_queue_empty`

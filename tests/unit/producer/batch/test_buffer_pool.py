@@ -1,12 +1,21 @@
+from __future__ import annotations
+
+import sys
 import threading
 import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import KafkaError, ProducerClosedError
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 @given(st.integers(1, 2**31))
@@ -167,3 +176,35 @@ def test_a_failed_wait_is_no_longer_counted():
     with pytest.raises(ProducerClosedError):
         pool.wait_for(1, timeout=0)
     assert 0 == pool.waiting_threads
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pool: pool.try_allocate(512),
+        lambda pool: pool.deallocate(np.empty(512, np.uint8)),
+        lambda pool: pool.reserve(1),
+        lambda pool: pool.release(1),
+        lambda pool: pool.close(KafkaError("closed")),
+    ],
+)
+def test_an_interrupt_leaves_the_pool_unlocked(call):
+    """Ctrl-C may strike a lock's Python code when it has the lock, and its caller cannot know."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename == threading.__file__ and event == "return":
+            raise KeyboardInterrupt
+        return trace
+
+    pool = BufferPool(10_000)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt):
+            call(pool)
+    finally:
+        sys.settrace(before)
+    other = threading.Thread(target=pool.release, args=(0,), daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
