@@ -38,7 +38,7 @@ class BufferPool:
         """Create the pool without allocating memory."""
         self.total_bytes = total_bytes
         #: Held without the condition's own `__enter__`, which is Python code: an interrupt at its
-        #: end would leave it locked.
+        #: end would leave it locked. Reentrant, so that an interrupted thread can give memory back.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._used_bytes = 0
