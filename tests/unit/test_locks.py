@@ -1,9 +1,17 @@
-"""The lock files list everything that is installed, with hashes and without locations."""
+"""The lock files list everything that is installed, with hashes and without locations.
+
+`scripts/install_locked.sh` installs just that.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import subprocess
 import tomllib
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -64,3 +72,57 @@ def test_every_requirement_of_the_project_is_locked(name, wanted):
             and all(Requirement(text).specifier.contains(each) for each in found)
         )
     ]
+
+
+def wheel(folder, name, version, metadata=""):
+    """Write a wheel without modules to `folder`; return its line of a lock file."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}",
+        )
+        archive.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+
+
+@pytest.fixture
+def install(tmp_path):
+    """Return a function that installs a lock file from the wheels of a folder, without an index."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+
+    def run(lines):
+        lock = tmp_path / "requirements.lock"
+        lock.write_text("".join(lines))
+        result = subprocess.run(  # noqa: S603  our own script
+            [ROOT / "scripts" / "install_locked.sh", environment, lock],
+            env=os.environ
+            | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        return result.returncode, result.stdout + result.stderr
+
+    return run
+
+
+@pytest.mark.slow
+def test_only_locked_versions_are_installed(install, tmp_path):
+    """A newer dependency with an extra is ignored, and a missing dependency is an error."""
+    measured = wheel(tmp_path, "measured", "1.0", "Provides-Extra: toml\n")
+    wheel(tmp_path, "measured", "1.1", "Provides-Extra: toml\n")
+    plugin = wheel(tmp_path, "plugin", "1.0", "Requires-Dist: measured[toml]>=1.0\n")
+
+    assert install([plugin]) == (1, "plugin 1.0 requires measured, which is not installed.\n")
+    assert install([measured, plugin]) == (0, "")
+    installed = tmp_path.glob("environment/lib/python3*/site-packages/measured-*.dist-info")
+    assert [path.name for path in installed] == ["measured-1.0.dist-info"]
