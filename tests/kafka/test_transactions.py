@@ -8,9 +8,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import OffsetSpec
 
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -113,36 +112,9 @@ def _wait_until_aborted(kafka: KafkaCluster, transactional_ids: list[str]) -> No
 
 
 def _values(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
-    """Read a topic once the markers of its transactions are written.
-
-    Kafka responds to EndTxn before it writes them, and a consumer reads only up to the first open
-    transaction.
-    """
-    _wait_for_markers(kafka, topic)
+    """Read a topic once the markers of its transactions are written."""
+    kafka.wait_for_markers(topic)
     return [record.value for record in read_with_confluent(kafka.bootstrap_servers, topic)]
-
-
-def _wait_for_markers(kafka: KafkaCluster, topic: str) -> None:
-    def end_offsets(isolation_level: IsolationLevel) -> list[int]:
-        places = [
-            ConfluentPartition(topic, partition)
-            for partition in range(kafka.partition_count(topic))
-        ]
-        answers = kafka.admin.list_offsets(
-            dict.fromkeys(places, OffsetSpec.latest()),
-            isolation_level=isolation_level,
-            request_timeout=SECONDS,
-        )
-        return [answers[place].result().offset for place in places]
-
-    wait_until(
-        lambda: (
-            end_offsets(IsolationLevel.READ_COMMITTED)
-            == end_offsets(IsolationLevel.READ_UNCOMMITTED)
-        ),
-        seconds=SECONDS / 2,
-        what=f"transaction markers in {topic}",
-    )
 
 
 def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: int) -> list[int]:
@@ -176,7 +148,7 @@ def test_only_committed_records_are_read(kafka, create_topic, transactional_id):
                 if number % 2:
                     producer.flush()
                 producer.abort_transaction()
-    _wait_for_markers(kafka, topic)
+    kafka.wait_for_markers(topic)
     records = read_with_confluent(kafka.bootstrap_servers, topic)
     assert expected == {
         partition: [record.value for record in records if record.partition == partition]

@@ -416,6 +416,7 @@ def test_only_committed_transactions_are_read(kafka_behind_proxy, topic, fault):
             else:
                 producer.flush()
                 producer.abort_transaction()
+    kafka.cluster.wait_for_markers(topic)
     found = check_rows(read_numbers(kafka.cluster.bootstrap_servers, topic), committed)
     assert RowCheck() == found
     assert 1 == kafka.proxy.strikes_of(fault)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.kafka.kafka_docker import DockerNodes
@@ -201,13 +201,35 @@ class KafkaCluster:
         """Return the number of partitions of a topic, 0 if it does not exist."""
         return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
 
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """Return each partition's high watermark; a leader that has just restarted is retried."""
+    def wait_for_markers(self, topic: str) -> None:
+        """Wait until the markers of a topic's ended transactions are written.
+
+        Kafka responds to EndTxn before it writes them, and a consumer reads only up to the first
+        open transaction.
+        """
+        wait_until(
+            lambda: (
+                self.end_offsets(topic)
+                == self.end_offsets(topic, isolation_level=IsolationLevel.READ_COMMITTED)
+            ),
+            seconds=_ADMIN_SECONDS,
+            what=f"transaction markers in {topic}",
+        )
+
+    def end_offsets(
+        self, topic: str, *, isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, int]:
+        """Return each partition's end; a leader that has just restarted is retried.
+
+        The end is the high watermark, or with READ_COMMITTED the first open transaction.
+        """
         count = self.partition_count(topic)
         asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
         deadline = time.monotonic() + _ADMIN_SECONDS
         while True:
-            answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
+            answers = self.admin.list_offsets(
+                asked, isolation_level=isolation_level, request_timeout=_ADMIN_SECONDS
+            )
             try:
                 return {place.partition: it.result().offset for place, it in answers.items()}
             except KafkaException as error:
