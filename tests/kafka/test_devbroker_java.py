@@ -79,8 +79,11 @@ def test_java_transactions_are_committed(version):
         assert (RECORDS, RECORDS) == (sent, len(output.splitlines()))
 
 
-def test_a_transactional_producer_sets_itself_up_with_the_requests_of_javas():
-    """Before its first transaction, our producer sends as many requests of each kind as Java's."""
+def test_a_transactional_producer_sets_itself_up_with_no_more_requests_than_javas():
+    """Before its first transaction, our producer sends no more requests of a kind than Java's.
+
+    Now and then Java's sends a third METADATA request, where ours sends two.
+    """
     setup = (
         ApiKey.API_VERSIONS,
         ApiKey.METADATA,
@@ -89,14 +92,15 @@ def test_a_transactional_producer_sets_itself_up_with_the_requests_of_javas():
     )
     with DevBroker(topics={"t": 1}) as broker, counted(broker) as requests:
         perform(broker, "t", "--transactional-id", "java")
-        expected = {key: requests.taken()[key] for key in setup}
+        allowed = {key: requests.taken()[key] for key in setup}
         requests.clear()
         with producer_for(broker, **{"transactional.id": "ours"}) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send("t", b"value")
             producer.commit_transaction()
-        assert expected == {key: requests.taken()[key] for key in setup}
+        sent = requests.taken()
+    assert [] == [key for key in setup if not 0 < sent[key] <= allowed[key]]
 
 
 def test_java_console_tools_and_librdkafka_read_the_same_records(broker):
