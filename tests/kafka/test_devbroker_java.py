@@ -80,10 +80,8 @@ def test_java_transactions_are_committed(version):
 
 
 def test_a_transactional_producer_sets_itself_up_with_no_more_requests_than_javas():
-    """Before its first transaction, our producer sends no more requests of a kind than Java's.
-
-    Now and then Java's sends a third METADATA request, where ours sends two.
-    """
+    """Before its first transaction, our producer sends no more requests of a kind than Java's."""
+    # Java's sometimes sends a third METADATA request, where ours sends two.
     setup = (
         ApiKey.API_VERSIONS,
         ApiKey.METADATA,
