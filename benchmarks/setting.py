@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from benchmarks.counting_sink import CountingSink
 from benchmarks.generated_source import GeneratedSource
+from benchmarks.lean_sink import LeanSink
 from benchmarks.measuring import progress
 from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
@@ -119,10 +120,10 @@ def check_count(kafka: KafkaCluster, topic: str, rows: int, *, most_markers: int
 
 
 def start_spark(jars: Sequence[Path] = ()) -> SparkSession:
-    """Start a local session with the counting sink, the generated source and the given jars."""
+    """Start a local session with the given jars, and the sinks and the source of benchmarks."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The workers import the counting sink and the generated source.
+    # The workers import the sinks and the source of benchmarks.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession  # noqa: PLC0415  # reads the environment
 
@@ -140,5 +141,6 @@ def start_spark(jars: Sequence[Path] = ()) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(CountingSink)
+    session.dataSource.register(LeanSink)
     session.dataSource.register(GeneratedSource)
     return session
