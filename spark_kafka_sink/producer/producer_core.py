@@ -283,6 +283,9 @@ class ProducerCore:
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
         """Count records that were added to no batch; their transaction can only be aborted."""
         self.sender_metrics.on_send_failed(self.clock(), records)
+        self._fail_transaction(error)
+
+    def _fail_transaction(self, error: Exception) -> None:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
@@ -293,6 +296,7 @@ class ProducerCore:
     def refuse(self, error: Exception) -> None:
         """Implement `SendingSide`."""
         self.accumulator.refuse(error)
+        self._fail_transaction(error)
 
     def wake_network_thread(self) -> None:
         """Wake the network thread soon; calls before it runs are merged into one."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _VARIABLES: Final = frozenset({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
+#: How GLIBC_TUNABLES begins the names of the same settings.
+_TUNABLES: Final = "glibc.malloc."
 _KEPT_BYTES: Final = 16 * 1024 * 1024
 _MAPPED_BYTES: Final = 16 * 1024 * 1024
 
@@ -56,7 +58,7 @@ def keep_freed_memory() -> None:
     one touches fresh pages, which took 4 % of a worker's time (10 % with zstd), and more on a
     machine where pages are dearer. Users' own variables for this take precedence.
     """
-    if _VARIABLES.isdisjoint(os.environ):
+    if _VARIABLES.isdisjoint(os.environ) and _TUNABLES not in os.environ.get("GLIBC_TUNABLES", ""):
         with suppress(AttributeError):  # another C library
             set_option = ctypes.CDLL(None).mallopt
             set_option(_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -7,6 +7,10 @@ thread per name, however often the name is requested.
 from __future__ import annotations
 
 import asyncio
+
+# socket.getaddrinfo would import it on a thread of its own. A process forked at that moment could
+# never look a name up: the lock of that import would stay taken in it.
+import encodings.idna  # noqa: F401
 import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 

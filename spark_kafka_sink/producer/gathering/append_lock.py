@@ -13,30 +13,62 @@ if TYPE_CHECKING:
 
 
 class AppendLock:
-    """A lock that knows whether the caller holds it, and that signals its release."""
+    """A lock that knows whether the caller holds it, and that signals its release.
+
+    Ctrl-C may strike after each C function and at the start of each Python function. So a caller
+    that may be interrupted releases the lock by hand: nothing comes before `unlock`.
+
+        if lock.acquire(timeout):
+            try:
+                ...
+            finally:
+                lock.is_held = False
+                lock.unlock()
+                lock.signal_release()
+    """
 
     def __init__(self, on_release: Callable[[], None]) -> None:
         """Create an unlocked lock; `on_release` is called after every release except quiet ones."""
-        self._lock = threading.Lock()
-        self._holder: int | None = None
+        #: Reentrant only because such a lock knows its owner, even right after an interrupt.
+        self._lock = threading.RLock()
         self._on_release = on_release
+        #: Whether any thread holds the lock; set and cleared by the one that does.
+        self.is_held = False
+        #: A C function that releases the lock, and does nothing else.
+        self.unlock = self._lock.release
         #: One for each thread in `acquire_unless`; plain locks, which no interrupt can break.
         self._turns: list[threading.Lock] = []
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Acquire the lock; wait at most `timeout` seconds unless that is negative."""
-        taken = self._lock.acquire(timeout=timeout)
+        """Acquire the lock; wait at most `timeout` seconds unless that is negative.
+
+        Returns False at once to a thread that holds it. After an interrupt the lock is not held.
+        """
+        if self.is_held_here:
+            return False
+        try:
+            taken = self._lock.acquire(timeout=timeout)
+        except BaseException:
+            if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+                self._lock.release()
+            raise
         if taken:
-            self._holder = threading.get_ident()
+            self.is_held = True
         return taken
 
     def release(self, *, quietly: bool = False) -> None:
-        """Release the lock."""
-        self._holder = None
-        self._lock.release()
+        """Release the lock, on a thread that no interrupt strikes; with `quietly` signal little."""
+        self.is_held = False
+        self.unlock()
+        if quietly:
+            self.note_progress()
+        else:
+            self.signal_release()
+
+    def signal_release(self) -> None:
+        """Wake who waits for the release, after `unlock`."""
         self.note_progress()
-        if not quietly:
-            self._on_release()
+        self._on_release()
 
     def note_progress(self) -> None:
         """Wake the threads in `acquire_unless`."""
@@ -56,21 +88,17 @@ class AppendLock:
         self._turns.append(turn)
         try:
             # Checked once more: any change from now on wakes this thread.
-            if not condition() and self._lock.locked():
+            if not condition() and self.is_held:
                 turn.acquire(timeout=timeout)
         finally:
             self._turns.remove(turn)
         return not condition() and self.acquire(timeout=0)
 
     @property
-    def is_held(self) -> bool:
-        """Whether any thread holds the lock."""
-        return self._lock.locked()
-
-    @property
     def is_held_here(self) -> bool:
         """Whether the calling thread holds the lock."""
-        return self._holder == threading.get_ident()
+        # As threading.Condition asks its lock.
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001
 
     def __enter__(self) -> None:
         """Acquire the lock, waiting without limit."""

@@ -470,11 +470,15 @@ class BatchBuilder:
         block = self._pool.try_allocate(block_bytes(used_bytes))
         if block is None:
             return None
-        slot = self._placement.place_single(
-            record, partition_count, len(encoded), self._batch_size_of(record.topic)
-        )
+        slot = NO_SLOT
+        try:
+            slot = self._placement.place_single(
+                record, partition_count, len(encoded), self._batch_size_of(record.topic)
+            )
+        finally:
+            if slot == NO_SLOT:
+                self._pool.deallocate(block)
         if slot == NO_SLOT:
-            self._pool.deallocate(block)
             return None
         block.data[RECORD_BATCH_OVERHEAD:used_bytes] = encoded
         origin = RowOrigin(self._history.position, None, self._numbering)

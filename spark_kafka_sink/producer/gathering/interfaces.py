@@ -71,7 +71,10 @@ class SendingSide(Protocol):
         """Record a batch that was lost before it could be queued."""
 
     def refuse(self, error: Exception) -> None:
-        """Make every later call raise `error`: rows may have been lost on their way to a batch."""
+        """Make every later call raise `error`: rows may have been lost on their way to a batch.
+
+        An open transaction can only be aborted then.
+        """
 
 
 class BufferListener(Protocol):

@@ -120,7 +120,8 @@ class RecordGatherer:
                 if not (self._linger == 0 and self._is_idle and self._send_at_once()):
                     self._wake_if_too_late_for(since)
             except BaseException:
-                # The caller was interrupted, and no later record would wake the network thread.
+                # The caller was interrupted, and no later record would wake the others.
+                self._lock.note_progress()
                 self._sending.wake_network_thread()
                 raise
         if self._failed_by is not None:
@@ -148,7 +149,9 @@ class RecordGatherer:
                     self._write_staged(may_wait=False)
                     self._builder.close_all()
         finally:
-            self._lock.release()
+            self._lock.is_held = False
+            self._lock.unlock()
+            self._lock.signal_release()
         return True
 
     def _wake_if_too_late_for(self, since: float) -> None:
@@ -240,7 +243,9 @@ class RecordGatherer:
             with self._reporting_interrupts():
                 self._write_staged(may_wait=True, give_up_at=give_up_at, unless=unless)
         finally:
-            self._lock.release()
+            self._lock.is_held = False
+            self._lock.unlock()
+            self._lock.signal_release()
 
     def write_for(self, future: FutureRecordMetadata, give_up_at: float) -> None:
         """Write a full chunk, for the record that filled it.
@@ -258,7 +263,9 @@ class RecordGatherer:
                 if shortage is not None and self.staged.withdraw(future, shortage):
                     self._sending.note_failed_send(shortage, 1)
         finally:
-            self._lock.release()
+            self._lock.is_held = False
+            self._lock.unlock()
+            self._lock.signal_release()
 
     def write_without_waiting(self) -> None:
         """Write a full chunk as far as memory is free now, unless another thread holds the lock."""
@@ -269,7 +276,9 @@ class RecordGatherer:
                 shortage = self._write_staged(may_wait=False)
             self._short_with = NEVER_SHORT if shortage is None else self._builder.free_bytes
         finally:
-            self._lock.release()
+            self._lock.is_held = False
+            self._lock.unlock()
+            self._lock.signal_release()
 
     def check_may_stage(self) -> None:
         """Raise BufferExhaustedError if a thread that must not wait may not stage any more.
@@ -348,7 +357,9 @@ class RecordGatherer:
         try:
             yield
         finally:
-            self._lock.release()
+            self._lock.is_held = False
+            self._lock.unlock()
+            self._lock.signal_release()
 
     @contextmanager
     def _filling_batches(

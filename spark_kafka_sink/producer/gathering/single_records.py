@@ -40,6 +40,8 @@ def send_single(
             staged.withdraw(record.future, broken)
         else:
             filled.result.fail(broken)
+        # Its caller got no future, so only the transaction can tell that the record is missing.
+        sending.note_failed_send(broken, 1)
         sending.note_loss(broken)
         raise
     return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -26,10 +28,11 @@ from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import Record, decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.gathering.append_lock import AppendLock
     from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
     from spark_kafka_sink.producer.gathering.interfaces import BufferListener
 
@@ -212,6 +215,28 @@ class GathererHarness:
     def values(self) -> list[bytes | None]:
         """Return the values in the closed batches, in order."""
         return [record.value for record in self.records()]
+
+
+@contextmanager
+def held_elsewhere(lock: AppendLock) -> Iterator[None]:
+    """Hold the lock of the open batches on another thread, which signals nothing on release."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        lock.acquire()
+        held.set()
+        done.wait()
+        lock.is_held = False
+        lock.unlock()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def records_of(batch: ProducerBatch) -> list[Record]:

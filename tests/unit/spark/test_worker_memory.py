@@ -51,6 +51,7 @@ def test_the_collector_is_off_only_during_imports(enabled):
         (True, {}, "True"),
         (False, {}, "False"),
         (True, {"MALLOC_TRIM_THRESHOLD_": "131072"}, "False"),
+        (True, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, "False"),
     ],
 )
 def test_freed_memory_is_used_again(keeps, environment, expected):

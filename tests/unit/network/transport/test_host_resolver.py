@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -17,6 +19,19 @@ def _found(*hosts: str) -> list[tuple]:
     return [
         (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, 9092)) for host in hosts
     ]
+
+
+def test_a_lookup_imports_nothing():
+    """A process that is forked during a lookup can look names up, whatever that lookup needs."""
+    code = (
+        "import sys\n"
+        "import spark_kafka_sink.network.transport.host_resolver\n"
+        "print('encodings.idna' in sys.modules)"
+    )
+    finished = subprocess.run(  # noqa: S603  our own interpreter and code
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert "True" == finished.stdout.strip()
 
 
 def test_all_addresses_are_returned_in_order():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _HeldElsewhere:
-    """A stand-in for the inner `threading.Lock` that records the timeout of each attempt."""
+    """A stand-in for the inner `threading.RLock` that records the timeout of each attempt."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -26,8 +26,8 @@ class _HeldElsewhere:
         self.waits.append(timeout)
         return False
 
-    def locked(self) -> bool:
-        return True
+    def _is_owned(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,7 @@ def test_a_thread_that_can_be_woken_by_progress_does_not_block_in_the_lock():
     """A thread blocked in the lock would not notice that its condition has become true."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
+    lock.is_held = True
     assert not lock.acquire_unless(lambda: False, timeout=0)
     assert [0, 0] == held.waits
 
@@ -64,6 +65,15 @@ def test_acquire_waits_for_a_held_lock_indefinitely():
     held = lock._lock = _HeldElsewhere()
     lock.acquire()
     assert [-1] == held.waits
+
+
+def test_a_thread_cannot_acquire_the_lock_twice():
+    """A thread that holds the lock is refused at once, however long it would wait."""
+    lock = AppendLock(lambda: None)
+    assert lock.acquire()
+    assert not lock.acquire(60)
+    lock.release()
+    assert (False, False) == (lock.is_held, lock.is_held_here)
 
 
 # --- how long a caller waits for the lock

@@ -18,7 +18,7 @@ from spark_kafka_sink.producer.batch.produce_result import ProduceResult
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
-from tests.support.producer.gatherer_harness import GathererHarness, acknowledge
+from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def _interrupt(call: str, arguments: tuple[object, ...], line: int) -> str | Non
         getattr(harness.gatherer, call)(*arguments)
     if not struck:
         return None
-    if harness.gatherer._lock._lock.locked():
+    if harness.gatherer._lock.is_held_here:
         # The lines around the lock include those of the `finally` that releases it.
         assert struck[0].startswith("record_gatherer.py"), struck
         return struck[0]
@@ -126,7 +126,7 @@ def _interrupt_failure(call: str, line: int) -> bool:
     }
     with _interrupted_at(line) as struck:
         calls[call]()
-    if struck and harness.gatherer._lock._lock.locked():
+    if struck and harness.gatherer._lock.is_held_here:
         assert struck[0].startswith("record_gatherer.py"), struck
         return True
     harness.pool.release(held)
@@ -151,14 +151,14 @@ def _interrupt_send(line: int, *, by_kernels: bool) -> str | None:
     if by_kernels:
         harness.builder.fill_single = lambda *_, **__: None
     called: list[object] = []
-    with harness.gatherer._lock._lock:
+    with held_elsewhere(harness.gatherer._lock):
         future = harness.stage(b"v", callback=called.append)
     harness.gatherer.staged_since, harness.wakeups = None, 0
     with _interrupted_at(line) as struck:
         harness.gatherer.note_staged()
     if not struck:
         return None
-    if harness.gatherer._lock._lock.locked():
+    if harness.gatherer._lock.is_held_here:
         assert struck[0].startswith("record_gatherer.py"), struck
         return struck[0]
     if not harness.broken:
@@ -181,6 +181,60 @@ def test_an_interrupt_leaves_no_record_pending_that_is_sent_at_once(by_kernels):
         bool, (_interrupt_send(line, by_kernels=by_kernels) for line in itertools.count(1))
     )
     assert len(list(lines)) > 50
+
+
+class _InterruptedLock:
+    """A lock of the C library that Ctrl-C interrupts once it is taken, before Python goes on."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+    def acquire(self, **timeout: float) -> bool:
+        assert self._lock.acquire(**timeout)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_right_after_the_lock_was_taken_leaves_it_free():
+    """A lock that was taken by an interrupted call is free for other threads."""
+    harness = GathererHarness(**{"linger.ms": 0})
+    lock = harness.gatherer._lock
+    inner = lock._lock
+    lock._lock = _InterruptedLock(inner)
+    with pytest.raises(KeyboardInterrupt):
+        harness.stage(b"v")
+    lock._lock = inner
+    assert not lock.is_held_here
+    with held_elsewhere(lock):
+        assert not lock.acquire(0)
+
+
+USES = {
+    "send": lambda gatherer: gatherer.note_staged(),
+    "write_staged": lambda gatherer: gatherer.write_staged(),
+    "write_without_waiting": lambda gatherer: gatherer.write_without_waiting(),
+    "close_batches": lambda gatherer: gatherer.close_batches(),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_an_interrupt_before_the_release_is_signalled_leaves_the_lock_free(monkeypatch, use):
+    """No Python function, at whose start Ctrl-C may strike, comes before the lock is released."""
+    harness = GathererHarness(**{"linger.ms": 0})
+    lock = harness.gatherer._lock
+    with held_elsewhere(lock):
+        harness.stage(b"v")
+    harness.gatherer.staged_since = None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lock, "signal_release", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        use(harness.gatherer)
+    assert (False, False) == (lock.is_held, lock.is_held_here)
 
 
 def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):

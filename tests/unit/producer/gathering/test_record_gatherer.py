@@ -20,7 +20,13 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, EXHAUSTED_PAUSE
-from tests.support.producer.gatherer_harness import NOW_MS, GathererHarness, acknowledge, records_of
+from tests.support.producer.gatherer_harness import (
+    NOW_MS,
+    GathererHarness,
+    acknowledge,
+    held_elsewhere,
+    records_of,
+)
 from tests.support.record.record_columns import columns
 
 LINGER = {"linger.ms": 5_000}
@@ -45,19 +51,6 @@ def _in_time(call) -> None:
     thread.start()
     thread.join(10)
     assert not thread.is_alive(), "the call waits for itself"
-
-
-class _Held:
-    """A lock held by another thread."""
-
-    def __init__(self, harness: GathererHarness) -> None:
-        self._lock = harness.gatherer._lock._lock
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 # --- lingering
@@ -277,7 +270,10 @@ def test_a_caller_waits_for_the_lock_for_max_block_ms():
     harness = GathererHarness(**{"max.block.ms": 0})
     future = harness.stage(b"v")
     harness.gatherer._max_block = -1.0
-    with _Held(harness), pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):
+    with (
+        held_elsewhere(harness.gatherer._lock),
+        pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"),
+    ):
         harness.gatherer.write_staged()
     harness.gatherer.write_staged()
     assert future.chunk is not None

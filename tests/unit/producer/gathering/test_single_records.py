@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import KafkaError, RecordTooLargeError
 from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
 from spark_kafka_sink.producer.records.staged_records import StagedRecords
-from tests.support.producer.gatherer_harness import NOW_MS, GathererHarness, acknowledge
+from tests.support.producer.gatherer_harness import (
+    NOW_MS,
+    GathererHarness,
+    acknowledge,
+    held_elsewhere,
+)
 from tests.support.record.record_columns import columns
 
 if TYPE_CHECKING:
@@ -104,7 +109,7 @@ def test_a_record_is_staged_while_a_batch_is_open(harness):
 
 def test_a_record_is_sent_after_one_that_was_staged_before(harness):
     """A record that could not be sent at once is sent with the next one, and before it."""
-    with harness.gatherer._lock._lock:
+    with held_elsewhere(harness.gatherer._lock):
         harness.stage_plain(b"a")
     assert ([], 1) == (harness.batches, harness.wakeups)
     harness.gatherer.staged_since = None

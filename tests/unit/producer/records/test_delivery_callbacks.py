@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
-from tests.support.producer.gatherer_harness import GathererHarness
+from tests.support.producer.gatherer_harness import GathererHarness, held_elsewhere
 from tests.support.producer.producing import patiently
 from tests.support.producer.sending import LONG_LINGER, PARTITIONS, TIMEOUT, sending_producer
 from tests.support.record.record_columns import columns
@@ -193,7 +193,7 @@ def test_only_records_of_callbacks_fail_at_the_bound(broker):
         pool = producer._core.accumulator._pool
         held = pool.available_bytes
         pool.reserve(held)
-        with producer._gatherer._lock._lock:
+        with held_elsewhere(producer._gatherer._lock):
             futures = [producer.send("one", b"v", partition=0) for _ in range(CHUNK_RECORDS + 2)]
         assert not any(future.done() for future in futures)
         pool.release(held)
@@ -296,10 +296,11 @@ def test_the_timeout_of_a_call_includes_waiting_for_another_thread(call):
         "abort": lambda: gatherer.abort(KafkaTimeoutError("aborted"), 0.0),
         "begin": lambda: gatherer.begin_transaction(lambda: done.append(1), ValueError(), 0.0),
     }
-    gatherer._lock._lock.acquire()
-    with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):
+    with (
+        held_elsewhere(gatherer._lock),
+        pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"),
+    ):
         calls[call]()
-    gatherer._lock._lock.release()
     assert [] == done
 
 
