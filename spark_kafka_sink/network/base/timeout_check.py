@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 #: Consecutive checks, one loop round apart, that must all find something overdue. The first may
 #: follow a poll that was interrupted by a signal and reports no socket. The second round polls
-#: again and reads the socket before the check. The third is a reserve.
+#: again and reads the socket before the check. The third is a reserve. The rounds that
+#: it takes to read what has arrived are added.
 CHECKS_UNTIL_TIMEOUT: Final = 3
 #: Loop rounds after a deadline in which data that has arrived is still waited for. Two of them read
 #: and decode it. Then each task that waits for another one needs a round: the sender of the
@@ -46,18 +47,23 @@ class TimeoutCheck:
         loop: asyncio.AbstractEventLoop,
         deadlines: Callable[[], Mapping[str, float | None]],
         on_timeout: Callable[[str], None],
+        rounds_to_read: Callable[[], int],
     ) -> None:
         """Create the check; `check_at` schedules it.
 
         `deadlines` returns the deadline of each thing that can time out; None if the connection is
         not waiting for it. `on_timeout` is called with the one that timed out.
+        `rounds_to_read` returns how many rounds it takes to read what has arrived; see `Transport`.
         """
         self._loop = loop
         self._deadlines = deadlines
         self._on_timeout = on_timeout
+        self._rounds_to_read = rounds_to_read
         self._next_check: asyncio.TimerHandle | None = None
         #: The number of consecutive checks that found something overdue.
         self._overdue_checks = 0
+        #: The number of them that is a timeout.
+        self._checks_until_timeout = CHECKS_UNTIL_TIMEOUT
 
     def check_at(self, deadline: float) -> None:
         """Check at this time of the loop's clock, unless an earlier check is scheduled."""
@@ -76,7 +82,11 @@ class TimeoutCheck:
         now = self._loop.time()
         overdue = next((what for what, at in deadlines.items() if at <= now), None)
         self._overdue_checks = 0 if overdue is None else self._overdue_checks + 1
-        if overdue is not None and self._overdue_checks >= CHECKS_UNTIL_TIMEOUT:
+        if self._overdue_checks == 1:
+            # Only what is there now may have arrived in time. What comes later does not count, so a
+            # peer that goes on sending does not put off the timeout.
+            self._checks_until_timeout = CHECKS_UNTIL_TIMEOUT + self._rounds_to_read()
+        if overdue is not None and self._overdue_checks >= self._checks_until_timeout:
             self._on_timeout(overdue)
         elif deadlines:
             # A deadline that has passed schedules the next round, after that round has read its

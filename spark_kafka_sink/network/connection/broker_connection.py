@@ -105,7 +105,9 @@ class BrokerConnection:
         #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
-        self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
+        self._timeout_check = TimeoutCheck(
+            self._loop, self._deadlines, self._time_out, transport.rounds_to_read
+        )
         self._idle_check = IdleCheck(
             self._loop,
             settings.max_idle,

@@ -182,6 +182,11 @@ class TlsTransport:
         # With a buffer it returns a number, unlike what its annotation says.
         return self._read(lambda: cast("int", self._tls.read(len(room), room)), 0)
 
+    def rounds_to_read(self) -> int:
+        """Return the rounds for the encrypted bytes; see `Transport.rounds_to_read`."""
+        # OpenSSL has none that could be decrypted: each round decrypts all that it reads.
+        return self._plain.rounds_to_read()
+
     def _read(self, decrypt: Callable[[], T], at_the_end: T) -> T | None:
         try:
             return decrypt()

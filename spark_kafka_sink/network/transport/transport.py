@@ -7,7 +7,10 @@ bytes object first (in all of Python 3.11), which would copy every record batch 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import struct
+import termios
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 #: Linux accepts at most 1024 buffers in one call (IOV_MAX).
 MAX_BUFFERS_PER_WRITE = 1024
 READ_SIZE = 65_536
+#: The reads that bring at least `READ_SIZE` bytes if they have arrived. A reader that passes memory
+#: for the rest of a frame (`read_into`) may get less, but no two such reads follow one another.
+READS_PER_READ_SIZE = 2
 #: The buffer size that leaves the choice to the system.
 SYSTEM_DEFAULT = -1
 
@@ -63,6 +69,9 @@ class Transport(Protocol):
 
     def read_into(self, room: memoryview) -> int | None:
         """Write bytes that have arrived to `room`; return their number, like `read`."""
+
+    def rounds_to_read(self) -> int:
+        """Return the most rounds of the loop needed to read what has arrived; 0 without any."""
 
     def write(self, pending: deque[memoryview]) -> bool:
         """Send `pending` buffers in order; return whether the system has accepted every byte.
@@ -148,6 +157,11 @@ class PlaintextTransport:
             return self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return None
+
+    def rounds_to_read(self) -> int:
+        """Return the rounds for what the system has received; see `Transport.rounds_to_read`."""
+        (arrived,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.FIONREAD, bytes(4)))
+        return READS_PER_READ_SIZE * -(-int(arrived) // READ_SIZE)
 
     def close(self) -> None:
         """Close the socket; see `Transport.close`."""

@@ -95,6 +95,10 @@ class ScriptedTransport:
         """Read the next delivered bytes, see `Transport.read`."""
         return self._incoming.popleft() if self._incoming else None
 
+    def rounds_to_read(self) -> int:
+        """Count the deliveries, see `Transport.rounds_to_read`."""
+        return len(self._incoming)
+
     def close(self) -> None:
         """Record the close, see `Transport.close`."""
         self.is_closed = True

@@ -365,6 +365,25 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_counts(is_interru
         assert ["answer 1", "answer 2", "answer 3"] == asyncio.run(run())
 
 
+def test_a_response_that_takes_many_rounds_to_read_counts():
+    """After a pause the client reads all that has arrived, however often it has to read."""
+
+    async def ask(connection: BrokerConnection) -> str:
+        loop, transport = asyncio.get_running_loop(), connection._transport
+        answer = connection.send(MetadataRequest(topics=()))
+        transport._incoming.extend(bytes([byte]) for byte in _metadata(1, 9))
+
+        def read_each_round() -> None:
+            transport._on_readable()
+            if transport._incoming:
+                loop.call_soon(read_each_round)
+
+        loop.call_at(loop.time() + 30.0, read_each_round)
+        return (await answer).cluster_id
+
+    assert ("answer 1", 30.0) == _in_memory(ask)
+
+
 def test_a_setup_timeout_is_an_error():
     """A peer that accepts but never responds costs no more than the setup timeout."""
     with (

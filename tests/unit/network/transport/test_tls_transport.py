@@ -91,6 +91,10 @@ class Peer:
         self.read_count += 1
         return self._incoming.popleft() if self._incoming else None
 
+    def rounds_to_read(self):
+        """Count what the peer has sent."""
+        return len(self._incoming)
+
     async def receive(self):
         """Return what the peer has sent during the handshake."""
         return self._incoming.popleft()
@@ -257,6 +261,18 @@ def test_bytes_count_as_accepted_when_the_transport_below_accepts_them(certifica
         return transport.taken_at
 
     assert 12.5 == run_without_waiting(run)
+
+
+def test_the_rounds_to_read_are_those_of_the_transport_below(certificates):
+    """Each read of the transport below is decrypted at once, so nothing is left to read."""
+
+    async def run():
+        peer = Peer(certificates)
+        client = await connected(peer)
+        peer._incoming.extend([b"first", b"second"])
+        return client.transport.rounds_to_read()
+
+    assert 2 == run_without_waiting(run)
 
 
 def test_bytes_are_decrypted_in_place(certificates):

@@ -241,6 +241,26 @@ def test_bytes_are_received_in_place_until_the_end():
     assert (b"abcdefg", [3, 4, 0]) == asyncio.run(run())
 
 
+@pytest.mark.parametrize(("size", "rounds"), [(0, 0), (1, 2), (65_536, 2), (65_537, 4)])
+def test_the_rounds_to_read_depend_on_what_has_arrived(size, rounds):
+    """Every round of the loop reads once, and two reads bring 64 KiB if they have arrived."""
+
+    async def run() -> tuple[int, int, int]:
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        transport = PlaintextTransport(ours)
+        with peer:
+            peer.sendall(bytes(size))
+            before, received = transport.rounds_to_read(), 0
+            while data := transport.read():
+                received += len(data)
+            after = transport.rounds_to_read()
+        transport.close()
+        return before, received, after
+
+    assert (rounds, size, 0) == asyncio.run(run())
+
+
 def test_received_bytes_can_be_waited_for():
     """Before the start a caller waits for bytes that arrive later, and for the stream's end."""
 
