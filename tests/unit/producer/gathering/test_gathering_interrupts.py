@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_kafka_sink.producer
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import KafkaError, TransactionAbortableError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -235,6 +237,34 @@ def test_an_interrupt_before_the_release_is_signalled_leaves_the_lock_free(monke
     with pytest.raises(KeyboardInterrupt):
         use(harness.gatherer)
     assert (False, False) == (lock.is_held, lock.is_held_here)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("step", ["fill_single", "enqueue"])
+def test_a_transaction_that_has_lost_a_record_cannot_be_committed(monkeypatch, step, error):
+    """Whether the record was in a batch already or not, the transaction can only be aborted."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with DevBroker(topics={"t": 1}) as broker:
+        producer = KafkaProducer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": "orders.1",
+                "linger.ms": 0,
+            }
+        )
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"kept").result(30)
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(BatchBuilder, step, fail)
+            with pytest.raises(error):
+                producer.send("t", b"lost")
+        with pytest.raises(TransactionAbortableError, match="can only be aborted"):
+            producer.commit_transaction()
+        producer.close(0)
 
 
 def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):
