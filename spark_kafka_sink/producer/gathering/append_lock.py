@@ -57,7 +57,10 @@ class AppendLock:
         return taken
 
     def release(self, *, quietly: bool = False) -> None:
-        """Release the lock, on a thread that no interrupt strikes; with `quietly` signal little."""
+        """Release the lock, on a thread that no interrupt strikes.
+
+        With `quietly`, `on_release` is not called.
+        """
         self.is_held = False
         self.unlock()
         if quietly:
@@ -66,7 +69,7 @@ class AppendLock:
             self.signal_release()
 
     def signal_release(self) -> None:
-        """Wake who waits for the release, after `unlock`."""
+        """Wake the threads that wait for the release, after `unlock`."""
         self.note_progress()
         self._on_release()
 
