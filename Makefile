@@ -12,6 +12,9 @@ INSTALLED := .venv/.installed
 # first; its own --clean would remove everything in .cache.
 DOCS := .venv-docs/bin/python -m zensical
 DOCS_INSTALLED := .venv-docs/.installed
+DIST_INSTALLED := .venv-dist/.installed
+NOTEBOOKS := .venv-notebooks/bin/python
+NOTEBOOKS_INSTALLED := .venv-notebooks/.installed
 
 # Spark's workers must be the interpreter that has the package, not the python3 of the PATH.
 export PYSPARK_PYTHON := $(PYTHON)
@@ -53,6 +56,21 @@ check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering
 	$(PYTHON) -m codespell_lib
 	$(PYTHON) -m pytest -q tests/test_layering.py tests/test_docstrings.py
 
+.PHONY: notebooks
+notebooks: $(INSTALLED) $(NOTEBOOKS_INSTALLED) ## Run the notebooks, keep their outputs and render them in build/notebooks
+	@# Otherwise matplotlib may say in a notebook that it looks for fonts.
+	@$(NOTEBOOKS) -c 'import matplotlib.font_manager'
+	@$(WITH_JAVA) $(NOTEBOOKS) scripts/run_notebooks.py $(NOTEBOOKS_ARGS)
+
+# The notebooks see the packages of .venv, and have only their own tools here.
+$(NOTEBOOKS_INSTALLED): $(INSTALLED) scripts/notebooks.lock
+	@[ -x $(NOTEBOOKS) ] || $(PYTHON) -m venv .venv-notebooks
+	@$(NOTEBOOKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > .venv-notebooks/.place
+	@echo "import site; site.addsitedir('$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > "$$(cat .venv-notebooks/.place)/development.pth"
+	@scripts/install_locked.sh .venv-notebooks scripts/notebooks.lock
+	@touch $@
+
 .PHONY: docs
 docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fail if a link is broken
 	@rm -rf site .cache/mkdocstrings.json .cache/[0-9]*
@@ -68,6 +86,20 @@ docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Serve the documentation at http://
 $(DOCS_INSTALLED): $(INSTALLED) scripts/docs.lock
 	@[ -x .venv-docs/bin/python ] || $(PYTHON) -m venv .venv-docs
 	@scripts/install_locked.sh .venv-docs scripts/docs.lock
+	@touch $@
+
+.PHONY: dist
+dist: $(DIST_INSTALLED) ## Build the wheel and the sdist in dist/, twice and equal, and check that they install
+	@scripts/dist.sh .venv-dist
+
+.PHONY: matrix
+matrix: $(DIST_INSTALLED) ## Test the wheel with all Pythons and PySparks (MATRIX_ARGS="--python 3.12 --pyspark 4.1")
+	@scripts/dist.sh .venv-dist
+	@$(WITH_JAVA) .venv-dist/bin/python scripts/matrix.py $(MATRIX_ARGS)
+
+$(DIST_INSTALLED): $(INSTALLED) scripts/dist.lock
+	@[ -x .venv-dist/bin/python ] || $(PYTHON) -m venv .venv-dist
+	@scripts/install_locked.sh .venv-dist scripts/dist.lock
 	@touch $@
 
 .PHONY: fix
@@ -130,6 +162,7 @@ demo: $(INSTALLED) ## Write a million rows, read them back, and copy a topic wit
 
 .PHONY: clean
 clean: ## Remove everything that the other targets create, including .venv
-	rm -rf .venv .venv-docs site build dist artifacts *.egg-info .coverage .coverage.* .hypothesis \
-	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-dist .venv-docs .venv-notebooks site build dist artifacts *.egg-info .coverage \
+	  .coverage.* .hypothesis .cache/matrix .mypy_cache .pytest_cache .ruff_cache spark-warehouse \
+	  metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Update the lock files to the newest versions that pyproject.toml allows, with their hashes.
 # `make setup` installs requirements.lock, `make audit` the auditor of scripts/audit.lock, `make docs`
-# the builder of scripts/docs.lock, and the Kerberos tests need scripts/kerberos.lock in addition.
+# the builder of scripts/docs.lock, `make dist` and `make matrix` the tools of scripts/dist.lock,
+# `make notebooks` those of scripts/notebooks.lock, and the Kerberos tests need scripts/kerberos.lock in
+# addition.
 # The files name no index: pip uses the configured one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +33,16 @@ docs=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:
     print(*tomllib.load(project)["project"]["optional-dependencies"]["docs"], sep="\n")')
 lock scripts/docs.lock <(echo "$docs")
+# The notebooks see the packages of the development environment, so those have the same versions.
+notebooks=$("$environment/bin/python" -c 'import tomllib
+with open("pyproject.toml", "rb") as project:
+    print(*tomllib.load(project)["project"]["optional-dependencies"]["notebooks"], sep="\n")')
+lock scripts/notebooks.lock <(echo "$notebooks") --constraint requirements.lock
 lock scripts/audit.lock <(echo "pip-audit>=2.7,<3")
+lock scripts/dist.lock <(echo "build>=1.2,<2
+twine>=6,<7
+uv>=0.9,<1
+$backend")
 # gssapi is always built from source, with Cython.
 lock scripts/kerberos.lock <(echo "gssapi>=1.8,<2
 cython>=3.1.3,<4

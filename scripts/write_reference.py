@@ -417,11 +417,11 @@ def layers_map() -> str:
                 f"`{layer}.py`" if module.exists() else f"`{layer}/`",
                 _summary(source),
                 ", ".join(f"`{room}`" for room in rooms),
-                ", ".join(sorted(LAYERS[layer] - {"errors", "model"})),
+                ", ".join(sorted(LAYERS[layer] - {"errors", "model", "display"})),
             )
         )
     return _table(("layer", "what it owns", "its rooms, the lowest first", "imports"), rows) + (
-        "\nEvery layer may import `errors` and `model`.\n\n"
+        "\nEvery layer may import `errors`, `model` and `display`.\n\n"
         + "\n".join(map(_rooms_of, _layers_with_rooms()))
     )
 

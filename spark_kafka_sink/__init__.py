@@ -11,7 +11,8 @@ used (PEP 562).
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
     from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite
+    from spark_kafka_sink.spark.sink.write_report import WriteReport
     from spark_kafka_sink.spark.sink.write_schema import WriteSchema
     from spark_kafka_sink.version import __version__
 
@@ -156,6 +158,7 @@ __all__ = [
     "TransactionAbortableError",
     "TransactionAbortedError",
     "UnsupportedVersionError",
+    "WriteReport",
     "WriteSchema",
     "__version__",
     "read_arrow",
@@ -224,6 +227,7 @@ _MODULES = {
     "TransactionAbortableError": "spark_kafka_sink.errors",
     "TransactionAbortedError": "spark_kafka_sink.errors",
     "UnsupportedVersionError": "spark_kafka_sink.errors",
+    "WriteReport": "spark_kafka_sink.spark.sink.write_report",
     "WriteSchema": "spark_kafka_sink.spark.sink.write_schema",
     "__version__": "spark_kafka_sink.version",
     "read_arrow": "spark_kafka_sink.consumer.read_arrow",
@@ -233,17 +237,29 @@ _MODULES = {
 # Type checkers see the imports above, and report any other name.
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Import a public name when it is first used."""
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(module), name)
+        try:
+            value = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark":
+                raise
+            # The message is all that users need; the traceback would show our imports.
+            raise error.with_traceback(None) from None
         # Later look-ups do not call this function.
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    """Return all names, including public names that have not been imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, except those of Spark where there is no PySpark.
+
+    Completion looks up each name, which must not fail.
+    """
+    has_spark = find_spec("pyspark") is not None
+    return [
+        name for name in __all__ if has_spark or not _MODULES[name].startswith(f"{__name__}.spark.")
+    ]

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
+import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = sorted((ROOT / "examples").rglob("*.py"))
 #: What users may import.
-DOORS = {"spark_kafka_sink", "spark_kafka_sink.testing", "pyspark_pykafka"}
+DOORS = {
+    "spark_kafka_sink",
+    "spark_kafka_sink.observability",
+    "spark_kafka_sink.testing",
+    "pyspark_pykafka",
+}
 #: What they may run by `python -m`.
 COMMANDS = {
     "spark_kafka_sink.config.options_table",
@@ -24,8 +30,16 @@ COMMANDS = {
     "spark_kafka_sink.warm_cache",
 }
 #: What the page of the API names in full.
-NAMES = {f"spark_kafka_sink.{name}" for name in spark_kafka_sink.__all__} | {
-    f"spark_kafka_sink.testing.{name}" for name in spark_kafka_sink.testing.__all__
+NAMES = {
+    f"{door.__name__}.{name}"
+    for door in (spark_kafka_sink, spark_kafka_sink.observability, spark_kafka_sink.testing)
+    for name in door.__all__
+}
+#: What they may configure, by `logging.getLogger`.
+LOGGERS = {
+    "spark_kafka_sink.progress",
+    "spark_kafka_sink.report",
+    "spark_kafka_sink.stream_events",
 }
 ROOTS = {door.partition(".")[0] for door in DOORS}
 
@@ -53,13 +67,13 @@ def deep_names(page: str) -> list[str]:
     return [
         match["name"]
         for match in re.finditer(r"(?P<m>-m )?\b(?P<name>spark_kafka_sink(?:\.\w+)+)", page)
-        if match["name"] not in (COMMANDS if match["m"] else DOORS | NAMES)
+        if match["name"] not in (COMMANDS if match["m"] else DOORS | NAMES | LOGGERS)
     ]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_examples_import_only_public_names(path):
-    """No example imports from deeper than the package and its testing module."""
+    """No example imports from deeper than the doors."""
     assert [] == deep_imports(path.read_text())
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
+import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 from spark_kafka_sink import errors
 from spark_kafka_sink.devbroker import DevBroker
@@ -78,7 +79,9 @@ def test_type_checkers_see_the_names_in_the_table():
     assert list(spark_kafka_sink._MODULES) == spark_kafka_sink.__all__
 
 
-@pytest.mark.parametrize("module", [spark_kafka_sink, spark_kafka_sink.testing])
+@pytest.mark.parametrize(
+    "module", [spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability]
+)
 def test_public_names_are_sorted(module):
     """`__all__` is sorted and has no duplicates."""
     assert sorted(set(module.__all__)) == module.__all__
@@ -99,6 +102,67 @@ def test_names_are_listed_before_they_are_imported():
     )
 
     assert "[]" == done.stdout.strip()
+
+
+def test_only_public_names_are_listed():
+    """`dir` lists no import of the package itself, so that completion offers none."""
+    assert spark_kafka_sink.__all__ == dir(spark_kafka_sink)
+
+
+def without_pyspark(statement: str) -> subprocess.CompletedProcess[str]:
+    """Run a statement in a new process that finds no PySpark."""
+    code = f"import sys; sys.modules['pyspark'] = None; {statement}"
+    return subprocess.run(  # noqa: S603 - our own interpreter and statement
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from spark_kafka_sink import KafkaSink",
+        "import spark_kafka_sink; spark_kafka_sink.WriteSchema",
+        "import pyspark_pykafka",
+    ],
+)
+def test_without_pyspark_a_sentence_says_so(statement):
+    """A name that needs PySpark is an error of one sentence, without an earlier error."""
+    error = without_pyspark(statement).stderr
+
+    assert error.endswith(
+        "ModuleNotFoundError: the Spark data source needs PySpark 4.0 or newer, which is not "
+        "installed: pip install 'pyspark>=4.1,<5' (KafkaProducer, read_arrow and the embedded "
+        "broker need no PySpark)\n"
+    )
+    assert 1 == error.count("Traceback")
+
+
+def test_an_old_pyspark_is_told_from_a_missing_one():
+    """A PySpark without data sources in Python is reported as too old."""
+    code = (
+        "import types; from importlib.machinery import ModuleSpec; "
+        "sys.modules['pyspark'] = old = types.ModuleType('pyspark'); "
+        "old.__path__ = []; old.__spec__ = ModuleSpec('pyspark', None, is_package=True); "
+        "sys.modules['pyspark.sql'] = sql = types.ModuleType('pyspark.sql'); "
+        "sql.__path__ = []; from spark_kafka_sink import KafkaSink"
+    )
+    error = without_pyspark(code).stderr
+
+    assert "needs PySpark 4.0 or newer, which is installed in an older version" in error
+
+
+def test_without_pyspark_all_else_can_be_used():
+    """Each name that `dir` lists then can be imported, and so can the broker and the plug-in."""
+    done = without_pyspark(
+        "import spark_kafka_sink as s; [getattr(s, name) for name in dir(s)]; "
+        "import pytest_spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.transactions; "
+        "print(sorted({*s.__all__} - {*dir(s)}))"
+    )
+
+    assert (
+        "['CheckedWrite', 'KafkaSink', 'KafkaSource', 'WriteReport', 'WriteSchema']\n"
+        == done.stdout
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error():

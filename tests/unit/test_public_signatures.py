@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
+import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 
-DOORS = (spark_kafka_sink, spark_kafka_sink.testing)
+DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
 PUBLIC = {name: getattr(door, name) for door in DOORS for name in door.__all__}
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 #: The classes of the package, public or not.

@@ -1,0 +1,159 @@
+"""A smoke test of every door of the installed package: `make matrix` runs it for each PySpark.
+
+It is copied out of the repository first, since the package must be the installed one, and pytest
+finds `devbroker` by the entry point of that package. PySpark 4.0 has batches only.
+"""
+
+from __future__ import annotations
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_kafka_sink import KafkaProducer, KafkaSink, read_arrow
+
+HAS_STREAMS = not pyspark.__version__.startswith("4.0.")
+VALUES = {f"value {number}".encode() for number in range(1000)}
+TIMEOUT = 120
+streams_only = pytest.mark.skipif(not HAS_STREAMS, reason="PySpark 4.0 has batches only")
+
+
+@pytest.fixture(scope="module")
+def spark():
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def broker(devbroker):
+    for topic in ("events", "copies"):
+        devbroker.create_topic(topic, partitions=2)
+    return devbroker
+
+
+@pytest.fixture
+def rows(spark):
+    return spark.range(len(VALUES)).selectExpr(
+        "cast(id as string) as key", "concat('value ', id) as value"
+    )
+
+
+def written(broker, topic):
+    return sorted(r.value for records in broker.records(topic).values() for r in records)
+
+
+def write(rows, broker, **options):
+    (
+        rows.write.format("pykafka")
+        .mode("append")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", "events")
+        .options(**options)
+        .save()
+    )
+
+
+def source(reader, broker):
+    return (
+        reader.format("pykafka")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("subscribe", "events")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+
+def copy(spark, broker, checkpoint, **options):
+    query = (
+        source(spark.readStream, broker)
+        .select("key", "value")
+        .writeStream.format("pykafka")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", "copies")
+        .option("checkpointLocation", str(checkpoint))
+        .options(**options)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(TIMEOUT)
+    finally:
+        query.stop()
+
+
+def test_batch(rows, broker):
+    """A batch is written once, after a check."""
+    settings = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "events"}
+    assert "events" == KafkaSink.check(rows, settings).schema.topic
+    write(rows, broker)
+    assert sorted(VALUES) == written(broker, "events")
+
+
+def test_exactly_once_batch(rows, broker):
+    """A batch that is run twice under one `writeId` is written once."""
+    options = {
+        "deliveryGuarantee": "exactly_once",
+        "transactionalIdPrefix": "smoke",
+        "writeId": "run-1",
+    }
+    write(rows, broker, **options)
+    write(rows, broker, **options)
+    assert sorted(VALUES) == written(broker, "events")
+
+
+def test_read(spark, rows, broker):
+    """A batch is read back."""
+    write(rows, broker)
+    read = source(spark.read, broker).selectExpr("cast(value as string) as value").collect()
+    assert sorted(VALUES) == sorted(row.value.encode() for row in read)
+
+
+@streams_only
+def test_stream(spark, rows, broker, tmp_path):
+    """A stream copies a topic, and copies nothing again after a restart."""
+    write(rows, broker)
+    copy(spark, broker, tmp_path)
+    copy(spark, broker, tmp_path)
+    assert sorted(VALUES) == written(broker, "copies")
+
+
+@streams_only
+def test_exactly_once_stream(spark, rows, broker, tmp_path):
+    """A stream copies a topic exactly once."""
+    write(rows, broker)
+    options = {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "smoke"}
+    copy(spark, broker, tmp_path, **options)
+    copy(spark, broker, tmp_path, **options)
+    assert sorted(VALUES) == written(broker, "copies")
+
+
+@pytest.mark.skipif(HAS_STREAMS, reason="this PySpark has streams")
+@pytest.mark.parametrize("direction", ["write", "read"])
+def test_streams_are_refused(spark, broker, tmp_path, direction):
+    """PySpark 4.0 answers a stream with a sentence that says what it needs."""
+    if direction == "write":
+        stream = spark.readStream.format("rate").load().selectExpr("'x' as value")
+        sink = (
+            stream.writeStream.format("pykafka")
+            .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+            .option("topic", "copies")
+        )
+    else:
+        sink = source(spark.readStream, broker).writeStream.format("noop")
+    with pytest.raises(PySparkException, match=r"streams need PySpark 4\.1 or newer"):
+        sink.option("checkpointLocation", str(tmp_path)).start().awaitTermination(TIMEOUT)
+
+
+def test_producer_and_read_arrow(broker):
+    """The producer and `read_arrow` work beside Spark."""
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        producer.send("events", b"a value").result(timeout=30)
+    with read_arrow(broker.bootstrap_servers, "events", columns=["value"]) as reader:
+        assert [{"value": b"a value"}] == reader.read_all().to_pylist()
