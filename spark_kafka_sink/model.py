@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Final, NamedTuple
+
+from spark_kafka_sink import display
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -52,7 +56,12 @@ class Node(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Format it with the address first, which is what an operator looks for."""
+        """Format it with the address first, which is what an operator looks for.
+
+        A bootstrap address has no id yet (clients count such nodes from -1 down), so none is shown.
+        """
+        if self.node_id < 0:
+            return f"{self.host}:{self.port}"
         return f"{self.host}:{self.port} (id {self.node_id})"
 
 
@@ -189,6 +198,22 @@ class RecordMetadata:
     #: Bytes of the serialized value; -1 if there is none.
     serialized_value_size: int
 
+    def _repr_html_(self) -> str:
+        """Show the fields in words."""
+        return display.block(
+            f"record acknowledged in {self.topic}-{self.partition}",
+            display.facts(
+                {
+                    "topic": self.topic,
+                    "partition": self.partition,
+                    "offset": known_offset(self.offset),
+                    "timestamp": _time(self.timestamp),
+                    "key, in bytes": _size(self.serialized_key_size),
+                    "value, in bytes": _size(self.serialized_value_size),
+                }
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
@@ -240,3 +265,75 @@ class PartitionAcks:
             bytes=self.bytes + other.bytes,
             log_append_time=self.log_append_time or other.log_append_time,
         )
+
+
+class AcksByPartition(dict[TopicPartition, PartitionAcks]):
+    """The acknowledgements of a write by partition: a dict that shows itself as a table."""
+
+    def __repr__(self) -> str:
+        """Show the number of records, and the offsets of the first partitions."""
+        written = [
+            f"{place} {_offsets(acks)}" for place, acks in islice(self.items(), _SHOWN_PARTITIONS)
+        ]
+        rest = len(self) - len(written)
+        places = ", ".join(written) + (f" and {rest:,} more" if rest else "")
+        return f"<{self._summary()}{': ' if places else ''}{places}>"
+
+    def _summary(self) -> str:
+        records = sum(acks.records for acks in self.values())
+        return f"{display.counted(records, 'record')} in {display.counted(len(self), 'partition')}"
+
+    def _repr_html_(self) -> str:
+        """Show the offsets of each partition, and bars of its records."""
+        rows = (
+            (
+                *(str(part) for part in place),
+                *(known_offset(offset) for offset in (acks.first_offset, acks.last_offset)),
+                acks.records,
+            )
+            for place, acks in sorted(self.items())
+        )
+        notes: tuple[str, ...] = ()
+        if any(acks.first_offset == UNKNOWN_OFFSET for acks in self.values()):
+            notes = ("brokers returned no offsets for some of the records, as with acks=0",)
+        return display.block(
+            f"{self._summary()} acknowledged",
+            display.table(
+                ("topic", "partition", "first offset", "last offset", "records"),
+                rows,
+                count=len(self),
+                things=("partition", "partitions"),
+                bars=4,
+            ),
+            notes=notes,
+        )
+
+
+#: The number of partitions in a text that is one line long.
+_SHOWN_PARTITIONS: Final = 3
+
+
+def known_offset(offset: int) -> int | None:
+    """Return an `offset`, or None if no broker has returned one."""
+    return None if offset == UNKNOWN_OFFSET else offset
+
+
+def _offsets(acks: PartitionAcks) -> str:
+    if acks.first_offset == UNKNOWN_OFFSET:
+        return "at unknown offsets"
+    if acks.first_offset == acks.last_offset:
+        return f"at offset {acks.first_offset}"
+    return f"at offsets {acks.first_offset} to {acks.last_offset}"
+
+
+def _size(count: int) -> int | str:
+    return "none" if count < 0 else count
+
+
+def _time(milliseconds: int) -> str:
+    """Return a timestamp in words, or as a number if it is out of the range of dates."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+    return moment.isoformat(sep=" ", timespec="milliseconds")

@@ -39,6 +39,7 @@ from spark_kafka_sink.devbroker.net.faults import (
 from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import TokenRules
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -81,6 +82,7 @@ __all__ = [
     "TlsSettings",
     "TokenRules",
     "TopicConfig",
+    "TopicRecords",
 ]
 
 

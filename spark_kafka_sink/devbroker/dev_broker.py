@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.committed_records import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
+from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
-    from spark_kafka_sink.record.decode import Record
 
 T = TypeVar("T")
 
@@ -101,8 +102,7 @@ class DevBroker:
 
     def __enter__(self) -> Self:
         """Start the brokers."""
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(
         self,
@@ -113,8 +113,8 @@ class DevBroker:
         """Stop the brokers."""
         self.stop()
 
-    def start(self, node_id: int | None = None) -> None:
-        """Start to listen; return when clients can connect.
+    def start(self, node_id: int | None = None) -> Self:
+        """Start to listen; return the object itself when clients can connect.
 
         With `node_id` restart only that broker: it returns to its port, is in sync at once, and
         leads only partitions without another leader. Raises OSError, or KafkaError if it is already
@@ -124,6 +124,7 @@ class DevBroker:
             self._thread.start(self._create_topics)
         else:
             self._thread.call(lambda: self._server.start_broker(node_id))
+        return self
 
     def stop(self, node_id: int | None = None) -> None:
         """Close all connections and ports; do nothing if already stopped.
@@ -188,16 +189,18 @@ class DevBroker:
 
         self._call(create)
 
-    def records(self, topic: str) -> dict[int, list[Record]]:
+    def records(self, topic: str) -> TopicRecords:
         """Return what consumers would read from a topic now: records by partition, in offset order.
 
-        Only committed records are returned, none of open or aborted transactions. Raises
-        RefusedError if there is no such topic.
+        The result is a dict of lists, with `to_arrow` and `to_pandas`. Only committed records are
+        returned, none of open or aborted transactions. Raises RefusedError if there is no such
+        topic.
         """
 
-        def read(broker: Broker) -> dict[int, list[Record]]:
+        def read(broker: Broker) -> TopicRecords:
             partitions = broker.cluster.existing_topic(topic).partitions
-            return {p.index: list(committed_records(p.log)) for p in partitions}
+            records = {p.index: list(committed_records(p.log)) for p in partitions}
+            return TopicRecords(topic, records)
 
         return self._call(read)
 
@@ -303,6 +306,48 @@ class DevBroker:
         broker is not running.
         """
         return self._call(function)
+
+    def __repr__(self) -> str:
+        """Show the addresses and whether clients can connect, without asking the brokers."""
+        state = "running" if self._thread.is_running else "stopped"
+        addresses = display.listed(list(self.addresses.values()), most=3)
+        return f"<DevBroker at {addresses}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Show the brokers and the topics."""
+        title = repr(self).strip("<>")
+        if not self._thread.is_running:
+            return display.block(title)
+
+        def overview(broker: Broker) -> tuple[int, list[tuple[object, ...]]]:
+            topics = broker.cluster.topics
+            return len(topics), [
+                (
+                    topic.name,
+                    len(topic.partitions),
+                    display.listed([str(p.log.log_end_offset) for p in topic.partitions], most=8),
+                    sum(p.log.log_end_offset - p.log.log_start_offset for p in topic.partitions),
+                )
+                for topic in topics[: display.MAX_ROWS]
+            ]
+
+        count, rows = self._call(overview)
+        running = self._thread.call(lambda: self._server.running_ids)
+        brokers = [
+            (str(node_id), address, "running" if node_id in running else "stopped")
+            for node_id, address in self.addresses.items()
+        ]
+        return display.block(
+            title,
+            display.table(("broker", "address", "state"), brokers, count=len(brokers)),
+            display.table(
+                ("topic", "partitions", "end offsets", "size of the log, in offsets"),
+                rows,
+                count=count,
+                things=("topic", "topics"),
+                bars=3,
+            ),
+        )
 
     def _call(self, function: Callable[[Broker], T]) -> T:
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink import display
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,3 +52,11 @@ class KafkaMetric:
     def __repr__(self) -> str:
         """Show the name only: reading a value takes a lock, which a debugger must not do."""
         return f"KafkaMetric({self.metric_name})"
+
+    def _repr_html_(self) -> str:
+        """Show the current value and its meaning."""
+        return display.block(
+            str(self.metric_name),
+            display.facts({"value": self.value()}),
+            notes=[self.metric_name.description] if self.metric_name.description else (),
+        )

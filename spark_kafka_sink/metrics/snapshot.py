@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink import display
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -54,7 +56,7 @@ class Summary:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MetricsSnapshot:
     """The totals of one producer, or of several merged, named after Kafka's producer metrics.
 
@@ -94,6 +96,16 @@ class MetricsSnapshot:
     #: Size of the records before and after compression, without batch headers.
     uncompressed_bytes: int = 0
     compressed_bytes: int = 0
+
+    def __repr__(self) -> str:
+        """Show the summary for operators."""
+        return f"<MetricsSnapshot: {'; '.join(self.describe()) or 'nothing was sent'}>"
+
+    def _repr_html_(self) -> str:
+        """Show the totals by Kafka's metric names."""
+        return display.block(
+            "; ".join(self.describe()) or "nothing was sent", display.facts(self.as_dict())
+        )
 
     def merged(self, other: MetricsSnapshot) -> MetricsSnapshot:
         """Return the totals of both."""

@@ -17,11 +17,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
+from spark_kafka_sink import display
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
-from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
+from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
 from spark_kafka_sink.producer.records.interceptors import resolve_interceptors
@@ -63,6 +65,14 @@ if TYPE_CHECKING:
 
 #: The number of staged items that make a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
+#: The metrics that a notebook shows, in words.
+_SHOWN_METRICS = {
+    "record-send-rate": "records per second",
+    "outgoing-byte-rate": "bytes per second",
+    "request-latency-avg": "ms per request",
+    "record-retry-total": "records retried",
+    "record-error-total": "records failed",
+}
 
 
 class KafkaProducer:
@@ -97,6 +107,7 @@ class KafkaProducer:
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_mapping(config)
         self._process_id = os.getpid()
+        self._config = config
         self._closed = False
         self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
@@ -363,7 +374,7 @@ class KafkaProducer:
 
     def metrics(self) -> Mapping[MetricName, KafkaMetric]:
         """Return the metrics by their names; each `value()` is current when it is called."""
-        return self._core.metrics.metrics()
+        return MetricsByName(self._core.metrics.metrics())
 
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Return a summary of the metrics that can be pickled and merged."""
@@ -427,6 +438,37 @@ class KafkaProducer:
         """Close; do not wait if the block failed, so that its error is not hidden by another."""
         if os.getpid() == self._process_id:
             self.close(timeout=None if exc_type is None else 0)
+
+    # --- showing it
+
+    def __repr__(self) -> str:
+        """Show the client's id, its brokers and its state; nothing waits for this."""
+        config = self._config
+        servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+        if self._closed:
+            state = "closed"
+        elif self._core.has_ended:
+            state = "failed"
+        else:
+            state = "open"
+        return f"<KafkaProducer {config.client_id!r} at {display.listed(servers, most=3)}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Show what has been acknowledged, and the rates of the last minute."""
+        title = repr(self).strip("<>")
+        # After a fork, a lock may be held by a thread that does not exist here.
+        if os.getpid() != self._process_id:
+            return display.block(title, notes=("it belongs to another process",))
+        rates = {
+            name.name: metric.value()
+            for name, metric in self._core.metrics.metrics().items()
+            if name.group == PRODUCER_GROUP and name.name in _SHOWN_METRICS
+        }
+        return display.block(
+            title,
+            display.facts({_SHOWN_METRICS[name]: rates.get(name) for name in _SHOWN_METRICS}),
+            self._core.acks()._repr_html_(),
+        )
 
     # --- checks of the caller
 

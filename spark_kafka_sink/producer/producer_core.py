@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.network.base.times import NEVER
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
@@ -454,13 +455,13 @@ class ProducerCore:
         manager = self.transaction_manager
         return manager is not None and manager.has_ongoing_transaction
 
-    def acks(self) -> dict[TopicPartition, PartitionAcks]:
+    def acks(self) -> AcksByPartition:
         """Return what has been acknowledged so far, by partition."""
-        return dict(self._sender.acks)
+        return AcksByPartition(self._sender.acks)
 
-    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+    def take_acks(self) -> AcksByPartition:
         """Return what has been acknowledged since the last call, and reset it."""
-        return self._sender.take_acks()
+        return AcksByPartition(self._sender.take_acks())
 
     def close(self, timeout: float | None) -> None:
         """Send all records, then stop the network thread; with `timeout` 0 at once.

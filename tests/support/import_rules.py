@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 PACKAGE = "spark_kafka_sink"
 
-_BOTTOM = frozenset({"errors", "model"})
+_BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
 #: What each layer may import besides itself: layers, and modules in them. All layers may import
-#: `errors` and `model`.
+#: `errors`, `model` and `display`.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
-    "model": frozenset(),
+    "display": frozenset(),
+    "model": frozenset({"display"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
@@ -54,6 +55,8 @@ LAYERS: dict[str, frozenset[str]] = {
         "metrics",
         _ERROR_CODES,
     },
+    # Values and Spark's listener alone: reports arrive as plain data.
+    "observability": _BOTTOM | {"version"},
     # The command for container images.
     "warm_cache": _BOTTOM | {"command_line", "record"},
     "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
@@ -126,9 +129,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "spark": {
         TOP: (),
-        "sink": (TOP,),
+        "report": (TOP,),
+        "sink": (TOP, "report"),
         "source": (TOP,),
-        "data_source": (TOP, "sink", "source"),
+        "data_source": (TOP, "report", "sink", "source"),
     },
     "devbroker": {
         "base": (),
@@ -172,11 +176,18 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "security/tls.py",
         "devbroker/net/server.py",
     ),
-    "pyspark": ("spark/*.py", "spark/sink/*.py", "spark/source/*.py"),
+    "pyspark": (
+        "spark/*.py",
+        "spark/sink/*.py",
+        "spark/source/*.py",
+        "observability/listener.py",
+    ),
     "pyarrow": (
+        "devbroker/topic_records.py",
         "record/arrow.py",
         "record/reading/*.py",
         "consumer/*.py",
+        "spark/report/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
     ),

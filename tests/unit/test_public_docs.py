@@ -17,10 +17,11 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 import spark_kafka_sink
+import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 from spark_kafka_sink import errors
 
-DOORS = (spark_kafka_sink, spark_kafka_sink.testing)
+DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
 #: The address in the examples, which readers replace by their own.
 ADDRESS = "localhost:9092"
 #: The topics of the broker that the examples write to.

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,
@@ -250,6 +251,11 @@ class FaultHook:
         self.seen = 0
         #: Requests on which it acted.
         self.fired = 0
+
+    def __repr__(self) -> str:
+        """Show how often the fault was injected."""
+        times = display.counted(self.fired, "time")
+        return f"<FaultHook for {self.api_key.name}: injected {times}>"
 
     def ask(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int

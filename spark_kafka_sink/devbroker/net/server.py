@@ -271,6 +271,11 @@ class ClusterServer:
         """The ids of all brokers, running or not."""
         return list(self._brokers)
 
+    @property
+    def running_ids(self) -> list[int]:
+        """The ids of the brokers that listen."""
+        return list(self._servers)
+
     def addresses(self, listener: str) -> dict[int, str]:
         """Return the address of a listener, host:port, at each broker; stopped brokers included.
 

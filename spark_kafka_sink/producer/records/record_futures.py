@@ -10,8 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from spark_kafka_sink import display
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
-from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata
+from spark_kafka_sink.model import (
+    UNKNOWN_OFFSET,
+    AcksByPartition,
+    PartitionAcks,
+    RecordMetadata,
+)
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, call_back
 
 if TYPE_CHECKING:
@@ -155,6 +161,24 @@ class FutureRecordMetadata:
             result, index = chunk.place(self.row)
             result.call_when_done(index, partial(callback, self))
 
+    def __repr__(self) -> str:
+        """Show the outcome, if there is one yet; this never waits or sends anything."""
+        if not self.done():
+            return "<FutureRecordMetadata: not acknowledged yet>"
+        error = self.exception()
+        if error is not None:
+            return f"<FutureRecordMetadata: failed with {type(error).__name__}: {error}>"
+        metadata = self._metadata()
+        known = metadata.offset != UNKNOWN_OFFSET
+        offset = f"at offset {metadata.offset}" if known else "at an unknown offset"
+        return f"<FutureRecordMetadata: {metadata.topic}-{metadata.partition} {offset}>"
+
+    def _repr_html_(self) -> str:
+        """Show the record's metadata once there is any."""
+        if self.done() and self.exception() is None:
+            return self._metadata()._repr_html_()
+        return display.block(repr(self).strip("<>"))
+
     def fail(self, error: Exception) -> None:
         """Fail a record that was added to no batch; called by the producer, not by users."""
         self.error = error
@@ -236,7 +260,11 @@ class FutureTableMetadata:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        acks: dict[TopicPartition, PartitionAcks] = {}
+        return self._acks()
+
+    def _acks(self) -> AcksByPartition:
+        """Return the acknowledgements; every batch has been acknowledged."""
+        acks = AcksByPartition()
         for part in self._parts:
             first, last = (
                 result.offset(index)
@@ -269,6 +297,25 @@ class FutureTableMetadata:
                 if left is not None and left <= 0:
                     raise TimeoutError(f"not every row was acknowledged within {timeout} s")
                 result.wait(indexes[0], left)
+        return self._error()
+
+    def __repr__(self) -> str:
+        """Show the outcome, if there is one yet; this never waits."""
+        if not self.done():
+            return "<FutureTableMetadata: not acknowledged yet>"
+        error = self._error()
+        if error is not None:
+            return f"<FutureTableMetadata: failed with {type(error).__name__}: {error}>"
+        return f"<FutureTableMetadata: {repr(self._acks()).strip('<>')}>"
+
+    def _repr_html_(self) -> str:
+        """Show a table of offsets once every row is acknowledged."""
+        if self.done() and self._error() is None:
+            return self._acks()._repr_html_()
+        return display.block(repr(self).strip("<>"))
+
+    def _error(self) -> Exception | None:
+        """Return the error of a row; every batch has ended."""
         # A batch may have been split meanwhile, so the results of its parts are looked up again.
         failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
         blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
