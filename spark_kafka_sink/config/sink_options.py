@@ -58,6 +58,11 @@ from spark_kafka_sink.model import is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The values of the option `report`.
+REPORT_NONE: Final = "none"
+REPORT_SUMMARY: Final = "summary"
+REPORT_FULL: Final = "full"
+
 SINK_OPTIONS_DEF: Final = (
     ConfigDef()
     .define(
@@ -145,6 +150,34 @@ SINK_OPTIONS_DEF: Final = (
         "micro-batch, and refuses a symbolic link and a file that is not such a report.",
     )
     .define(
+        "report",
+        ConfigType.STRING,
+        REPORT_SUMMARY,
+        OneOfAnyCase((REPORT_NONE, REPORT_SUMMARY, REPORT_FULL)),
+        Importance.LOW,
+        "What the driver prints about a finished write: nothing (none), one line (summary), or a "
+        "table of the partitions and their offsets as well (full). A stream prints at most once a "
+        "minute, what it has written since. It does not affect reportPath and "
+        "KafkaSink.last_report.",
+    )
+    .define(
+        "reportId",
+        ConfigType.STRING,
+        None,
+        NotEmpty(),
+        Importance.LOW,
+        "A name by which KafkaSink.last_report finds the report of this write among others.",
+    )
+    .define(
+        "progress",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        Importance.LOW,
+        "Whether each task prints every five seconds how many rows it has taken, to the "
+        "executor's log or in local mode to the terminal.",
+    )
+    .define(
         "sourceConsumerGroup",
         ConfigType.STRING,
         None,
@@ -214,6 +247,11 @@ class SinkOptions:
 
     topic: str | None
     report_path: str | None
+    #: One of `REPORT_NONE`, `REPORT_SUMMARY` and `REPORT_FULL`.
+    report: str
+    report_id: str | None
+    #: Whether tasks print how far they are.
+    progress: bool
     ignored: tuple[str, ...]
     producer: ProducerConfig
     #: The group whose offsets follow what a stream has read from Kafka, or None.
@@ -261,6 +299,9 @@ class SinkOptions:
         return cls(
             topic=topic,
             report_path=values["reportPath"] or None,
+            report=values["report"].lower(),
+            report_id=values["reportId"],
+            progress=values["progress"],
             ignored=tuple(sorted(ignored)),
             producer=producer,
             source_consumer_group=values["sourceConsumerGroup"],

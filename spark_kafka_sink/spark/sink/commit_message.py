@@ -46,6 +46,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
     #: The stream's query id; None in a batch write.
     query_id: str | None = None
+    #: When the driver asked the stream's tasks to write, in seconds since 1970.
+    started_at: float | None = None
     #: None in an at-least-once write.
     transactional: TransactionalPart | None = None
 

@@ -9,26 +9,34 @@ know the query and its batch, from properties that Spark sets for them.
 from __future__ import annotations
 
 import logging
-import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.report.announcements import announce
+from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
-from spark_kafka_sink.spark.sink.write_report import WriteReport
+from spark_kafka_sink.spark.sink.stream_lines import next_lines
+from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.sink.writers import (
     PlannedWrite,
     SinkWriter,
     own_messages,
+    report_logger,
+    reporting,
     task_context,
 )
 from spark_kafka_sink.spark.source_group import commit_source_offsets
+from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
@@ -57,10 +65,13 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self._is_checked = False
         #: Set when an exactly-once write is pickled.
         self._planned: PlannedWrite | None = None
+        #: When the writer was first pickled for the tasks, in seconds since 1970.
+        self._started_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Check the write, and plan it if it is exactly-once: Spark pickles it for the tasks."""
         if not self._is_checked:
+            self._started_at = time.time()
             try:
                 check_stream(self._options, self._topic)
                 exactly_once = self._exactly_once
@@ -69,18 +80,21 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                     plan = exactly_once.plan(None, self._observe)
                     self._planned = PlannedWrite(exactly_once, plan)
             except KafkaError as error:
-                raise RefusedWriteError.of(error) from None
+                refused = for_user(RefusedWriteError.of(error))
+                raise refused from refused.__cause__
             self._is_checked = True
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
         return vars(self)
 
+    @raising_for_user
     def write(  # type: ignore[override]  # as PySpark's own DataSourceStreamArrowWriter.write
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
         context = task_context()
         query_id = stream_property(context, QUERY_ID)
+        iterator = self._with_progress(iterator, context.partitionId())
         planned = self._planned
         transactional = None
         if planned is None:
@@ -100,9 +114,11 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             acks=written.acks,
             metrics=written.metrics,
             query_id=query_id,
+            started_at=self._started_at,
             transactional=transactional,
         )
 
+    @raising_for_user
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Commit an exactly-once micro-batch and report what was written (on the driver)."""
         ours = own_messages(messages)
@@ -120,21 +136,45 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
         """Report what was written; a failure is only logged, since the batch is in Kafka."""
-        report = WriteReport.from_messages(messages)
         query_id = messages[0].query_id if messages else None
-        try:
-            if report.rows:
-                sys.stdout.write(f"Kafka: batch {batch_id} {report.to_line()}\n")
-                sys.stdout.flush()
+        started_at = messages[0].started_at if messages else None
+        report = replace(
+            report_of(messages).timed(started_at, time.time()),
+            report_id=self._options.report_id,
+            query_id=query_id,
+            batch_id=batch_id,
+            replayed=any(message.is_replay for message in messages),
+        )
+        with reporting(f"batch {batch_id} was written, but its report was not"):
             if self._options.report_path is not None:
                 log = BatchLog(check_report_path(self._options) or "")
-                if any(message.is_replay for message in messages):
+                if report.replayed:
                     replayed = {**report.as_dict(), "replayed": True}
                     log.put_if_missing(query_id, batch_id, replayed)
                 else:
                     log.put(query_id, batch_id, report.as_dict())
-        except (OSError, KafkaError) as error:
-            logger.warning("batch %d was written, but its report was not: %s", batch_id, error)
+        with reporting(f"batch {batch_id} was written, but its report was not kept or printed"):
+            self._keep(report)
+
+    def _keep(self, report: WriteReport) -> None:
+        """Keep the report for the user's session, and print what is due."""
+        query_id = report.query_id or ""
+        # A batch without tasks has no query.
+        store = ReportStore.of_driver() if query_id else None
+        if store is not None and not (
+            report.replayed and report.batch_id in store.batches(query_id)
+        ):
+            store.put(query_id, report.to_record(), now_ns=time.time_ns())
+        if self._options.report == REPORT_NONE or not report.rows:
+            return
+        state = {} if store is None else store.printed(query_id)
+        lines, state = next_lines(
+            state, report, now=time.time(), is_full=self._options.report == REPORT_FULL
+        )
+        if store is not None:
+            store.set_printed(query_id, state)
+        if lines is not None:
+            announce(report_logger, lines)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).
@@ -149,11 +189,11 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 [message, *_] = ours
                 exactly_once.abort(plan, message.query_id or "", batchId, ours, self._observe)
             return
-        report = WriteReport.from_messages(ours)
+        report = report_of(ours)
         if report.rows:
             logger.warning(
-                "batch %d failed; %d rows of tasks that had finished remain in Kafka, and will be "
-                "written again when the query restarts",
+                "Kafka: batch %d failed; %d rows of tasks that had finished remain in Kafka, and "
+                "will be written again when the query restarts",
                 batchId,
                 report.rows,
             )

@@ -8,31 +8,45 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink import display
 from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset
 from spark_kafka_sink.spark.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 
 #: The maximum number of partition lines, and of topic lines, in the table.
 MAX_LINES: Final = 20
-_KILO: Final = 1000
+#: The fields of a partition's acknowledgements.
+_ACKS: Final = tuple(each.name for each in fields(PartitionAcks))
 _HEADINGS: Final = ("topic", "partition", "first offset", "last offset", "records", "bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """The totals of one write over all of its tasks."""
+    """The totals of one write over all of its tasks: `KafkaSink.last_report` returns it.
+
+    `partitions` has first and last offset, records and bytes of each partition, and `metrics` the
+    sums of the tasks' producers. `bytes` is the size of the record batches as sent, and `elapsed`
+    the seconds from the end of the driver's checks (in a stream, their beginning) to the end of the
+    commit: they include the computation of the rows. `merged` adds the report of a `later` batch of
+    the same stream. `timed` adds the times, `started_at` and `ended_at` in seconds since 1970;
+    `to_text` has at most `max_lines` topics and partitions; `write_json` writes to the file `path`.
+    `to_record` returns a `record` for JSON, from which `from_record` restores the report.
+
+    >>> report = WriteReport(tasks=2, rows=1000, partitions=(), elapsed=4.0)
+    >>> report.rows_per_second
+    250.0
+    """
 
     tasks: int
     rows: int
@@ -40,27 +54,43 @@ class WriteReport:
     partitions: tuple[tuple[TopicPartition, PartitionAcks], ...]
     #: The merged metrics of the tasks' producers.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
+    #: In seconds; None if it was not measured.
+    elapsed: float | None = None
+    #: Seconds since 1970, by the driver's clock; None if it was not measured.
+    ended_at: float | None = None
+    #: The option `reportId` of the write.
+    report_id: str | None = None
+    #: The id of the stream's query; None for a batch write.
+    query_id: str | None = None
+    #: The number of the stream's micro-batch; None for a batch write.
+    batch_id: int | None = None
+    #: Whether tasks wrote nothing because the batch was already committed.
+    replayed: bool = False
 
-    @classmethod
-    def from_messages(cls, messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
-        """Merge messages; None stands for a task that did not finish, and is ignored."""
-        finished = [message for message in messages if message is not None]
-        partitions: dict[TopicPartition, PartitionAcks] = {}
-        for message in finished:
-            for topic_partition, acks in message.acks:
-                earlier = partitions.get(topic_partition)
-                partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
-        return cls(
-            tasks=len(finished),
-            rows=sum(message.rows for message in finished),
-            partitions=tuple(sorted(partitions.items())),
-            metrics=MetricsSnapshot.merge(message.metrics for message in finished),
-        )
+    def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
+        """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
+        elapsed = None if started_at is None else max(ended_at - started_at, 0.0)
+        return replace(self, elapsed=elapsed, ended_at=ended_at)
 
     @property
     def bytes(self) -> int:
         """The size of all record batches as sent."""
         return sum(acks.bytes for _, acks in self.partitions)
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """The rows divided by the elapsed time; None if that was not measured."""
+        return self.rows / self.elapsed if self.elapsed else None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """The bytes divided by the elapsed time; None if that was not measured."""
+        return self.bytes / self.elapsed if self.elapsed else None
+
+    @property
+    def retries(self) -> int:
+        """How many records were sent again, because a broker had not accepted them at first."""
+        return self.metrics.record_retry_total
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -81,6 +111,23 @@ class WriteReport:
             )
         )
 
+    def merged(self, later: WriteReport) -> WriteReport:
+        """Return the totals of both; the time is what both took, without that between them."""
+        partitions = dict(self.partitions)
+        for topic_partition, acks in later.partitions:
+            earlier = partitions.get(topic_partition)
+            partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
+        known = self.elapsed is not None and later.elapsed is not None
+        return replace(
+            later,
+            tasks=self.tasks + later.tasks,
+            rows=self.rows + later.rows,
+            partitions=tuple(sorted(partitions.items())),
+            metrics=self.metrics.merged(later.metrics),
+            elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
+            replayed=self.replayed or later.replayed,
+        )
+
     def to_text(self, max_lines: int = MAX_LINES) -> str:
         """Return a table of at most `max_lines` topics and as many partitions."""
         if not self.partitions:
@@ -90,28 +137,91 @@ class WriteReport:
         if len(topics) > 1:
             totals = list(self._topic_totals())
             lines += _table(("topic", "partitions", "records", "bytes"), totals[:max_lines])
-            lines += _more(len(totals) - max_lines, "topic")
+            lines += _rest(len(totals) - max_lines, "topic")
         rows = [_row(*item) for item in self.partitions[:max_lines]]
         lines += _table(_HEADINGS, rows)
-        lines += _more(len(self.partitions) - max_lines, "partition")
-        lines += [f"  {line}" for line in self.metrics.describe()]
-        if not self.offsets_known:
-            lines.append("  acks=0: brokers acknowledged nothing and returned no offsets")
-        lines += [
-            f"  {topic}: the broker replaced all timestamps (message.timestamp.type=LogAppendTime)"
-            for topic in self.log_append_time_topics[:max_lines]
-        ]
+        lines += _rest(len(self.partitions) - max_lines, "partition")
+        lines += [f"  {line}" for line in (*self.metrics.describe(), *self._notes())]
         return "\n".join(lines) + "\n"
+
+    def summary(self) -> str:
+        """Return one line for users, and more if there was trouble or something to know."""
+        troubles = (*self.metrics.describe()[1:], *self._notes())
+        return "\n".join([f"Kafka: {self.to_line()}", *(f"  {line}" for line in troubles)])
+
+    def _notes(self) -> list[str]:
+        """Return what is true of these offsets and timestamps, and of few others."""
+        notes = []
+        if not self.offsets_known:
+            notes.append("acks=0: brokers acknowledged nothing and returned no offsets")
+        topics = self.log_append_time_topics
+        notes += [
+            f"{topic}: the broker replaced all timestamps (message.timestamp.type=LogAppendTime)"
+            for topic in topics[:MAX_LINES]
+        ]
+        return notes
 
     def to_line(self) -> str:
         """Return a one-line summary."""
+        if self.replayed and not self.partitions:
+            return "wrote nothing: this write was committed before"
         if not self.partitions:
-            return f"there were no rows to write ({_count(self.tasks, 'task')})"
+            return f"there were no rows to write ({display.counted(self.tasks, 'task')})"
         topics = self.topics
         named = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} topics"
         return (
-            f"wrote {_count(self.rows, 'row')} ({_size(self.bytes)}) to {named} "
-            f"from {_count(self.tasks, 'task')}"
+            f"wrote {display.counted(self.rows, 'row')} ({display.size(self.bytes)}) to {named} "
+            f"from {display.counted(self.tasks, 'task')}{self._speed()}"
+        )
+
+    def _speed(self) -> str:
+        if self.elapsed is None:
+            return ""
+        taken = f" in {self.elapsed:,.1f} s"
+        rows, sent = self.rows_per_second, self.bytes_per_second
+        if rows is None or sent is None:
+            return taken
+        return f"{taken} ({rows:,.0f} rows/s, {sent / 1e6:,.1f} MB/s)"
+
+    def __repr__(self) -> str:
+        """Return the summary and the partitions' offsets, as lines of text."""
+        return f"<WriteReport: {self.to_text().removeprefix('Kafka: ').rstrip()}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: the totals, and a bar for the records of each partition."""
+        rates = (self.rows_per_second, self.bytes_per_second)
+        totals = {
+            "rows": self.rows,
+            "bytes as sent": display.size(self.bytes),
+            "tasks": self.tasks,
+            "elapsed": None if self.elapsed is None else f"{self.elapsed:,.1f} s",
+            "rows per second": None if rates[0] is None else round(rates[0]),
+            "sent per second": None if rates[1] is None else display.size(rates[1]),
+            "records retried": self.retries or None,
+            "query": self.query_id,
+            "micro-batch": self.batch_id,
+            "reportId": self.report_id,
+        }
+        rows = [
+            (
+                written.topic,
+                written.partition,
+                known_offset(acks.first_offset),
+                known_offset(acks.last_offset),
+                acks.bytes,
+                acks.records,
+            )
+            for written, acks in self.partitions
+        ]
+        headings = ("topic", "partition", "first offset", "last offset", "bytes", "records")
+        partitions = display.table(
+            headings, rows, count=len(rows), things=("partition", "partitions"), bars=5
+        )
+        return display.block(
+            f"Kafka: {self.to_line()}",
+            display.facts(totals),
+            *([partitions] if rows else []),
+            notes=[*self.metrics.describe(), *self._notes()],
         )
 
     def _topic_totals(self) -> Iterator[tuple[str, ...]]:
@@ -135,8 +245,8 @@ class WriteReport:
             topics.setdefault(written.topic, []).append(
                 {
                     "partition": written.partition,
-                    "first_offset": _offset(acks.first_offset),
-                    "last_offset": _offset(acks.last_offset),
+                    "first_offset": known_offset(acks.first_offset),
+                    "last_offset": known_offset(acks.last_offset),
                     "records": acks.records,
                     "bytes": acks.bytes,
                     "log_append_time": acks.log_append_time,
@@ -146,14 +256,58 @@ class WriteReport:
             "tasks": self.tasks,
             "rows": self.rows,
             "bytes": self.bytes,
+            "elapsed_seconds": self.elapsed,
+            "rows_per_second": self.rows_per_second,
+            "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
             "topics": topics,
             "metrics": self.metrics.as_dict(),
         }
 
+    def to_record(self) -> dict[str, Any]:
+        """Return all fields as values for JSON, from which `from_record` restores the report."""
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            **record,
+            "partitions": [
+                [written.topic, written.partition, *(getattr(acks, name) for name in _ACKS)]
+                for written, acks in self.partitions
+            ],
+            "metrics": asdict(self.metrics),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> WriteReport:
+        """Return the report that `to_record` was called on."""
+        metrics: dict[str, Any] = {
+            name: Summary(**value) if isinstance(value, dict) else value
+            for name, value in record["metrics"].items()
+        }
+        partitions = tuple(
+            (TopicPartition(topic, number), PartitionAcks(**dict(zip(_ACKS, acks, strict=True))))
+            for topic, number, *acks in record["partitions"]
+        )
+        return cls(**{**record, "partitions": partitions, "metrics": MetricsSnapshot(**metrics)})
+
     def write_json(self, path: str) -> None:
         """Write the JSON atomically to a local file; raises OSError."""
         replace_file(Path(path), self.to_json())
+
+
+def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
+    """Merge messages; None stands for a task that did not finish, and is ignored."""
+    finished = [message for message in messages if message is not None]
+    partitions: dict[TopicPartition, PartitionAcks] = {}
+    for message in finished:
+        for topic_partition, acks in message.acks:
+            earlier = partitions.get(topic_partition)
+            partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
+    return WriteReport(
+        tasks=len(finished),
+        rows=sum(message.rows for message in finished),
+        partitions=tuple(sorted(partitions.items())),
+        metrics=MetricsSnapshot.merge(message.metrics for message in finished),
+    )
 
 
 def resolve_report_path(path: str) -> str:
@@ -179,12 +333,8 @@ def resolve_report_path(path: str) -> str:
     return str(target)
 
 
-def _offset(offset: int) -> int | None:
-    return None if offset == UNKNOWN_OFFSET else offset
-
-
 def _row(written: TopicPartition, acks: PartitionAcks) -> tuple[str, ...]:
-    offsets = (_offset(acks.first_offset), _offset(acks.last_offset))
+    offsets = (known_offset(acks.first_offset), known_offset(acks.last_offset))
     return (
         written.topic,
         str(written.partition),
@@ -208,18 +358,5 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _more(count: int, what: str) -> list[str]:
-    return [f"  ... and {count:,} more {what}{'' if count == 1 else 's'}"] if count > 0 else []
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _size(count: float) -> str:
-    """Format a number of bytes in a suitable unit (powers of 1000)."""
-    units = iter(("bytes", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while count >= _KILO and unit != "TB":
-        count, unit = count / _KILO, next(units)
-    return f"{count:,} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+def _rest(count: int, what: str) -> list[str]:
+    return [f"  {display.more(count, (what, f'{what}s'))}"] if count > 0 else []

@@ -11,20 +11,26 @@ Spark creates a new one whenever it needs one, so creating it does nothing.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.taskcontext import TaskContext
 
+from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.report.announcements import announce
+from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
-from spark_kafka_sink.spark.sink.write_report import WriteReport
+from spark_kafka_sink.spark.sink.write_report import report_of
+from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +44,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
 
 logger = logging.getLogger(__name__)
+#: The loggers of what a write prints: set their level to silence them.
+report_logger = logging.getLogger("spark_kafka_sink.report")
+progress_logger = logging.getLogger("spark_kafka_sink.progress")
 
 #: The batch id of a job, which has only one batch.
 JOB_BATCH: Final = 0
@@ -64,6 +73,18 @@ class SinkWriter:
 
         return ExactlyOnceWrite(self._options.producer, options)
 
+    def _with_progress(
+        self, batches: Iterator[pa.RecordBatch], task: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the batches; with the option `progress`, the task prints how far it is."""
+        if not self._options.progress:
+            return batches
+        from spark_kafka_sink.spark.report.progress import with_progress
+
+        return with_progress(
+            batches, task=task, clock=time.monotonic, say=partial(announce, progress_logger)
+        )
+
     def _observe(self, point: Point) -> None:
         """Handle a named point of an exactly-once write; tests override this to crash there."""
 
@@ -81,6 +102,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         #: Set when an exactly-once write is pickled, like the write id.
         self._planned: PlannedWrite | None = None
         self._write_id = ""
+        self._started_at = time.time()
 
     def __getstate__(self) -> dict[str, Any]:
         """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
@@ -91,15 +113,18 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             try:
                 plan = exactly_once.plan(self._write_id, self._observe)
             except KafkaError as error:
-                raise RefusedWriteError.of(error) from None
+                refused = for_user(RefusedWriteError.of(error))
+                raise refused from refused.__cause__
             self._planned = PlannedWrite(exactly_once, plan)
         return vars(self)
 
+    @raising_for_user
     def write(  # type: ignore[override]  # as PySpark's own DataSourceArrowWriter.write
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
         context = task_context()
+        iterator = self._with_progress(iterator, context.partitionId())
         planned = self._planned
         transactional = None
         if planned is None:
@@ -120,16 +145,14 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             transactional=transactional,
         )
 
+    @raising_for_user
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit an exactly-once write and report what was written (on the driver)."""
         ours = own_messages(messages)
         planned = self._planned
         if planned is not None:
             if not planned.plan.must_write(self._write_id, JOB_BATCH):
-                sys.stdout.write(
-                    f"Kafka: wrote nothing; write {self._write_id!r} was committed before\n"
-                )
-                sys.stdout.flush()
+                self._report(ours, replayed=True)
                 return
             options = planned.write.options
             retention_ms = options.write_id_retention_ms if options.write_id else 0
@@ -143,20 +166,30 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             )
         self._report(ours)
 
-    def _report(self, messages: Sequence[KafkaCommitMessage]) -> None:
-        """Report what was written.
+    def _report(self, messages: Sequence[KafkaCommitMessage], *, replayed: bool = False) -> None:
+        """Report what was written, or that it was `replayed`: committed before.
 
         All rows are in Kafka by now. A report that cannot be printed or stored is only a warning,
         since a failed job would be run again and write them twice.
         """
-        report = WriteReport.from_messages(messages)
-        try:
-            sys.stdout.write(report.to_text())
-            sys.stdout.flush()
-            if self._report_path is not None:
+        report = replace(
+            report_of(messages).timed(self._started_at, time.time()),
+            report_id=self._options.report_id,
+            replayed=replayed,
+        )
+        lines = report.to_text() if self._options.report == REPORT_FULL else report.summary()
+        if replayed:
+            lines = f"Kafka: wrote nothing; write {self._write_id!r} was committed before"
+        with reporting("the write succeeded, but its report could not be written to reportPath"):
+            if self._report_path is not None and not replayed:
                 report.write_json(self._report_path)
-        except OSError as error:
-            logger.warning("the write succeeded, but its report could not be written: %s", error)
+        with reporting("the write succeeded, but its report could not be printed"):
+            if self._options.report != REPORT_NONE:
+                announce(report_logger, lines.rstrip())
+        with reporting("the write succeeded, but its report could not be kept for last_report"):
+            store = ReportStore.of_driver()
+            if store is not None:
+                store.put(None, report.to_record(), now_ns=time.time_ns())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort a failed write's transactions, or log which rows stay (on the driver).
@@ -168,13 +201,22 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         if planned is not None:
             planned.write.abort(planned.plan, self._write_id, JOB_BATCH, ours, self._observe)
             return
-        report = WriteReport.from_messages(ours)
+        report = report_of(ours)
         if report.rows:
             logger.warning(
-                "the write failed; %d rows of tasks that had finished remain in Kafka, and a new "
-                "run will write them again",
+                "Kafka: the write failed; %d rows of tasks that had finished remain in Kafka, and "
+                "a new run will write them again",
                 report.rows,
             )
+
+
+@contextmanager
+def reporting(failure: str) -> Iterator[None]:
+    """Log any error as `failure` with its reason: the rows that a report is about are in Kafka."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, a failed commit would write the rows again
+        logger.warning("%s: %s", failure, error, exc_info=not isinstance(error, OSError))
 
 
 def own_messages(messages: Sequence[WriterCommitMessage | None]) -> list[KafkaCommitMessage]:

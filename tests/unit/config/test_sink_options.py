@@ -40,6 +40,9 @@ def test_the_minimal_options_suffice():
             source_consumer_group=None,
             checkpoint_location=None,
             exactly_once=None,
+            report="summary",
+            report_id=None,
+            progress=False,
         )
         == options()
     )

@@ -20,6 +20,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.data_source import KafkaSink
+from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink import driver_checks
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage, TransactionalPart
 from spark_kafka_sink.spark.sink.driver_checks import TrustedChecks
@@ -259,14 +260,49 @@ def test_options_of_the_source_are_ignored_with_one_warning(cluster, caplog):
     assert "startingOffsets" in caplog.messages[0]
 
 
-def test_a_commit_reports_what_the_batch_wrote(cluster, capsys, tmp_path):
+@pytest.fixture
+def lines(monkeypatch):
+    """Collect what is printed, as in a process in which no logging is configured."""
+    printed = []
+    monkeypatch.setattr(
+        "spark_kafka_sink.spark.sink.stream_writer.announce",
+        lambda logger, line: printed.append(line),
+    )
+    return printed
+
+
+def test_a_commit_reports_what_the_batch_wrote(cluster, lines, tmp_path):
     """A micro-batch is printed in one line and recorded by one line of the report."""
     path = tmp_path / "r.jsonl"
     stream_writer(reportPath=str(path)).commit([message(), message(3)], 7)
-    printed = "Kafka: batch 7 wrote 5 rows (160 bytes) to topic events from 2 tasks\n"
-    assert printed == capsys.readouterr().out
+    assert ["Kafka: batch 7 wrote 5 rows (160 bytes) to topic events from 2 tasks"] == lines
     [line] = map(json.loads, path.read_text().splitlines())
     assert ("q", 7, 5) == (line["query_id"], line["batch_id"], line["rows"])
+
+
+def test_batches_are_kept_for_the_session(cluster, lines, monkeypatch, tmp_path):
+    """Each batch is kept by its query id, and only the first of a minute is printed."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    for number in range(3):
+        stream_writer(reportId="mine").commit([message(number)], number)
+    found = ReportStore.of_driver().newest("q", limit=9)
+    assert [(0, 0), (1, 1), (2, 2)] == [(each["batch_id"], each["rows"]) for each in found]
+    assert {"mine"} == {each["report_id"] for each in found}
+    assert ["batch 1 wrote 1 row"] == [line[7:26] for line in lines]
+
+
+def test_the_start_of_a_batch_travels_with_its_tasks(cluster):
+    """The writer notes when it is pickled for the tasks, and keeps that when pickled again."""
+    writer = stream_writer()
+    first = travel(writer)
+    assert first._started_at is not None
+    assert first._started_at == travel(first)._started_at
+
+
+def test_a_stream_prints_nothing_on_request(cluster, lines):
+    """With report=none, a stream prints nothing."""
+    stream_writer(report="none").commit([message()], 7)
+    assert [] == lines
 
 
 REPLAYED = TransactionalPart(generation=1, planned_at_ms=0, is_replay=True)
@@ -322,11 +358,11 @@ def test_an_exactly_once_batch_ends_under_its_query_id_and_batch_id(monkeypatch,
     assert 1 == len(ended)
 
 
-def test_an_empty_commit_prints_nothing(cluster, capsys):
+def test_an_empty_commit_prints_nothing(cluster, lines):
     """A micro-batch without rows prints nothing, and may have no tasks."""
     stream_writer().commit([], 0)
     stream_writer().commit([message(0)], 1)
-    assert "" == capsys.readouterr().out
+    assert [] == lines
 
 
 def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog, tmp_path):

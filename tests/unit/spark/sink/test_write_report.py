@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
-from spark_kafka_sink.spark.sink.write_report import WriteReport, resolve_report_path
+from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, resolve_report_path
 
 
 def acks(first, records, size=100, *, log_append_time=False):
@@ -36,7 +36,7 @@ def message(rows, written, partition_id=0):
 
 
 def report(*messages):
-    return WriteReport.from_messages(messages)
+    return report_of(messages)
 
 
 def test_messages_are_merged_per_partition():
@@ -174,6 +174,9 @@ def test_the_json_has_everything():
         "tasks": 1,
         "rows": 3,
         "bytes": 200,
+        "elapsed_seconds": None,
+        "rows_per_second": None,
+        "bytes_per_second": None,
         "offsets_known": False,
         "topics": {
             "t": [
@@ -303,3 +306,90 @@ def test_metrics_are_summed_over_the_tasks():
     assert measured.merged(measured) == merged_report.metrics
     assert "  6 records retried" in merged_report.to_text()
     assert 6 == json.loads(merged_report.to_json())["metrics"]["record-retry-total"]
+
+
+TIMED = dataclasses.replace(
+    report(message(3000, {("t", 0): acks(0, 3000, 2_000_000)})), elapsed=2.0, ended_at=1000.0
+)
+
+
+def test_a_timed_report_has_rates():
+    """The summary has the elapsed time, and rows and megabytes per second."""
+    assert (
+        "Kafka: wrote 3,000 rows (2.0 MB) to topic t from 1 task in 2.0 s (1,500 rows/s, 1.0 MB/s)"
+    ) == TIMED.summary()
+    assert (1500.0, 1_000_000.0) == (TIMED.rows_per_second, TIMED.bytes_per_second)
+    as_json = TIMED.as_dict()
+    assert (2.0, 1500.0) == (as_json["elapsed_seconds"], as_json["rows_per_second"])
+
+
+def test_a_report_without_time_has_no_rates():
+    """A report that was not timed, or took no time, has no rates."""
+    untimed = report(message(1, {("t", 0): acks(0, 1)}))
+    assert (None, None) == (untimed.rows_per_second, untimed.bytes_per_second)
+    assert untimed.timed(5.0, 5.0).to_line().endswith("from 1 task in 0.0 s")
+    assert 0.0 == untimed.timed(5.0, 4.0).elapsed
+
+
+def test_small_batches_are_not_called_compressed():
+    """Compression that makes a small write larger is not mentioned."""
+    measured = MetricsSnapshot(
+        records_per_request=Summary(1, 1.0, 1.0), uncompressed_bytes=100, compressed_bytes=156
+    )
+    small = dataclasses.replace(message(1, {("t", 0): acks(0, 1)}), metrics=measured)
+    assert "compressed" not in report(small).to_text()
+
+
+def test_a_summary_mentions_trouble():
+    """Retries are in the summary, since they are what an operator looks for."""
+    measured = MetricsSnapshot(records_per_request=Summary(1, 1.0, 1.0), record_retry_total=1)
+    retried = report(dataclasses.replace(message(1, {("t", 0): acks(0, 1)}), metrics=measured))
+    assert ["  1 records retried"] == retried.summary().splitlines()[1:]
+    assert 1 == retried.retries
+
+
+def test_a_report_survives_as_json():
+    """The record of a report can be stored as JSON and restores an equal report."""
+    measured = MetricsSnapshot(request_latency_ms=Summary(2, 30.0, 20.0), record_retry_total=3)
+    given = dataclasses.replace(
+        TIMED, metrics=measured, report_id="r", query_id="q", batch_id=4, replayed=True
+    )
+    assert given == WriteReport.from_record(json.loads(json.dumps(given.to_record())))
+
+
+def test_reports_of_one_stream_are_merged():
+    """The sum of two batches has the time that both took, and not the time between them."""
+    later = dataclasses.replace(
+        report(message(10, {("t", 0): acks(3000, 10), ("u", 1): acks(0, 1)})),
+        elapsed=1.0,
+        ended_at=1008.0,
+        batch_id=5,
+    )
+    merged = TIMED.merged(later)
+    assert (3010, 2, 3.0, 5) == (merged.rows, merged.tasks, merged.elapsed, merged.batch_id)
+    assert (0, 3009, 3010) == dataclasses.astuple(merged.partitions[0][1])[:3]
+    assert 2 == len(merged.partitions)
+
+
+def test_a_replayed_write_says_so():
+    """A write that was committed before does not look like one without rows."""
+    replayed = WriteReport(tasks=3, rows=0, partitions=(), replayed=True)
+    assert "<WriteReport: wrote nothing: this write was committed before>" == repr(replayed)
+    assert "wrote nothing" in replayed._repr_html_()
+
+
+def test_a_report_shows_itself():
+    """The repr is the printed table, and a notebook shows a table with the same offsets."""
+    shown = repr(TIMED)
+    assert shown.startswith("<WriteReport: wrote 3,000 rows")
+    assert "2999" in shown
+    page = TIMED._repr_html_()
+    assert "2,999" in page
+    assert "1,500" in page
+
+
+def test_names_in_a_notebook_are_escaped():
+    """A name cannot add markup to a notebook."""
+    page = dataclasses.replace(TIMED, report_id="<script>")._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page

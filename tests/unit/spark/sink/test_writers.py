@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-import sys
+import re
 import time
 
 import pytest
@@ -12,8 +12,11 @@ from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.report.report_store import ReportStore
+from spark_kafka_sink.spark.sink import writers
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+from spark_kafka_sink.spark.sink.write_report import WriteReport
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 
 OPTIONS = SinkOptions.from_mapping(
@@ -32,21 +35,88 @@ MESSAGE = KafkaCommitMessage(
 )
 
 
-def writer(report_path=None):
-    return KafkaBatchWriter(OPTIONS, topic="t", report_path=report_path)
+LINE = re.compile(
+    r"Kafka: wrote 2 rows \(80 bytes\) to topic t from 1 task in \d+\.\d s"
+    r"( \([\d,]+ rows/s, \d+\.\d MB/s\))?"
+)
 
 
-def test_a_commit_prints_the_report(capsys):
-    """The table is printed to the driver's standard output."""
+def writer(report_path=None, **options):
+    given = {"kafka.bootstrap.servers": "localhost:9092", "kafka.client.id": "name", **options}
+    return KafkaBatchWriter(SinkOptions.from_mapping(given), topic="t", report_path=report_path)
+
+
+@pytest.fixture(autouse=True)
+def lines(monkeypatch):
+    """Collect what is printed, as in a process in which no logging is configured."""
+    printed = []
+    monkeypatch.setattr(writers, "announce", lambda logger, line: printed.append(line))
+    return printed
+
+
+def test_a_commit_prints_one_line(lines):
+    """By default, one line says what was written, and how fast."""
     writer().commit([MESSAGE])
+    assert LINE.fullmatch(*lines)
+
+
+def test_a_full_report_has_the_partitions(lines):
+    """With report=full, a table of the partitions and their offsets follows."""
+    writer(report="FULL").commit([MESSAGE])
+    first, *table = lines[0].splitlines()
+    assert LINE.fullmatch(first)
+    assert [
+        "  topic  partition  first offset  last offset  records  bytes",
+        "  t              0             5            6        2     80",
+    ] == table
+
+
+def test_no_report_is_printed_on_request(lines, tmp_path):
+    """With report=none nothing is printed, but the report is written where it is wanted."""
+    path = tmp_path / "report.json"
+    writer(str(path), report="none").commit([MESSAGE])
+    assert [] == lines
+    assert 2 == json.loads(path.read_text())["rows"]
+
+
+def test_the_report_is_kept_for_the_session(monkeypatch, tmp_path):
+    """A commit keeps the report, with its id and its times, where the driver finds it."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    clock = iter([1000.0, 1004.0])
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    writer(reportId="nightly").commit([MESSAGE])
+    [kept] = ReportStore.of_driver().newest(None, limit=9)
+    report = WriteReport.from_record(kept)
+    assert (2, 4.0, 1004.0, "nightly", 0.5) == (
+        report.rows,
+        report.elapsed,
+        report.ended_at,
+        report.report_id,
+        report.rows_per_second,
+    )
+
+
+def test_a_report_that_cannot_be_kept_does_not_fail_the_write(monkeypatch, tmp_path, caplog):
+    """A full or missing directory is a warning: the rows must not be written again."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
+    with caplog.at_level(logging.WARNING):
+        writer(str(tmp_path / "report.json")).commit([MESSAGE])
+    assert 1 == len(caplog.messages)
     assert (
-        "Kafka: wrote 2 rows (80 bytes) to topic t from 1 task\n"
-        "  topic  partition  first offset  last offset  records  bytes\n"
-        "  t              0             5            6        2     80\n"
-    ) == capsys.readouterr().out
+        "the write succeeded, but its report could not be kept for last_report: "
+        in (caplog.messages[0])
+    )
+    assert (tmp_path / "report.json").exists()
 
 
-def test_a_commit_writes_the_report(tmp_path, capsys):
+def test_progress_is_only_for_those_who_ask():
+    """Without the option, a task's batches are passed on as they are."""
+    batches = iter([])
+    assert batches is writer()._with_progress(batches, 0)
+    assert batches is not writer(progress="true")._with_progress(batches, 0)
+
+
+def test_a_commit_writes_the_report(tmp_path):
     """The report is written to reportPath as JSON."""
     path = tmp_path / "report.json"
     writer(str(path)).commit([MESSAGE, MESSAGE])
@@ -54,34 +124,37 @@ def test_a_commit_writes_the_report(tmp_path, capsys):
     assert (2, 4) == (report["tasks"], report["rows"])
 
 
-def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsys, caplog):
+def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, lines, caplog):
     """A report that cannot be written is a warning: the rows must not be written again."""
     with caplog.at_level(logging.WARNING):
         writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
     assert 1 == len(caplog.messages)
-    assert "the write succeeded, but its report could not be written: " in caplog.messages[0]
-    assert "Kafka: wrote 2 rows" in capsys.readouterr().out
+    assert (
+        "the write succeeded, but its report could not be written to reportPath: "
+        in (caplog.messages[0])
+    )
+    assert LINE.fullmatch(*lines)
 
 
-def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
+@pytest.mark.parametrize("error", [BrokenPipeError("nobody reads"), ValueError("nobody reads")])
+def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog, error):
     """A closed standard output is a warning: the rows must not be written again."""
 
-    class _Closed:
-        def write(self, text):
-            raise BrokenPipeError("nobody reads")
+    def announce(logger, line):
+        raise error
 
-    monkeypatch.setattr(sys, "stdout", _Closed())
+    monkeypatch.setattr(writers, "announce", announce)
     with caplog.at_level(logging.WARNING):
         writer().commit([MESSAGE])
-    assert ["the write succeeded, but its report could not be written: nobody reads"] == (
+    assert ["the write succeeded, but its report could not be printed: nobody reads"] == (
         caplog.messages
     )
 
 
-def test_a_commit_without_messages_prints_an_empty_report(capsys):
+def test_a_commit_without_messages_prints_an_empty_report(lines):
     """A DataFrame without partitions is committed without messages."""
     writer().commit([])
-    assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
+    assert ["Kafka: there were no rows to write (0 tasks)"] == lines
 
 
 @pytest.mark.parametrize(

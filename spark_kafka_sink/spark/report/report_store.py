@@ -1,0 +1,150 @@
+"""The latest reports, kept on the driver's machine for as long as the application runs.
+
+A write commits in a Python process of the driver, which is not the user's process, and under Spark
+Connect not even on the user's machine. So `commit` leaves the report in a file, and the user's
+session asks for it through the data source (`request`): Spark asks a data source for its schema on
+the driver's machine, without a job, and the reports are in the schema's metadata.
+
+- The files are in the directory of Spark's block manager, which belongs to one application and is
+  deleted when it ends. Directories have mode 0700 and files 0600.
+- Batches are kept by the session that wrote, as far as Spark tells sessions apart (under Spark
+  Connect; in classic Spark all sessions of an application share them), streams by query id.
+- Each report is a file of its own, complete before it has its name, so that writers that run at
+  the same time need no lock. The oldest are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.spark.files import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: How many reports are kept of a session's batches, and of each query.
+KEPT: Final = 50
+#: The number of queries, and of sessions, whose reports are kept.
+KEPT_GROUPS: Final = 50
+#: The option of a read that asks for reports; its value is a request.
+REQUEST_OPTION: Final = "__reports"
+#: The column, and the entry of its metadata, in the answer.
+ANSWER: Final = "reports"
+_LOCAL_DIRECTORIES: Final = "SPARK_LOCAL_DIRS"
+_SESSION: Final = "SPARK_JOB_ARTIFACT_UUID"
+_NAME: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_PRINTED: Final = "printed"
+
+
+class ReportStore:
+    """The reports of one application; its methods raise OSError."""
+
+    def __init__(self, root: Path, session: str) -> None:
+        """Store the directory, which is created with the first report."""
+        self._root = root
+        self._session = session
+
+    @classmethod
+    def of_driver(cls, environ: Mapping[str, str] = os.environ) -> ReportStore | None:
+        """Return the store of the application to which this process belongs; None outside Spark."""
+        directories = environ.get(_LOCAL_DIRECTORIES, "")
+        if not directories:
+            return None
+        root = Path(directories.split(",")[0]) / "spark-kafka-sink-reports"
+        return cls(root, environ.get(_SESSION, "default"))
+
+    def put(self, query_id: str | None, report: Mapping[str, Any], *, now_ns: int) -> None:
+        """Keep a report, and remove the oldest; `now_ns` orders the reports of a group."""
+        group = self._group(query_id)
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        group.mkdir(mode=0o700, exist_ok=True)
+        name = f"{now_ns:020d}-{uuid.uuid4().hex}.json"
+        replace_file(group / name, json.dumps(report), durable=False)
+        for path in _reports(group)[:-KEPT]:
+            path.unlink(missing_ok=True)
+        self._remove_oldest_groups()
+
+    def newest(
+        self, query_id: str | None, *, limit: int, report_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return at most `limit` reports, the oldest of them first; with `report_id` only its."""
+        found: list[dict[str, Any]] = []
+        for path in reversed(_reports(self._group(query_id))):
+            if len(found) == limit:
+                break
+            # It may have been removed meanwhile, as one of the oldest.
+            with suppress(FileNotFoundError):
+                report = json.loads(path.read_text("utf-8"))
+                if report_id is None or report.get("report_id") == report_id:
+                    found.append(report)
+        return found[::-1]
+
+    def batches(self, query_id: str) -> set[int]:
+        """Return the numbers of the micro-batches of a query that have a report."""
+        return {report["batch_id"] for report in self.newest(query_id, limit=KEPT)}
+
+    def printed(self, query_id: str) -> dict[str, Any]:
+        """Return what `set_printed` has stored; empty if there is nothing."""
+        try:
+            return dict(json.loads((self._group(query_id) / _PRINTED).read_text("utf-8")))
+        except FileNotFoundError:
+            return {}
+
+    def set_printed(self, query_id: str, state: Mapping[str, Any]) -> None:
+        """Store what was printed last about a query that has a report."""
+        replace_file(self._group(query_id) / _PRINTED, json.dumps(state), durable=False)
+
+    def answer(self, request: str) -> str:
+        """Return the reports that a `request` asks for, as JSON."""
+        asked = json.loads(request)
+        return json.dumps(
+            self.newest(asked["query_id"], limit=asked["limit"], report_id=asked["report_id"])
+        )
+
+    def _group(self, query_id: str | None) -> Path:
+        name = self._session if query_id is None else query_id
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not an id of Spark's")
+        return self._root / f"{'batches' if query_id is None else 'query'}-{name}"
+
+    def _remove_oldest_groups(self) -> None:
+        groups = list(_with_times(self._root))
+        for _, path in sorted(groups)[:-KEPT_GROUPS]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def request(query_id: str | None, *, limit: int, report_id: str | None) -> str:
+    """Return a request for reports; each is different, since Spark Connect caches plans."""
+    return json.dumps(
+        {
+            "query_id": query_id,
+            "limit": limit,
+            "report_id": report_id,
+            "request": uuid.uuid4().hex,
+        }
+    )
+
+
+def _reports(group: Path) -> list[Path]:
+    """Return the files of a group, oldest first; temporary files begin with a dot."""
+    with suppress(FileNotFoundError):
+        return sorted(
+            path
+            for path in group.iterdir()
+            if path.suffix == ".json" and not path.name.startswith(".")
+        )
+    return []
+
+
+def _with_times(root: Path) -> Iterator[tuple[int, Path]]:
+    for path in root.iterdir():
+        # Another writer may remove it now.
+        with suppress(FileNotFoundError):
+            yield path.stat().st_mtime_ns, path

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.sink.stream_lines import next_lines
+from spark_kafka_sink.spark.sink.write_report import WriteReport
+
+SOME = "wrote 10 rows (1.0 kB) to topic t"
+MORE = "wrote 30 rows (3.0 kB) to topic t"
+
+
+def batch(number, ended_at):
+    """Return the report of a micro-batch of 10 rows that took a second."""
+    acks = PartitionAcks(
+        first_offset=10 * number, last_offset=10 * number + 9, records=10, bytes=1000
+    )
+    written = ((TopicPartition("t", 0), acks),)
+    return WriteReport(
+        tasks=1, rows=10, partitions=written, elapsed=1.0, ended_at=ended_at, batch_id=number
+    )
+
+
+def printed_at(times, *, is_full=False):
+    """Return what a stream prints whose batches end at these times."""
+    state = {}
+    lines = []
+    for number, now in enumerate(times):
+        line, state = next_lines(state, batch(number, now), now=now, is_full=is_full)
+        # It is stored between batches.
+        state = json.loads(json.dumps(state))
+        lines.append(line)
+    return lines
+
+
+def test_a_stream_prints_once_a_minute_what_it_has_written_since():
+    """The first batch is printed at once, and the sum of later ones after a minute."""
+    assert [
+        f"Kafka: batch 0 {SOME} from 1 task in 1.0 s (10 rows/s, 0.0 MB/s)",
+        None,
+        None,
+        f"Kafka: batches 1 to 3 {MORE} from 3 tasks in 3.0 s (10 rows/s, 0.0 MB/s)",
+        None,
+    ] == printed_at([1000, 1010, 1059.9, 1060, 1119])
+
+
+@pytest.mark.parametrize("waiting", [{}, {"rows": 1, "partitions": [], "metrics": {"new": 1}}])
+def test_a_state_of_another_version_costs_a_line_at_most(waiting):
+    """A stored sum that cannot be read is ignored, and the batch itself is printed."""
+    state = {"printed_at": 0.0, "waiting": waiting, "first_batch": 1}
+    line, _ = next_lines(state, batch(2, 1000), now=1000, is_full=False)
+    assert line.startswith(f"Kafka: batch 2 {SOME}")
+
+
+def test_a_stream_with_rare_batches_prints_each():
+    """A batch that ends more than a minute after the last line is printed by itself."""
+    lines = printed_at([1000, 1100, 1200])
+    assert ["batch 0", "batch 1", "batch 2"] == [line[7:14] for line in lines]
+
+
+def test_a_clock_that_was_set_back_does_not_silence_a_stream():
+    """A last line in the future is ignored."""
+    assert None not in printed_at([1000, 10])
+
+
+def test_a_full_report_of_a_stream_is_a_table_of_the_sum():
+    """With report=full the table has the offsets of all batches since the last one."""
+    table = printed_at([1000, 1010, 1060], is_full=True)[2]
+    assert table.startswith("Kafka: batches 1 to 2 wrote 20 rows")
+    assert ["t", "0", "10", "29", "20", "2,000"] == table.splitlines()[2].split()
