@@ -12,37 +12,49 @@ nor pyarrow, the network code only when the cluster is queried, and what reads o
 
 from __future__ import annotations
 
+import json
+import uuid
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pyspark
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.spark.report.report_store import (
+    ANSWER,
+    KEPT,
+    REQUEST_OPTION,
+    ReportStore,
+    request,
+)
 from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
     check_write,
     stream_options,
     warn_about_ignored_options,
 )
-from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
+from spark_kafka_sink.spark.user_errors import for_user, reworded
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 
 class KafkaSink(DataSource):
@@ -70,14 +82,12 @@ class KafkaSink(DataSource):
         Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
         """
         if overwrite:
-            raise ConfigError(
-                "Kafka topics cannot be overwritten, only appended to: use mode('append')"
-            )
+            refused = "Kafka topics cannot be overwritten, only appended to: use mode('append')"
+            raise for_user(ConfigError(refused))
         try:
             checked = check_write(schema, self.options, is_dry_run=False)
         except KafkaError as error:
-            # Spark shows users the whole traceback; the message is the part they need.
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
         warn_about_ignored_options(checked.options)
         # This worker of the driver, too, serves later writes.
         freeze_imported_objects()
@@ -97,10 +107,13 @@ class KafkaSink(DataSource):
         ConfigError or SchemaError.
         """
         try:
+            _check_streams()
+            from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
+
             options = stream_options(self.options)
             columns = write_schema(schema, options.topic)
         except KafkaError as error:
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
         return KafkaStreamWriter(options, topic=columns.topic)
 
     def schema(self) -> StructType:
@@ -111,13 +124,17 @@ class KafkaSink(DataSource):
         from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
         from spark_kafka_sink.spark.source.columns import default_columns
 
+        asked = self.options.get(REQUEST_OPTION)
+        if asked is not None:
+            return _report_schema(asked)
+
         try:
             given = {"includeHeaders": self.options.get("includeHeaders", "false")}
             return default_columns(
                 include_headers=SOURCE_OPTIONS_DEF.parse(given)["includeHeaders"]
             )
         except KafkaError as error:
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch's reader, which checks the cluster when Spark asks for its partitions.
@@ -134,7 +151,7 @@ class KafkaSink(DataSource):
                 SourceOptions.from_mapping(self.options, is_stream=False), schema
             )
         except KafkaError as error:
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return a stream's reader, which checks the cluster when Spark asks where it starts.
@@ -147,6 +164,7 @@ class KafkaSink(DataSource):
         from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
 
         try:
+            _check_streams()
             check_columns(schema)
             options = SourceOptions.from_mapping(self.options, is_stream=True)
             return _stream_reader(options, schema)
@@ -169,11 +187,94 @@ class KafkaSink(DataSource):
         The cluster is queried and `reportPath` is checked from the calling process: under Spark
         Connect that is the client, not the driver.
         """
-        return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+        try:
+            return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+        except KafkaError as error:
+            reworded(error)
+            raise
+
+    @classmethod
+    def last_report(
+        cls,
+        spark: SparkSession | None = None,
+        *,
+        query: StreamingQuery | str | None = None,
+        report_id: str | None = None,
+    ) -> WriteReport | None:
+        """Return the report of the write that finished last, or None if there is none.
+
+        Without `query`, "last" is the batch write of this Spark application that was committed
+        last, whichever thread or session started it; under Spark Connect, of this session. With
+        `report_id` only writes with that option `reportId` count: set it to tell writes apart that
+        run at the same time. With `query`, a streaming query or its id, it is the last micro-batch
+        of that query.
+
+        `spark` is the active session if it is None. The driver keeps the last 50 reports of batches
+        and of each query while the application runs. No Spark job is started, so the answer comes
+        while others run, too.
+        """
+        reports = cls.last_reports(spark, limit=1, query=query, report_id=report_id)
+        return reports[0] if reports else None
+
+    @classmethod
+    def last_reports(
+        cls,
+        spark: SparkSession | None = None,
+        *,
+        limit: int = KEPT,
+        query: StreamingQuery | str | None = None,
+        report_id: str | None = None,
+    ) -> list[WriteReport]:
+        """Return the last `limit` reports that `last_report` would choose from, oldest first.
+
+        With the defaults of `spark`, `query` and `report_id`, they are those of batch writes. The
+        reports of a stream that is `limit` micro-batches old or older are in `reportPath` only.
+        """
+        from pyspark.sql import SparkSession
+
+        from spark_kafka_sink.spark.sink.write_report import WriteReport
+
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        query_id = getattr(query, "id", query)
+        if query_id is not None:
+            query_id = _query_id(query_id)
+        session = SparkSession.active() if spark is None else spark
+        asked = request(query_id, limit=limit, report_id=report_id)
+        answer = session.read.format(cls.name()).option(REQUEST_OPTION, asked).load().schema
+        records = json.loads(answer[ANSWER].metadata[ANSWER])
+        return [WriteReport.from_record(record) for record in records]
 
 
 #: The same class, by the name for reading.
 KafkaSource = KafkaSink
+
+
+def _check_streams() -> None:
+    """Raise ConfigError in PySpark 4.0, in which a stream's rows cannot be written as Arrow."""
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        raise ConfigError(
+            "streams need PySpark 4.1 or newer, and this is PySpark "
+            f"{pyspark.__version__}: upgrade it, or use batches (spark.read and df.write)"
+        )
+
+
+def _query_id(given: object) -> str:
+    try:
+        return str(uuid.UUID(str(given)))
+    except ValueError:
+        raise ValueError(
+            f"query must be a streaming query or its id, not {given!r}: a name is not enough"
+        ) from None
+
+
+def _report_schema(asked: str) -> StructType:
+    """Return the answer to a request for reports (on the driver)."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    store = ReportStore.of_driver()
+    answer = "[]" if store is None else store.answer(asked)
+    return StructType([StructField(ANSWER, StringType(), nullable=True, metadata={ANSWER: answer})])
 
 
 def _stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:

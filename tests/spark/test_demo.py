@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +13,15 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an example to completion."""
+def run(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to completion, with these environment variables in addition."""
     return subprocess.run(  # noqa: S603 - our own script
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
+        env={**os.environ, **variables},
     )
 
 
@@ -31,6 +34,21 @@ def test_the_demo_finds_every_row_and_exits():
     assert 0 == done.returncode, done.stderr
     assert "found 5,000 of 5,000 rows; the report says 5,000" in done.stdout
     assert "partition 2: " in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_metrics_of_a_stream_can_be_scraped():
+    """The example prints its own metrics, with numbers of the sink, and logs events as JSON."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = run("stream_metrics.py", METRICS_PORT=str(port))
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert 'spark_kafka_stream_output_rows_total{query="copy"} 1000.0\n' in done.stdout
+    assert 'spark_kafka_sink_records_total{query="copy",topic="copies"} 1000.0\n' in done.stdout
+    assert '{"event": "started", ' in done.stdout
 
 
 @pytest.mark.spark

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: The addresses and paths in the blocks, which readers replace by their own.
-CHECKPOINT = "/path/of/the/checkpoint"
+CHECKPOINTS = re.compile("/path/of/the/checkpoint|/tmp/copy-checkpoint")
 #: The broker, the certificate and the secret of the block that connects with TLS and SASL.
 SECURED_ADDRESS = "broker.example:9093"
 TRUST_STORE = "/etc/kafka/ca.pem"
@@ -72,9 +72,7 @@ def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
         if copies:
             send_numbers(broker.bootstrap_servers, "events")
         code = block.code.replace(ADDRESS, broker.bootstrap_servers)
-        code = code.replace(CHECKPOINT, str(tmp_path / "checkpoint")).replace(
-            "1_000_000", f"{ROWS}"
-        )
+        code = CHECKPOINTS.sub(str(tmp_path / "checkpoint"), code).replace("1_000_000", f"{ROWS}")
 
         exec(compile(code, block.place, "exec"), names)  # noqa: S102 - our own text
         if "query" in names:

@@ -1,4 +1,4 @@
-"""The example of testing a Spark job, run as a user would run it."""
+"""The examples of testing a Spark job, run as a user would run them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_job"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_the_example_passes_with_the_fixtures_of_the_package():
+@pytest.mark.parametrize(("example", "tests"), [("spark_job", 3), ("quickstart", 1)])
+def test_the_example_passes_with_the_fixtures_of_the_package(example, tests):
     """Plain pytest in the example's directory finds the fixtures through the entry point."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."],
-        cwd=EXAMPLE,
+        cwd=EXAMPLES / example,
         env={
             "SPARK_LOCAL_IP": "127.0.0.1",
             # Without PYTHONPATH, only the installed package provides the fixtures.
@@ -31,5 +32,5 @@ def test_the_example_passes_with_the_fixtures_of_the_package():
         timeout=600,
         check=False,
     )
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
     assert 0 == done.returncode

@@ -193,7 +193,7 @@ def test_a_failed_query_continues_once_the_cause_is_fixed(topics, spark, files, 
     rows = files.read(spark).selectExpr(
         "value", "cast(if(value = '0000000007', 99, 0) as int) partition"
     )
-    with pytest.raises(StreamingQueryException, match=r"row \d, topic '.*', partition 99"):
+    with pytest.raises(StreamingQueryException, match=r"row \d of task \d, .*partition 99"):
         run_to_end(writer(topic, rows))
     run_to_end(writer(topic))
     assert files.numbers == sorted(set(topics.values(topic)))

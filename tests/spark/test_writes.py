@@ -243,6 +243,7 @@ def test_a_user_sees_the_report(topics):
             spark.range(1000, numPartitions=1).selectExpr("cast(id as string) value")
             .write.format("pykafka").mode("append")
             .option("kafka.bootstrap.servers", {topics.broker.bootstrap_servers!r})
+            .option("report", "full")
             .option("topic", {topic!r}).option("startingOffsets", "earliest").save()
         )
         spark.stop()

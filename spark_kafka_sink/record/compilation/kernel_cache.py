@@ -132,9 +132,19 @@ def cache_directory() -> str | None:
             )
         else:
             _LOG.debug("kernels cannot be cached in %s: %s", place, error)
-    if directory is None:
-        _LOG.debug("there is no directory for compiled kernels: each process compiles its own")
+    if directory is None and not _has_unsafe(refused):
+        _LOG.warning(
+            "compiled kernels cannot be cached in %s: each Python worker compiles its own, which "
+            "takes seconds. Set NUMBA_CACHE_DIR to a directory that this user can write to, and "
+            "nobody else",
+            "; ".join(f"{place}: {reason}" for place, reason in refused.items()),
+        )
     return directory
+
+
+def _has_unsafe(refused: dict[Path, OSError]) -> bool:
+    """Return whether a location was refused, and logged, because others can write to it."""
+    return any(isinstance(error, UnsafeDirectoryError) for error in refused.values())
 
 
 def find_directory() -> tuple[str | None, dict[Path, OSError]]:

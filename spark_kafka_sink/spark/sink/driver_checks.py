@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
@@ -45,11 +46,12 @@ _BRIEF_CHECK_SECONDS: Final = 3.0
 _TRUST_SECONDS: Final = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckedWrite:
     """A write that has passed all checks on the driver.
 
-    `options` are the parsed options of the write, `schema` its columns.
+    `options` are the parsed options of the write, `schema` its columns. It shows itself as one
+    line: `OK: 3 partitions of events, columns key, value`.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> checked = KafkaSink.check(df, options, topic="orders")
@@ -64,6 +66,41 @@ class CheckedWrite:
     #: The topic's partition count; None if a column names the topics, or if the topic is missing
     #: and the write would make brokers create it.
     partitions: int | None
+
+    def __repr__(self) -> str:
+        """Show where the rows would go and which columns make up a record; no settings."""
+        return f"OK: {self._place()}, {self._columns()}"
+
+    def _place(self) -> str:
+        if self.schema.topic is None:
+            return "topics are named by the column topic"
+        if self.partitions is None:
+            return f"topic {self.schema.topic} does not exist, and brokers may create it"
+        return f"{display.counted(self.partitions, 'partition')} of {self.schema.topic}"
+
+    def _columns(self) -> str:
+        used = f"column{'' if len(self.schema.used) == 1 else 's'} {', '.join(self.schema.used)}"
+        ignored = display.listed(self.schema.ignored)
+        return f"{used} (not written: {ignored})" if ignored else used
+
+    def _repr_html_(self) -> str:
+        """Show the topic, the columns, the guarantee and the brokers; no other settings."""
+        exactly_once = self.options.exactly_once
+        servers = [f"{host}:{port}" for host, port in self.options.producer.bootstrap_servers]
+        return display.block(
+            f"OK: {self._place()}",
+            display.facts(
+                {
+                    "columns written": ", ".join(self.schema.used),
+                    "columns not written": display.listed(self.schema.ignored, most=20) or None,
+                    "guarantee": "at least once"
+                    if exactly_once is None
+                    else f"exactly once, as {exactly_once.prefix!r}",
+                    "brokers": display.listed(servers),
+                    "report": self.report_path,
+                }
+            ),
+        )
 
 
 def check_write(
@@ -127,7 +164,7 @@ def warn_about_ignored_options(options: SinkOptions) -> None:
     """Log which options have no effect."""
     if options.ignored:
         logger.warning(
-            "these options are for reading from Kafka and have no effect on a write: %s",
+            "Kafka: these options are for reading from Kafka and have no effect on a write: %s",
             ", ".join(options.ignored),
         )
 

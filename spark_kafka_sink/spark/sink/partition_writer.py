@@ -12,17 +12,12 @@ The kernels are imported with the first row: Spark imports this module on the dr
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.worker_memory import (
-    freeze_imported_objects,
-    importing_much,
-    keep_freed_memory,
-)
+from spark_kafka_sink.spark.worker_memory import preparing_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,15 +80,8 @@ class Producers(Protocol):
 
 def start_producer(config: ProducerConfig) -> Producer:
     """Start a `KafkaProducer`."""
-    with importing_much():
+    with preparing_writer():
         from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-
-        # PySpark has pyarrow import it, if it is installed, once the first task returns its result.
-        # Its 30,000 objects took a worker 10 milliseconds in every later task, when not frozen too.
-        with suppress(ImportError):
-            import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
-    freeze_imported_objects()
-    keep_freed_memory()
     return KafkaProducer(config, lingers=False)
 
 

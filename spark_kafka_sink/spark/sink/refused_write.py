@@ -15,5 +15,7 @@ class RefusedWriteError(KafkaError, pickle.PickleError):
 
     @classmethod
     def of(cls, error: KafkaError) -> RefusedWriteError:
-        """Return an error with the same message, prefixed with the error's type."""
-        return cls(f"{type(error).__name__}: {error}")
+        """Return an error caused by this one, with its message after its type."""
+        refused = cls(f"{type(error).__name__}: {error}")
+        refused.__cause__ = error
+        return refused

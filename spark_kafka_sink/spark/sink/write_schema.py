@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from spark_kafka_sink import display
 from spark_kafka_sink.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
+#: The maximum number of columns that a message lists.
+_MOST_LISTED: Final = 10
 TEXT: Final = (StringType, CharType, VarcharType)
 
 
@@ -130,14 +133,22 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
             return None
         return f"column {name!r} is {kind.simpleString()}, but must be {wanted}: {advice}"
     if name == "value":
-        hint = _other_case(schema, name) or ": add it, or rename the column with the values"
-        return f"there is no column 'value'{hint}"
+        advice = f" {_listed(schema)}: add it, or rename the column with the values"
+        return f"there is no column 'value'{_other_case(schema, name) or advice}"
     if name == "topic" and topic is None:
         return (
             "there is no topic: set the option 'topic' or add a 'topic' column"
             f"{_other_case(schema, name)}"
         )
     return None
+
+
+def _listed(schema: StructType) -> str:
+    """Return a clause with the names of the columns."""
+    if not schema.names:
+        return "(there are no columns)"
+    names = display.listed([repr(name) for name in schema.names], most=_MOST_LISTED)
+    return f"(the columns are {names})"
 
 
 def _other_case(schema: StructType, name: str) -> str:

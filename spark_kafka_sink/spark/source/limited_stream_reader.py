@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader
+from spark_kafka_sink.spark.user_errors import for_user
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -47,8 +48,7 @@ class KafkaLimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
                 reads_all=isinstance(limit, ReadAllAvailable),
             )
         except KafkaError as error:
-            # Spark shows users the whole traceback; the message is the part they need.
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
         return offsets_json(end)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 -- Spark's name

@@ -20,6 +20,7 @@ from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.planning import within_logs
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from spark_kafka_sink.spark.source.task_read import Read
+from spark_kafka_sink.spark.user_errors import for_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,13 +48,12 @@ class KafkaBatchReader(DataSourceReader):
         try:
             return self._plan(SourceCluster(self._read.options, is_stream=False))
         except KafkaError as error:
-            # Spark shows users the whole traceback; the message is the part they need.
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
 
     def _plan(self, cluster: SourceCluster) -> list[InputPartition]:
         options = self._read.options
         for warning in options.warnings:
-            logger.warning("%s", warning)
+            logger.warning("Kafka: %s", warning)
         partitions = cluster.partitions()
         start = starting_offsets(
             options.starting,

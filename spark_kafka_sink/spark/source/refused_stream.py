@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from spark_kafka_sink.spark.user_errors import for_user
+
 if TYPE_CHECKING:
     from spark_kafka_sink.errors import KafkaError
 
@@ -22,16 +24,16 @@ class RefusedStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 -- Spark's name
         """Raise the error."""
-        raise self.error.with_traceback(None) from None
+        raise for_user(self.error) from self.error.__cause__
 
     def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802
         """Raise the error, with whatever arguments this PySpark calls it."""
-        raise self.error.with_traceback(None) from None
+        raise for_user(self.error) from self.error.__cause__
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> NoReturn:  # noqa: ARG002
         """Raise the error: a restarted query may have a batch to replay."""
-        raise self.error.with_traceback(None) from None
+        raise for_user(self.error) from self.error.__cause__
 
     def read(self, partition: object) -> NoReturn:  # noqa: ARG002
         """Raise the error."""
-        raise self.error.with_traceback(None) from None
+        raise for_user(self.error) from self.error.__cause__

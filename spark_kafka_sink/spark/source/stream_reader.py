@@ -35,6 +35,7 @@ from spark_kafka_sink.spark.source.planning import (
 )
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from spark_kafka_sink.spark.source.task_read import Read
+from spark_kafka_sink.spark.user_errors import for_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +89,7 @@ class StreamDriver:
         #: With AvailableNow: the latest offsets of the first trigger, at which the query ends.
         self._target: Offsets | None = None
         for warning in options.warnings:
-            logger.warning("%s", warning)
+            logger.warning("Kafka: %s", warning)
 
     def initial(self) -> Offsets:
         """Return the offsets at which a new query starts."""
@@ -231,7 +232,7 @@ class KafkaStreamReader(DataSourceStreamReader):
         try:
             return self._driver.divide(parse_offsets(start), parse_offsets(end))
         except KafkaError as error:
-            raise error.with_traceback(None) from None
+            raise for_user(error) from error.__cause__
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's rows (in the worker)."""
@@ -260,7 +261,7 @@ def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
     try:
         return offsets_json(offsets())
     except KafkaError as error:
-        raise error.with_traceback(None) from None
+        raise for_user(error) from error.__cause__
 
 
 def check_no_limits(options: SourceOptions, version: str) -> None:

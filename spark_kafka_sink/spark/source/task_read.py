@@ -12,8 +12,10 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.source.client_cache import client_cache
 from spark_kafka_sink.spark.source.columns import arrow_columns
+from spark_kafka_sink.spark.user_errors import for_user
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ class Read(NamedTuple):
 
     def batches(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the range of a task, if it has one (in the worker)."""
+        try:
+            yield from self._batches(partition)
+        except KafkaError as error:
+            raise for_user(error) from error.__cause__
+
+    def _batches(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         wanted: PartitionRange | None = None if partition is None else partition.value
         if wanted is None or wanted.start >= wanted.end:
             return

@@ -177,7 +177,7 @@ def test_options_of_the_source_are_ignored_with_a_warning(cluster, caplog):
     """Options of Spark's Kafka source are ignored with one warning that names them."""
     with caplog.at_level(logging.WARNING):
         sink(startingOffsets="earliest", **{"kafka.group.id": "g"}).writer(VALUE, overwrite=False)
-    warning = "these options are for reading from Kafka and have no effect on a write: "
+    warning = "Kafka: these options are for reading from Kafka and have no effect on a write: "
     assert [f"{warning}kafka.group.id, startingOffsets"] == caplog.messages
 
 
@@ -323,6 +323,17 @@ def test_limits_are_refused_where_pyspark_has_none(monkeypatch):
         start_stream({"maxOffsetsPerTrigger": "5"}, BYTES)
     reader = source().streamReader(BYTES)
     assert [] == list(inspect.signature(reader.latestOffset).parameters)
+
+
+def test_streams_are_refused_where_pyspark_has_none(monkeypatch):
+    """PySpark 4.0 has no streams of Arrow batches: both directions say what they need."""
+    monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter")
+    monkeypatch.setattr("pyspark.__version__", "4.0.5")
+    message = r"streams need PySpark 4\.1 or newer, and this is PySpark 4\.0\.5"
+    with pytest.raises(ConfigError, match=message):
+        sink().streamWriter(VALUE, overwrite=False)
+    with pytest.raises(ConfigError, match=message):
+        start_stream({}, BYTES)
 
 
 def test_importing_the_sink_loads_no_heavy_library():

@@ -173,6 +173,22 @@ def test_no_writable_directory_is_not_an_error():
     assert (0, "None") == (hits, directory)
 
 
+def test_a_missing_cache_is_a_warning(tmp_path, monkeypatch, caplog):
+    """Without any writable directory, a warning names each one, its error and what to set."""
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(tempfile, "tempdir", str(file))
+    assert find_directory() is None
+    [message] = caplog.messages
+    assert message.startswith(f"compiled kernels cannot be cached in {file}/spark_kafka_sink: ")
+    assert "Not a directory" in message
+    assert message.endswith(
+        "Set NUMBA_CACHE_DIR to a directory that this user can write to, and nobody else"
+    )
+
+
 def test_nothing_is_written_beside_the_package(warm_cache, tmp_path):
     """The package may be installed read-only and anywhere: nothing is written beside it."""
     installed = tmp_path / "site-packages"

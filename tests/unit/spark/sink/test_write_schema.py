@@ -114,10 +114,22 @@ def test_a_topic_column_of_the_wrong_type_is_rejected():
 
 
 def test_a_missing_value_column_is_rejected():
-    """A DataFrame needs a value column."""
-    assert "there is no column 'value': add it, or rename the column with the values" == refusal(
-        schema(key=StringType())
-    )
+    """A DataFrame needs a value column; the error lists the columns that there are."""
+    assert (
+        "there is no column 'value' (the columns are 'key', 'payload'): add it, or rename the "
+        "column with the values"
+    ) == refusal(schema(key=StringType(), payload=StringType()))
+
+
+def test_a_long_list_of_columns_is_cut():
+    """The error lists ten columns, and says how many more there are."""
+    many = {f"c{number}": StringType() for number in range(12)}
+    assert "'c8', 'c9' and 2 more): add it" in refusal(schema(**many))
+
+
+def test_a_dataframe_without_columns_is_rejected():
+    """The error says that there are no columns to rename."""
+    assert refusal(StructType([])).startswith("there is no column 'value' (there are no columns)")
 
 
 def test_a_write_without_a_topic_is_rejected():
@@ -161,7 +173,7 @@ def test_all_problems_are_reported_at_once():
     given = schema(key=LongType(), partition=LongType())
     assert [
         "column 'key' is bigint",
-        "there is no column 'value': add it",
+        "there is no column 'value' (the columns are 'key'",
         "there is no topic: set the option 'topic' or add a 'topic' column",
         "column 'partition' is bigint",
     ] == [problem.split(",")[0] for problem in refusal(given, topic=None).split("; ")]

@@ -1,0 +1,170 @@
+"""The likeliest mistakes of users: how soon Spark shows them, the sentence, and how many lines.
+
+Spark adds the first words and the last line. Of a stream's error, only the part before Spark's
+description of the query counts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from pyspark.errors import PySparkException
+
+VALUE = "cast(id as string) value"
+#: Less than the 120 s of `spark.network.timeout`, and much more than a loaded machine needs.
+MAX_SECONDS = 100
+#: The sentence, Spark's own words and its line "SQLSTATE: 38000".
+MAX_LINES = 3
+SERVERS = "kafka.bootstrap.servers"
+
+#: Name -> columns, options (None removes one), and the sentence: no task runs.
+REFUSED_WRITES = {
+    "no topic": (VALUE, {"topic": None}, "there is no topic: set the option 'topic' or add a"),
+    "no servers": (VALUE, {SERVERS: None}, "kafka.bootstrap.servers"),
+    "unknown option": (VALUE, {"frobnicate": "1"}, "unknown option 'frobnicate'"),
+    "misspelt option": (VALUE, {"kafka.ack": "1"}, "did you mean 'kafka.acks'?"),
+    "no value": ("id", {}, "there is no column 'value' (the columns are 'id'): add it, or rename"),
+    "type of value": ("id value", {}, "column 'value' is bigint, but must be string or binary"),
+    "type of partition": (f"{VALUE}; id partition", {}, "column 'partition' is bigint, but must"),
+    "headers": (f"{VALUE}; map('a', 'b') headers", {}, "column 'headers' is map<string,string>, "),
+    "codec": (VALUE, {"kafka.compression.type": "zip"}, "kafka.compression.type must be one of"),
+    "acks": (VALUE, {"kafka.acks": "2"}, "kafka.acks must be one of: all, -1, 0, 1, not '2'"),
+    "number": (VALUE, {"kafka.linger.ms": "soon"}, "kafka.linger.ms"),
+    "protocol": (VALUE, {"kafka.security.protocol": "TLS"}, "kafka.security.protocol must be"),
+    "no password": (
+        VALUE,
+        {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"},
+        "kafka.sasl.jaas.config is required with kafka.sasl.mechanism=PLAIN",
+    ),
+    "TLS to a plaintext port": (
+        VALUE,
+        {"kafka.security.protocol": "SSL"},
+        "this listener does not use TLS: use the port of a TLS listener, or set kafka.security.",
+    ),
+    "unreachable": (
+        VALUE,
+        {SERVERS: "127.0.0.1:1", "kafka.max.block.ms": "1000"},
+        "no broker answered through 127.0.0.1:1 (kafka.bootstrap.servers); last cause: 127.0.0.1:",
+    ),
+    "unknown topic": (VALUE, {"topic": "missing-topic"}, "topic 'missing-topic' does not exist in"),
+    "report": (VALUE, {"reportPath": "/no/such/r.json"}, "'/no/such' does not exist"),
+    "no prefix": (VALUE, {"deliveryGuarantee": "exactly_once"}, "transactionalIdPrefix"),
+    "transactional.id": (VALUE, {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
+}
+#: Name -> a column that is wrong in row 1 of each task, and the sentence.
+FAILING_ROWS = {
+    "partition": ("cast(if(id % 2 = 1, 7, 0) as int) partition", "partition 7: the topic has no"),
+    "too large": (
+        "if(id % 2 = 1, repeat('x', 2000000), '') key",
+        "but kafka.max.request.size and kafka.buffer.memory allow at most",
+    ),
+    "timestamp": ("timestamp_millis(if(id % 2 = 1, -1, id)) timestamp", "before 1970"),
+    "header": (
+        "array(struct(if(id % 2 = 1, null, 'k') as key, x'00' as value)) headers",
+        "the key of a header is null. Remove the header or set its key",
+    ),
+    "topic": ("if(id % 2 = 1, null, 'TOPIC') topic", "the topic is null. Set a topic in every row"),
+}
+#: Name -> options, and the sentence.
+REFUSED_READS = {
+    "no subscribe": ({"subscribe": None}, "subscribe"),
+    "two choices": ({"assign": '{"t": [0]}'}, "subscribe"),
+    "misspelt option": ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
+    "offsets": ({"startingOffsets": '{"t":'}, "startingOffsets is not JSON"),
+    "latest": ({"startingOffsets": "latest"}, "startingOffsets"),
+    "unknown topic": ({"subscribe": "missing-topic"}, "topic 'missing-topic' does not exist"),
+    "data loss": ({"startingOffsets": "TOO_FAR"}, "To go on without these offsets, set failOnData"),
+}
+#: Name -> options, output mode, and the sentence.
+REFUSED_STREAMS = {
+    "no topic": ({"topic": None}, "append", "SchemaError: there is no topic: set the option"),
+    "unknown topic": ({"topic": "missing-topic"}, "append", "topic 'missing-topic' does not exist"),
+    "update": ({}, "update", "pykafka does not support Update mode"),
+    "no checkpoint": ({"checkpointLocation": None}, "append", "checkpointLocation must be spec"),
+}
+
+
+def given(defaults, options):
+    """Return the options without those that are None."""
+    merged = {**defaults, **options}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def check(action, sentence):
+    """Check that an action fails soon, with a sentence before all else; return the message."""
+    started = time.monotonic()
+    with pytest.raises(PySparkException) as caught:
+        action()
+    assert MAX_SECONDS > time.monotonic() - started
+    message = str(caught.value).partition("=== Streaming Query ===")[0].strip()
+    lines = message.splitlines()
+    assert sentence in " ".join(lines[:2])
+    assert MAX_LINES >= len(lines), message
+    assert 'File "' not in message
+    assert "(id -" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", REFUSED_WRITES)
+def test_a_write_is_refused_in_one_sentence(name, topics, spark):
+    """A mistake in options or columns fails the write at once, and the first line says what."""
+    columns, options, sentence = REFUSED_WRITES[name]
+    df = spark.range(4).selectExpr(*columns.split("; "))
+    options = given({**topics.servers, "topic": topics.create()}, options)
+    check(df.write.format("pykafka").mode("append").options(**options).save, sentence)
+
+
+@pytest.mark.parametrize("name", FAILING_ROWS)
+def test_a_row_is_refused_in_one_sentence(name, topics, spark):
+    """A row that cannot be sent is named by its task and its place in the task."""
+    column, sentence = FAILING_ROWS[name]
+    topic = topics.create()
+    columns = [VALUE, column.replace("TOPIC", topic)]
+    df = spark.range(4, numPartitions=2).selectExpr(*columns)
+    option = None if name == "topic" else topic
+    message = check(lambda: topics.write(df, option), sentence)
+    assert "Error: row 1 of task 0" in message or "Error: row 1 of task 1" in message
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [("overwrite", "use mode('append')"), (None, 'Please use either the "Append"')],
+)
+def test_a_wrong_mode_is_refused_in_one_sentence(mode, sentence, topics, spark):
+    """Mode overwrite is refused by the sink, and no mode by Spark, before it asks the sink."""
+    writer = spark.range(1).selectExpr(VALUE).write.format("pykafka").options(**topics.servers)
+    check((writer if mode is None else writer.mode(mode)).save, sentence)
+
+
+@pytest.mark.parametrize("name", REFUSED_READS)
+def test_a_read_is_refused_in_one_sentence(name, topics, spark):
+    """A mistake in the options of a read fails it at once, and the first line says what."""
+    options, sentence = REFUSED_READS[name]
+    topic = topics.create()
+    options = given({**topics.servers, "subscribe": topic}, options)
+    if options.get("startingOffsets") == "TOO_FAR":
+        options["startingOffsets"] = json.dumps({topic: {"0": 100}})
+    check(lambda: spark.read.format("pykafka").options(**options).load().collect(), sentence)
+
+
+@pytest.mark.parametrize("name", REFUSED_STREAMS)
+def test_a_stream_is_refused_in_one_sentence(name, topics, spark, tmp_path):
+    """A mistake in a stream ends its query at once, and the first line says what."""
+    options, mode, sentence = REFUSED_STREAMS[name]
+    stream = spark.readStream.format("rate").load()
+    if mode == "update":
+        stream = stream.groupBy("value").count()
+    stream = stream.selectExpr("cast(value as string) value")
+    checkpoint = {"checkpointLocation": str(tmp_path / "checkpoint")}
+    options = given({**topics.servers, "topic": topics.create(), **checkpoint}, options)
+
+    def run():
+        query = stream.writeStream.format("pykafka").outputMode(mode).options(**options).start()
+        try:
+            query.awaitTermination(MAX_SECONDS)
+        finally:
+            query.stop()
+
+    check(run, sentence)
