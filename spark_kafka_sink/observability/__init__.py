@@ -1,0 +1,67 @@
+"""Metrics of streams, for Prometheus, OpenTelemetry and logs.
+
+    from prometheus_client import start_http_server
+    from spark_kafka_sink.observability import KafkaStreamListener, PrometheusExporter
+
+    spark.streams.addListener(KafkaStreamListener(PrometheusExporter()))
+    start_http_server(9108)
+
+A listener turns each event of Spark into a `StreamEvent` and passes it to its exporters, which are
+independent of each other. Each name is imported when it is first used, and so is the library that
+it needs: `spark-kafka-sink[prometheus]` and `spark-kafka-sink[opentelemetry]` install them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.observability.json_log_exporter import JsonLogExporter
+    from spark_kafka_sink.observability.listener import KafkaStreamListener
+    from spark_kafka_sink.observability.open_telemetry_exporter import OpenTelemetryExporter
+    from spark_kafka_sink.observability.prometheus_exporter import PrometheusExporter
+    from spark_kafka_sink.observability.report_file import ReportFile
+    from spark_kafka_sink.observability.stream_event import EventKind, StreamEvent, StreamExporter
+
+__all__ = [
+    "EventKind",
+    "JsonLogExporter",
+    "KafkaStreamListener",
+    "OpenTelemetryExporter",
+    "PrometheusExporter",
+    "ReportFile",
+    "StreamEvent",
+    "StreamExporter",
+]
+
+#: The module that defines each public name.
+_MODULES = {
+    "EventKind": "stream_event",
+    "JsonLogExporter": "json_log_exporter",
+    "KafkaStreamListener": "listener",
+    "OpenTelemetryExporter": "open_telemetry_exporter",
+    "PrometheusExporter": "prometheus_exporter",
+    "ReportFile": "report_file",
+    "StreamEvent": "stream_event",
+    "StreamExporter": "stream_event",
+}
+
+
+# Type checkers see the imports above, and report any other name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used."""
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{module}"), name)
+        # Later look-ups do not call this function.
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """Return all names, including public names that have not been imported yet."""
+    return sorted({*globals(), *__all__})
