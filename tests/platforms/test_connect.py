@@ -1,0 +1,102 @@
+"""Spark Connect: all doors work for a client whose Spark is another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from tests.support.documentation import ROOT
+from tests.support.kafka.readers import read_with_confluent
+from tests.support.platforms import connect_job
+from tests.support.platforms.connect_server import ConnectServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+#: The steps, in the order in which the job takes them: later ones read what earlier ones wrote.
+STEPS = [
+    "session",
+    "batch",
+    "read",
+    "exactly_once",
+    "stream",
+    "exactly_once_stream",
+    "missing_topic",
+    "imported",
+    "check",
+    "registered",
+    "reports",
+]
+TOPICS = ["batch", "exactly_once", "stream", "exactly_once_stream", "registered"]
+VALUES = sorted(str(number) for number in range(connect_job.ROWS))
+_SECONDS = 400
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with DevBroker(
+        auto_create_topics=False, topics=dict.fromkeys([*TOPICS, "reports"], 2)
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def answers(broker) -> dict[str, Any]:
+    """Return the answers of a client that has taken all steps."""
+    with closing(ConnectServer()) as server:
+        done = subprocess.run(  # noqa: S603 -- our own program
+            [sys.executable, connect_job.__file__, server.url, broker.bootstrap_servers, *STEPS],
+            # The client has no Java.
+            env={**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": "/nowhere"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    assert 0 == done.returncode, done.stderr
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def test_the_session_is_one_of_connect(answers):
+    """The client has no session of classic Spark, so the other tests test Connect."""
+    assert "pyspark.sql.connect.session" == answers["session"]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_each_door_writes_every_row_once(answers, broker, topic):
+    """Batches and streams write, with either guarantee, registered or not."""
+    assert answers[topic] is None
+    records = read_with_confluent(broker.bootstrap_servers, topic)
+    assert VALUES == sorted((record.value or b"").decode() for record in records)
+
+
+def test_a_client_needs_no_package(answers):
+    """Until the client calls `KafkaSink.check`, its process has not imported the package."""
+    assert answers["imported"] is False
+
+
+def test_a_client_reads_rows(answers):
+    """A read returns the rows of a topic to the client."""
+    assert VALUES == answers["read"]
+
+
+def test_check_asks_the_cluster_from_the_client(answers):
+    """`KafkaSink.check` accepts a DataFrame of Connect, and sees the topic's partitions."""
+    assert 2 == answers["check"]
+
+
+def test_an_error_reaches_the_client(answers):
+    """The client's error names the missing topic and what to do."""
+    assert "topic 'missing_topic' does not exist" in answers["missing_topic"]["message"]
+
+
+def test_a_session_has_the_reports_of_its_own_writes(answers):
+    """A session gets no report of another's batches, those of its own, and that of its query."""
+    assert [None, 100, 7, 10, True] == answers["reports"]

@@ -1,0 +1,161 @@
+"""A client of Spark Connect that writes to Kafka, reads, and prints each step's answer as JSON.
+
+It is a program of its own: a process with a classic session cannot have one of Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 20
+_SECONDS = 120
+
+
+def main(url: str, bootstrap_servers: str, names: list[str]) -> None:
+    """Run the named steps in a session of the server at a URL, and print their answers."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    try:
+        job = ConnectJob(spark, url, {"kafka.bootstrap.servers": bootstrap_servers})
+        for name in names:
+            step: Callable[[], Any] = getattr(job, name)
+            try:
+                answer = step()
+            except PySparkException as error:
+                answer = {"error": type(error).__name__, "message": str(error)}
+            sys.stdout.write(json.dumps([name, answer]) + "\n")
+            sys.stdout.flush()
+    finally:
+        spark.stop()
+
+
+class ConnectJob:
+    """The steps; each writes to a topic of its name, and returns what JSON can hold."""
+
+    def __init__(self, spark: SparkSession, url: str, servers: dict[str, str]) -> None:
+        """Use a session of Connect, to the server at a URL."""
+        self._spark = spark
+        self._url = url
+        self._servers = servers
+        self._df = spark.range(ROWS).selectExpr("cast(id as string) as value")
+
+    def session(self) -> str:
+        """Return the module of the session's class."""
+        return type(self._spark).__module__
+
+    def imported(self) -> bool:
+        """Return whether the client has imported the package so far."""
+        return "spark_kafka_sink" in sys.modules
+
+    def check(self) -> int:
+        """Check a write; return the number of partitions that the client has seen."""
+        from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+
+        return KafkaSink.check(self._df, self._servers, topic="batch").partitions
+
+    def batch(self) -> None:
+        """Write a batch by the format's name, without registration."""
+        self._write(self._df, "batch")
+
+    def registered(self) -> None:
+        """Write a batch after the class was registered."""
+        from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+
+        self._spark.dataSource.register(KafkaSink)
+        self._write(self._df, "registered")
+
+    def exactly_once(self) -> None:
+        """Write a batch in transactions."""
+        self._write(self._df, "exactly_once", **_exactly_once("batches"))
+
+    def read(self) -> list[str]:
+        """Return the values of a topic that an earlier step wrote."""
+        rows = self._reader("batch").collect()
+        return sorted(row.value.decode() for row in rows)
+
+    def stream(self) -> None:
+        """Copy a topic to another one by a stream."""
+        self._run(self._to_kafka("stream"))
+
+    def exactly_once_stream(self) -> None:
+        """Copy a topic to another one by a stream, in transactions."""
+        self._run(self._to_kafka("exactly_once_stream", **_exactly_once("streams")))
+
+    def reports(self) -> list[Any]:
+        """Return the rows of the last report before and after writes of a session of its own.
+
+        The last two are that of a stream, and whether it is the stream's.
+        """
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+
+        spark = SparkSession.builder.remote(self._url).create()
+        options = {**self._servers, "topic": "reports", "report": "none"}
+        df = spark.range(100, numPartitions=2).selectExpr("cast(id as string) value")
+        found = [KafkaSink.last_report(spark)]
+        for count in (100, 7):
+            df.limit(count).write.format("pykafka").mode("append").options(**options).save()
+            found.append(KafkaSink.last_report(spark))
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        writer = rows.selectExpr("cast(value as string) value").limit(10).writeStream
+        with tempfile.TemporaryDirectory() as checkpoint:
+            query = (
+                writer.format("pykafka")
+                .options(**options, checkpointLocation=checkpoint)
+                .trigger(once=True)
+                .start()
+            )
+            query.awaitTermination()
+        found.append(KafkaSink.last_report(spark, query=query))
+        last = found[-1]
+        counts = [None if each is None else each.rows for each in found]
+        return [*counts, last is not None and last.query_id == query.id]
+
+    def missing_topic(self) -> None:
+        """Write to a topic that does not exist."""
+        self._write(self._df, "missing_topic")
+
+    def _write(self, df: DataFrame, topic: str, **options: str) -> None:
+        writer = df.write.format("pykafka").mode("append")
+        writer.options(**self._servers, topic=topic, **options).save()
+
+    def _reader(self, topic: str) -> DataFrame:
+        reader = self._spark.read.format("pykafka")
+        return reader.options(**self._servers, subscribe=topic).load()
+
+    def _stream(self) -> DataFrame:
+        reader = self._spark.readStream.format("pykafka").options(**self._servers)
+        return reader.options(subscribe="batch", startingOffsets="earliest").load()
+
+    def _to_kafka(self, topic: str, **options: str) -> Any:
+        writer = self._stream().select("value").writeStream.format("pykafka")
+        return writer.options(**self._servers, topic=topic, **options)
+
+    def _run(self, writer: Any) -> None:
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = writer.option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            try:
+                assert query.awaitTermination(_SECONDS), "the stream does not end"
+            finally:
+                query.stop()
+
+
+def _exactly_once(prefix: str) -> dict[str, str]:
+    return {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": prefix}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
