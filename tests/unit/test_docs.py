@@ -7,11 +7,13 @@ import io
 import re
 import shlex
 import tomllib
+from textwrap import indent
 from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 import spark_kafka_sink
+import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 from spark_kafka_sink import errors
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
@@ -107,8 +109,8 @@ def test_lines_are_short(page):
 
 
 def test_every_language_of_a_block_is_tested():
-    """A block is Python, a command, a drawing, or the commands of an image."""
-    tested = {"python", "console", "dockerfile"}
+    """A block is Python, a command, a drawing, the commands of an image, or settings in YAML."""
+    tested = {"python", "console", "dockerfile", "yaml"}
     assert set() == {block.language for block in BLOCKS} - PICTURES - tested
 
 
@@ -133,15 +135,35 @@ def test_each_shown_command_is_valid(place, command):
         assert set() == {word for word in words[1:] if "=" not in word} - set(targets)
     elif words[0] == "pytest":
         assert [] == [word for word in words[1:] if not (ROOT / word.partition("::")[0]).exists()]
-    elif words[:2] == ["python", "-m"]:
+    elif words[:3] == ["python", "-m", "pytest"]:
+        assert (ROOT / "examples" / "quickstart" / words[3]).is_file()
+    elif words[0] in {"python", "python3"} and words[1:2] == ["-m"]:
         _check_module(words[2], words[3:])
-    elif words[0] == "python":
+    elif words[0] == "python" and words[1:]:
         assert (ROOT / words[1]).is_file()
     elif words[0] == "cd":
         assert words == ["cd", REPOSITORY.split("/")[4]]
     else:
-        known = (["pip", "install"], ["git", "clone"], ["install", "--directory"])
+        known = (
+            ["pip", "install"],
+            ["git", "clone"],
+            ["install", "--directory"],
+            ["tar", "--create"],
+            ["python"],
+            [".", ".venv/bin/activate"],
+        )
         assert words[:2] in known, f"{place}: {command}"
+
+
+@pytest.mark.parametrize(
+    "block", [each for each in BLOCKS if each.language == "yaml"], ids=lambda block: block.place
+)
+def test_settings_are_those_of_an_example(block):
+    """A block of YAML is an excerpt of a file in the examples."""
+    files = (path.read_text() for path in (ROOT / "examples").rglob("*.yml"))
+    assert any(
+        indent(block.code, " " * depth) in text for text in files for depth in range(0, 8, 2)
+    )
 
 
 def _check_module(module: str, arguments: list[str]) -> None:
@@ -164,8 +186,10 @@ def _check_module(module: str, arguments: list[str]) -> None:
 def test_the_api_page_has_every_public_name():
     """The page of the API documents each public name once, and nothing else."""
     page = (DOCS / "reference" / "api.md").read_text()
-    public = {f"spark_kafka_sink.{name}" for name in spark_kafka_sink.__all__} | {
-        f"spark_kafka_sink.testing.{name}" for name in spark_kafka_sink.testing.__all__
+    public = {
+        f"{door.__name__}.{name}"
+        for door in (spark_kafka_sink, spark_kafka_sink.observability, spark_kafka_sink.testing)
+        for name in door.__all__
     }
 
     assert sorted(public - {"spark_kafka_sink.__version__"}) == sorted(
@@ -260,7 +284,9 @@ def test_the_tests_that_a_page_names_exist(page):
     """A page that gives a test as the proof of a claim names a test, or a module of tests."""
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     known = set(re.findall(r"\bdef (test_\w+)", text))
-    modules = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    modules = {
+        path.stem for folder in ("tests", "examples") for path in (ROOT / folder).rglob("test_*.py")
+    }
 
     assert set() == set(re.findall(r"\btest_\w+", _without_blocks(page))) - known - modules
 

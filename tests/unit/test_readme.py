@@ -16,10 +16,13 @@ def test_the_readme_is_short():
 
 
 def test_the_readme_links_to_every_page():
-    """Every page is linked but the site's front page and the API, which only the site has."""
+    """All pages are linked but the site's front page, the API, and those that an overview links."""
     linked = {(ROOT / link.partition("#")[0]) for link in re.findall(r"\]\((docs/[^)]+)\)", README)}
 
-    assert {DOCS / "index.md", DOCS / "reference" / "api.md"} == set(SITE) - linked
+    overviews = {page.parent for page in linked if page.name == "index.md"}
+    missing = {page for page in set(SITE) - linked if page.parent not in overviews}
+
+    assert {DOCS / "index.md", DOCS / "reference" / "api.md"} == missing
 
 
 def test_the_figures_match_the_performance_page():
