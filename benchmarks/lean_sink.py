@@ -6,17 +6,12 @@ on the driver too, which does not need the kernels.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from spark_kafka_sink.spark.worker_memory import (
-    freeze_imported_objects,
-    importing_much,
-    keep_freed_memory,
-)
+from spark_kafka_sink.spark.worker_memory import preparing_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +43,8 @@ class LeanWriter(DataSourceArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> Sent:
         """Send the rows of all batches of a task; raises RuntimeError if the broker refuses any."""
-        # As in `partition_writer.start_producer`, so that the workers are those of our sink.
-        with importing_much():
+        with preparing_writer():  # as in our sink
             from benchmarks.lean_write import write_rows  # noqa: PLC0415  # loads the kernels
-
-            with suppress(ImportError):
-                import pandas as pd  # type: ignore[import-untyped]  # noqa: F401, PLC0415
-        freeze_imported_objects()
-        keep_freed_memory()
         rows = write_rows(
             iterator,
             server=self.server,

@@ -132,7 +132,7 @@ def test_a_delegation_token_is_accepted(secured_kafka, tmp_path):
 def test_a_certificate_of_an_untrusted_authority_is_rejected(secured_kafka, certificates):
     """A broker whose certificate is not signed by a trusted authority is rejected."""
     message = refusal(secured_kafka, "TLS", tls(certificates.stranger))
-    assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
+    assert "ADDRESS: the broker's certificate is not trusted (" in message
 
 
 def test_an_expired_certificate_is_rejected(secured_kafka, certificates):
@@ -159,13 +159,13 @@ def test_a_client_without_a_trusted_certificate_is_rejected(
     message = refusal(
         secured_kafka, "MTLS", tls(certificates.authority), store, ssl_enabled_protocols=version
     )
-    assert "ADDRESS (id -1): the broker rejected the TLS connection (" in message
+    assert "ADDRESS: the broker rejected the TLS connection (" in message
     assert "ssl.keystore.*" in message
 
 
 def test_a_plaintext_client_at_a_tls_listener_is_an_error(secured_kafka):
     """A client without TLS gets an error that says that the listener uses TLS."""
-    assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener uses TLS")
+    assert refusal(secured_kafka, "TLS").startswith("ADDRESS: this listener uses TLS")
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "PLAINTEXT"), ("SASLTLS", "SSL")])
@@ -175,7 +175,7 @@ def test_a_client_without_sasl_at_a_sasl_listener_is_an_error(
     """A client without SASL gets an error that says that the listener requires it."""
     trust = tls(certificates.authority) if protocol == "SSL" else {}
     message = refusal(secured_kafka, listener, trust)
-    assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers ")
+    assert message.startswith("ADDRESS: this listener requires SASL (it offers ")
     assert "set security.protocol to SASL_PLAINTEXT" in message
 
 
@@ -193,8 +193,7 @@ def test_the_error_of_a_wrong_password_names_the_user(secured_kafka, mechanism, 
     """The error names broker, mechanism and user, and has the broker's message."""
     message = refusal(secured_kafka, "SASLPLAIN", sasl(mechanism, user, "wrong"))
     assert message.startswith(
-        f"ADDRESS (id -1): {mechanism} authentication of user {user!r} failed: Authentication "
-        "failed"
+        f"ADDRESS: {mechanism} authentication of user {user!r} failed: Authentication failed"
     )
     assert message.endswith("the cluster has this user for this mechanism")
 
@@ -204,7 +203,7 @@ def test_an_expired_token_is_rejected(secured_kafka):
     given = {**bearer(), HANDLER: lambda: (jwt("alice", lifetime=-600), time.time() + 600)}
     del given["sasl.jaas.config"]
     message = refusal(secured_kafka, "SASLPLAIN", given)
-    assert "ADDRESS (id -1): OAUTHBEARER authentication of user 'alice' failed: {" in message
+    assert "ADDRESS: OAUTHBEARER authentication of user 'alice' failed: {" in message
     assert "invalid_token" in message
 
 

@@ -19,7 +19,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ["requirements.lock", "scripts/audit.lock", "scripts/docs.lock", "scripts/kerberos.lock"]
+LOCKS = [
+    "requirements.lock",
+    "scripts/audit.lock",
+    "scripts/dist.lock",
+    "scripts/docs.lock",
+    "scripts/kerberos.lock",
+    "scripts/notebooks.lock",
+]
 with (ROOT / "pyproject.toml").open("rb") as file:
     PROJECT = tomllib.load(file)
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -54,7 +61,9 @@ def test_every_entry_has_one_version_and_its_hashes(name):
             + EXTRAS["dev"]
             + PROJECT["build-system"]["requires"],
         ),
+        ("scripts/dist.lock", PROJECT["build-system"]["requires"]),
         ("scripts/docs.lock", EXTRAS["docs"]),
+        ("scripts/notebooks.lock", EXTRAS["notebooks"]),
         ("scripts/kerberos.lock", EXTRAS["kerberos"] + PROJECT["build-system"]["requires"]),
     ],
 )

@@ -43,7 +43,7 @@ def test_the_error_for_a_missing_topic_names_the_broker_and_its_last_response():
         run_in_memory(answering(script), lambda client: wait_for(client, "t", within=1.0))
     message = str(caught.value)
     assert "topic 't' is not known to the cluster after 1.0 s (max.block.ms)" in message
-    assert "h.example:9092 (id -1): topic 't'" in message
+    assert "h.example:9092: topic 't'" in message
     assert "UNKNOWN_TOPIC_OR_PARTITION" in message
     assert isinstance(caught.value.__cause__, BrokerError)
     assert len(script.asked) > 50

@@ -163,7 +163,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(front, certificates):
     """The error for a certificate of an unknown authority says where to add the authority."""
     front.tls = server_context(certificates.server)
     message = refusal(front, tls(certificates.stranger))
-    assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
+    assert "ADDRESS: the broker's certificate is not trusted (" in message
     assert message.endswith("to ssl.truststore.location or ssl.truststore.certificates")
 
 
@@ -177,7 +177,7 @@ def test_an_expired_certificate_is_refused(front, certificates):
     """The error says that the certificate has expired."""
     front.tls = server_context(certificates.expired)
     message = refusal(front, tls(certificates.authority))
-    assert "ADDRESS (id -1): the broker's certificate, or one in its chain, has expired" in message
+    assert "ADDRESS: the broker's certificate, or one in its chain, has expired" in message
 
 
 def test_the_certificate_must_match_the_host(front, certificates):
@@ -220,7 +220,7 @@ def test_the_error_says_that_the_listener_requires_a_certificate(front, certific
     """The client's error says so at whichever point of the handshake the listener refuses."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     message = refusal(front, tls(certificates.authority), ssl_protocol=version)
-    assert "ADDRESS (id -1): the broker rejected the TLS connection (" in message
+    assert "ADDRESS: the broker rejected the TLS connection (" in message
     assert "ssl.keystore.*" in message
 
 
@@ -245,14 +245,14 @@ def test_a_plain_client_at_a_tls_listener_is_an_error_at_once(front, certificate
     """The error is immediate if a client without TLS connects to a TLS listener."""
     front.tls = server_context(certificates.server)
     assert (
-        "ADDRESS (id -1): this listener uses TLS, but security.protocol does not: set it to "
+        "ADDRESS: this listener uses TLS, but security.protocol does not: set it to "
         "SSL or SASL_SSL, or use the port of a listener without TLS"
     ) == refusal(front)
 
 
 def test_a_tls_client_at_a_plain_listener_is_an_error_at_once(front, certificates):
     """The error is immediate if a TLS client connects to a plain listener of Kafka."""
-    assert "ADDRESS (id -1): this listener does not use TLS: use the port" in refusal(
+    assert "ADDRESS: this listener does not use TLS: use the port" in refusal(
         front, tls(certificates.authority)
     )
 
@@ -356,7 +356,7 @@ def test_a_wrong_password_fails_the_producer(front, mechanism):
     """The error names broker, mechanism and user, and the broker is not tried again."""
     front.sasl = SaslRules(users={"alice": "another"})
     assert (
-        f"ADDRESS (id -1): {mechanism} authentication of user 'alice' failed: Authentication "
+        f"ADDRESS: {mechanism} authentication of user 'alice' failed: Authentication "
         "failed: nobody knows this user. Check username and password in sasl.jaas.config, and that "
         "the cluster has this user for this mechanism"
     ) == refusal(front, sasl(mechanism, "alice", "planted-secret"))
@@ -387,7 +387,7 @@ def test_mechanisms_of_both_sides_are_named(front):
 
 def test_the_error_says_that_the_listener_has_no_sasl(front):
     """The error says that the listener has no SASL."""
-    assert "ADDRESS (id -1): this listener does not use SASL: set security.protocol" in refusal(
+    assert "ADDRESS: this listener does not use SASL: set security.protocol" in refusal(
         front, sasl("PLAIN", "alice", "planted-secret")
     )
 
@@ -401,7 +401,7 @@ def test_the_error_says_that_the_listener_requires_sasl(front, certificates, pro
         front.tls = server_context(certificates.server)
         trust = tls(certificates.authority)
     message = refusal(front, trust)
-    assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers 'PLAIN', ")
+    assert message.startswith("ADDRESS: this listener requires SASL (it offers 'PLAIN', ")
     assert "set security.protocol to SASL_PLAINTEXT" in message
 
 

@@ -161,7 +161,7 @@ def test_a_refused_token_fails_the_producer():
             producer.send("events", b"v").result(60)
         producer.close(0)
     assert (
-        f"{front.bootstrap_servers} (id -1): OAUTHBEARER authentication of user 'alice' failed: "
+        f"{front.bootstrap_servers}: OAUTHBEARER authentication of user 'alice' failed: "
         '{invalid_token} ({"status":"invalid_token"}). Check that the token is meant for this '
         "cluster and has not expired, and the clocks"
     ) == str(caught.value).partition(". The token says: end 2")[0]
