@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-#: The addresses and paths in the blocks, which readers replace by their own.
-CHECKPOINTS = re.compile("/path/of/the/checkpoint|/tmp/copy-checkpoint")
+#: The paths in the blocks, which readers replace by their own: a run that found the checkpoint of
+#: an earlier one would resume its query.
+CHECKPOINTS = re.compile(r'(?<="checkpointLocation", ")[^"]+')
 #: The broker, the certificate and the secret of the block that connects with TLS and SASL.
 SECURED_ADDRESS = "broker.example:9093"
 TRUST_STORE = "/etc/kafka/ca.pem"

@@ -2,9 +2,10 @@
 
 `python -m tests.support.producer.failing_sends HOW BOOTSTRAP_SERVERS COUNT` prints, as JSON, how
 many sends it checked, how many of those had failed, and the resident set size in bytes before and
-after all of them. Before the first measurement, another producer has failed to send some records
-and was closed, so that all code is loaded. Memory that the C library retains is returned to the
-system before each measurement.
+after all of them. Before the first measurement, another producer has failed to send records of
+twice its `buffer.memory` and was closed, so that all code is loaded and the heap has had the size
+that it has from then on. Memory that the C library retains is returned to the system before each
+measurement.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLOSED = "closed"
 VALUE = bytes(range(100))
 #: One future in this many sends is kept until the end, and its result is checked.
 SAMPLE = 100_000
-FIRST_SENDS = 1_000
+FIRST_SENDS = 600_000
 #: A batch expires after twice the request timeout; no request is answered until then.
 IMPATIENT = {"request.timeout.ms": 250, "delivery.timeout.ms": 500, "linger.ms": 5}
 
