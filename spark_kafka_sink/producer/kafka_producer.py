@@ -78,9 +78,6 @@ _SHOWN_METRICS = {
 class KafkaProducer:
     """A client that sends records to Kafka. Thread-safe; `close` it or use it in a `with` block.
 
-    Calls raise ProducerClosedError after `close`, in a forked process, and in callbacks that would
-    wait for themselves. Transactional calls raise ConfigError without a transactional.id.
-
     >>> settings = {
     ...     "bootstrap.servers": "localhost:9092",
     ...     "key.serializer": "string",
@@ -91,18 +88,34 @@ class KafkaProducer:
     ...     metadata = future.result(timeout=30)
     >>> metadata.topic, metadata.offset
     ('orders', 0)
+
+    The main settings of `config`, with Kafka's names, and their defaults:
+
+    - `bootstrap.servers` (required): the brokers' addresses, host:port, separated by commas
+    - `key.serializer`, `value.serializer` (`bytes`): string, int, float, json, or your own function
+    - `acks` (`all`): or 1, or 0
+    - `compression.type` (`lz4`): none, gzip, snappy, lz4 or zstd
+    - `linger.ms` (`5`), `batch.size` (`1000000`): how long a batch waits, and its size in bytes
+    - `delivery.timeout.ms` (`120000`): how long a record is retried
+    - `max.block.ms` (`60000`): how long a call waits for metadata or memory
+    - `security.protocol` (`PLAINTEXT`), `sasl.mechanism`, `sasl.jaas.config`,
+      `ssl.truststore.location`: encryption and login
+    - `transactional.id`: for transactions; without it, their calls raise ConfigError
+
+    `python -m spark_kafka_sink.config.options_table kafka` prints all settings, with the `kafka.`
+    that their names begin with in Spark.
+
+    Calls raise ProducerClosedError after `close`, in a forked process, and in callbacks that would
+    wait for themselves.
     """
 
     def __init__(
         self, config: ProducerConfig | Mapping[str, object], *, lingers: bool = True
     ) -> None:
-        """Start the network thread without connecting to any broker yet.
+        """Create a producer, which connects when it is first used.
 
-        `config` holds settings by Kafka's names, or is a `ProducerConfig`. Without `lingers`,
-        linger.ms closes no batch: a batch closes only when it is full, when memory runs short, and
-        on `flush`.
-
-        Raises ConfigError for invalid or unsupported settings.
+        Without `lingers`, linger.ms closes no batch: a batch closes only when it is full, when
+        memory runs short, and on `flush`. Raises ConfigError for invalid or unsupported settings.
         """
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_mapping(config)
@@ -126,7 +139,6 @@ class KafkaProducer:
         self._transactions = TransactionalCalls(core)
         self._staging = RecordStaging(
             core,
-            producer=self,
             preparation=RecordPreparation(
                 config,
                 partitioner=partitioner,
@@ -136,6 +148,7 @@ class KafkaProducer:
                 cluster=lambda: core.snapshot,
             ),
             interceptors=interceptors,
+            check_process=self._check_process,
             check_usable=self._check_usable,
         )
         # What `send` needs for each record, so that it looks up as little as possible.
@@ -159,21 +172,18 @@ class KafkaProducer:
     ) -> FutureRecordMetadata:
         """Send one record and return at once with a future of its `RecordMetadata`.
 
-        `timestamp` is in milliseconds since 1970. It defaults to the time at which the record is
-        added to a batch, at most linger.ms later. `headers` are (name, bytes) pairs.
+        `headers` are (name, bytes) pairs. `timestamp` is in milliseconds since 1970, by default
+        the time at which the record is added to a batch.
 
         `on_delivery(metadata, error)` is called when the record is acknowledged (`error` is None)
-        or has failed (`metadata` is None). It always runs on the network thread, one call at a
-        time, and in order for the acknowledged records of a partition. Nothing is sent while it
-        runs. It may send but must not wait: a record for which there is no memory then fails with
-        BufferExhaustedError.
+        or has failed (`metadata` is None), in order for the acknowledged records of a partition.
+        It must be quick, since nothing is sent meanwhile, and may send but must not wait: a record
+        for which there is no memory then fails with BufferExhaustedError.
 
-        max.block.ms is the limit for all waits of one call together: for metadata, for memory and
-        for other threads.
-
-        As in Java, errors of a record or its topic are raised by the future. This call itself
-        raises TypeError, ValueError or SerializationError for an invalid record,
-        ProducerClosedError, and the error that ended the producer or its transaction.
+        The call waits for up to max.block.ms in all for metadata, memory and other threads. As in
+        Java, errors of a record or its topic are raised by the future. The call itself raises
+        TypeError, ValueError or SerializationError for an invalid record, ProducerClosedError, and
+        the error that ended the producer or its transaction.
         """
         if (
             headers is not None
@@ -193,7 +203,7 @@ class KafkaProducer:
             future = self._spare.pop()
         except IndexError:
             future = FutureRecordMetadata()
-            future.producer = self
+            future.producer = self._staging
             future.chunk = None
             future.error = None
         # This is `StagedRecords.append`, inlined to save the call.
@@ -230,7 +240,7 @@ class KafkaProducer:
                 counts = self._core.await_topics(columns.topics, give_up_at)
                 parts += self._gatherer.write_table(columns, counts, first_row, give_up_at)
             first_row += batch.num_rows
-        return FutureTableMetadata(self, parts)
+        return FutureTableMetadata(self._staging, parts)
 
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Write all rows of `columns`; return when they are in batches, not when they are sent.
@@ -381,10 +391,10 @@ class KafkaProducer:
         return self._core.sender_metrics.snapshot()
 
     def begin_metrics_period(self) -> MetricsSnapshot:
-        """Return a summary of the metrics, with which a new period begins.
+        """Return a summary of the metrics; the maxima of later ones are of values from now on.
 
-        The maxima of later summaries are of values from now on. All else is the total since the
-        producer was created: subtract this summary with `MetricsSnapshot.since`.
+        All else is the total since the producer was created: subtract this summary with
+        `MetricsSnapshot.since`.
         """
         return self._core.sender_metrics.begin_period()
 
@@ -442,7 +452,7 @@ class KafkaProducer:
     # --- showing it
 
     def __repr__(self) -> str:
-        """Show the client's id, its brokers and its state; nothing waits for this."""
+        """Show the client's id, its brokers and its state."""
         config = self._config
         servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
         if self._closed:
@@ -472,44 +482,20 @@ class KafkaProducer:
 
     # --- checks of the caller
 
-    def _check_usable(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._process_id:
             raise ProducerClosedError(
                 "this producer was created by another process: create a new one after the fork"
             )
+
+    def _check_usable(self) -> None:
+        self._check_process()
         if self._closed:
             raise ProducerClosedError("the producer is closed")
 
     def _check_can_call(self) -> None:
         self._check_usable()
-        self._check_may_wait()
-
-    def _check_may_wait(self) -> None:
-        if self._core.is_network_thread:
-            raise ProducerClosedError(
-                "delivery callbacks and interceptors run on the producer's network thread and must "
-                "not wait for the producer: make this call on another thread"
-            )
-        if self._gatherer.is_writing:
-            raise ProducerClosedError(
-                "a function called while records are being written, such as a partitioner, must "
-                "not wait for the producer"
-            )
-
-    def check_may_wait(self) -> None:
-        """Implement `record_futures.Gathering`."""
-        if os.getpid() != self._process_id:
-            self._check_usable()
-        self._check_may_wait()
-
-    def monotonic(self) -> float:
-        """Implement `record_futures.Gathering`."""
-        return self._core.clock()
-
-    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Implement `record_futures.Gathering`."""
-        self.check_may_wait()
-        self._gatherer.write_staged(give_up_at, unless)
+        self._staging.check_may_wait()
 
 
 #: All producers of this process, for the fork handler.

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import RecordMetadata
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.interceptors import ProducerInterceptors
-    from spark_kafka_sink.producer.records.record_futures import Gathering
     from spark_kafka_sink.producer.records.record_preparation import RecordPreparation
 
 #: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
@@ -38,25 +37,28 @@ MAX_STAGED_BYTES = 4_096
 
 
 class RecordStaging:
-    """The staging of one producer's single records; a full chunk of them is written at once."""
+    """The staging of one producer's single records; a full chunk of them is written at once.
+
+    Futures wait for their records here (`record_futures.Gathering`).
+    """
 
     def __init__(
         self,
         core: ProducerCore,
         *,
-        producer: Gathering,
         preparation: RecordPreparation,
         interceptors: ProducerInterceptors,
+        check_process: Callable[[], None],
         check_usable: Callable[[], None],
     ) -> None:
-        """Create it; `producer` is that of the futures.
+        """Create it; the checks raise ProducerClosedError.
 
-        `check_usable` raises ProducerClosedError after `close` and in a forked process.
+        `check_process` raises it in a forked process, `check_usable` also after `close`.
         """
         self._core = core
-        self._producer = producer
         self._preparation = preparation
         self._interceptors = interceptors
+        self._check_process = check_process
         self._check_usable = check_usable
         #: Whether a record of plain bytes can be staged without any other work.
         self._is_plain = not (
@@ -76,7 +78,7 @@ class RecordStaging:
         if size > MAX_STAGED_BYTES:
             return self.send(ProducerRecord(topic, value, key, (), None, None), None)
         future = FutureRecordMetadata()
-        future.producer = self._producer
+        future.producer = self
         future.chunk = None
         future.error = None
         self._staged.append(future, topic, key, value)
@@ -99,7 +101,7 @@ class RecordStaging:
         if self._interceptors:
             record = self._interceptors.on_send(record)
         future = FutureOfFullRecord()
-        future.producer = self._producer
+        future.producer = self
         future.chunk = None
         future.error = None
         future.callback = self._callback(on_delivery)
@@ -159,6 +161,31 @@ class RecordStaging:
             # From now on every record must pass `check_may_stage` before it is staged.
             self.plain_topics.clear()
         self._gatherer.note_staged()
+
+    # --- what futures use
+
+    def check_may_wait(self) -> None:
+        """Raise ProducerClosedError if a wait could never end, or after a fork."""
+        self._check_process()
+        if self._core.is_network_thread:
+            raise ProducerClosedError(
+                "delivery callbacks and interceptors run on the producer's network thread and must "
+                "not wait for the producer: make this call on another thread"
+            )
+        if self._gatherer.is_writing:
+            raise ProducerClosedError(
+                "a function called while records are being written, such as a partitioner, must "
+                "not wait for the producer"
+            )
+
+    def monotonic(self) -> float:
+        """Return monotonic time in seconds."""
+        return self._core.clock()
+
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
+        """Write staged records into batches, until `give_up_at` or until `unless()` is true."""
+        self.check_may_wait()
+        self._gatherer.write_staged(give_up_at, unless)
 
     def _callback(
         self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None

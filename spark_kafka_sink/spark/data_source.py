@@ -58,17 +58,49 @@ if TYPE_CHECKING:
 
 
 class KafkaSink(DataSource):
-    """The data source for Kafka, in both directions; Spark knows it as `format("pykafka")`.
+    """Spark's `format("pykafka")`, which writes DataFrames to Kafka and reads topics.
 
-    `schema` is that of the DataFrame that is written, or of the one that is read. A batch with
-    `overwrite` is rejected, since rows can only be appended. `check` takes a DataFrame, `df`, and
-    the options of the write, as a mapping, `options`, or as keywords, `more_options`.
+    >>> from pyspark.sql import SparkSession
+    >>> spark = SparkSession.builder.getOrCreate()
+    >>> servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    >>> df = spark.createDataFrame([("alice", "a book")], "key string, value string")
+    >>> writer = df.write.format("pykafka").mode("append")
+    >>> writer.options(**servers, topic="orders", report="none").save()
+    >>> rows = spark.read.format("pykafka").options(**servers, subscribe="orders").load()
+    >>> rows.selectExpr("cast(value as string)", "offset").collect()
+    [Row(value='a book', offset=0)]
 
-    >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
-    >>> KafkaSink.name()
-    'pykafka'
-    >>> KafkaSink.check(df, options, topic="orders").report_path is None
-    True
+    Streams use `df.writeStream` and `spark.readStream` with the same options. This class is only
+    needed to check a write before it runs, to get reports, or for `spark.dataSource.register`.
+
+    Columns of a write; others are ignored:
+
+    - `value` (string or binary) and `key` (optional)
+    - `topic` (string), unless the option names one for all rows
+    - `partition` (int), `headers` (array of structs of `key` and `value`), `timestamp` (all
+      optional)
+
+    Columns of a read: `key` and `value` (both binary), `topic`, `partition`, `offset`, `timestamp`,
+    `timestampType`, and `headers` with includeHeaders=true.
+
+    The main options, with their defaults:
+
+    - `kafka.bootstrap.servers` (required): the brokers' addresses, host:port, separated by commas
+    - `topic`: where to write
+    - `subscribe`: the topics to read, separated by commas; or `subscribePattern` or `assign`
+    - `startingOffsets`, `endingOffsets`: which offsets to read
+    - `deliveryGuarantee` (`at_least_once`): or `exactly_once`, with `transactionalIdPrefix`, and
+      for a batch `writeId`
+    - `autoCreateTopics` (`false`): whether brokers may create a missing topic
+    - `kafka.compression.type` (`lz4`): none, gzip, snappy, lz4 or zstd
+    - `kafka.security.protocol` (`PLAINTEXT`), `kafka.sasl.mechanism`, `kafka.sasl.jaas.config`,
+      `kafka.ssl.truststore.location`: encryption and login
+    - `checkpointLocation`: for a stream, required by Spark
+
+    `python -m spark_kafka_sink.config.options_table` prints all options.
+
+    In the calls of Spark, `schema` is that of the DataFrame. `overwrite` is rejected in a batch, as
+    rows can only be appended, and means complete mode in a stream.
     """
 
     @classmethod
@@ -77,7 +109,7 @@ class KafkaSink(DataSource):
         return "pykafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 -- Spark's signature
-        """Check the whole write and return its writer.
+        """Return the writer of a batch (Spark calls this).
 
         Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
         """
@@ -100,12 +132,10 @@ class KafkaSink(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002, FBT001 -- Spark's signature
     ) -> DataSourceStreamWriter:
-        """Return a stream's writer, without side effects; `overwrite` means complete mode.
-
-        In complete mode each micro-batch contains all rows of the result, and all are written: a
-        consumer of the topic takes the last record of each key, as with Spark's own sink. Raises
-        ConfigError or SchemaError.
-        """
+        """Return the writer of a stream (Spark calls this); raises ConfigError or SchemaError."""
+        # `overwrite` means complete mode: each micro-batch contains all rows of the result, and
+        # all are written. A consumer of the topic takes the last record of each key, as with
+        # Spark's own sink.
         try:
             _check_streams()
             from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
@@ -117,10 +147,7 @@ class KafkaSink(DataSource):
         return KafkaStreamWriter(options, topic=columns.topic)
 
     def schema(self) -> StructType:
-        """Return the columns of a read whose user has not selected any.
-
-        Raises ConfigError for an invalid `includeHeaders`; the reader checks the other options.
-        """
+        """Return the columns of a read without a schema (Spark calls this); raises ConfigError."""
         from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
         from spark_kafka_sink.spark.source.columns import default_columns
 
@@ -137,10 +164,7 @@ class KafkaSink(DataSource):
             raise for_user(error) from error.__cause__
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch's reader, which checks the cluster when Spark asks for its partitions.
-
-        Raises ConfigError or SchemaError.
-        """
+        """Return the reader of a batch (Spark calls this); raises ConfigError or SchemaError."""
         from spark_kafka_sink.config.source_options import SourceOptions
         from spark_kafka_sink.spark.source.columns import check_columns
         from spark_kafka_sink.spark.source.reader import KafkaBatchReader
@@ -154,10 +178,9 @@ class KafkaSink(DataSource):
             raise for_user(error) from error.__cause__
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Return a stream's reader, which checks the cluster when Spark asks where it starts.
+        """Return the reader of a stream (Spark calls this).
 
-        With invalid options or columns, that question is where it raises ConfigError or
-        SchemaError.
+        It raises ConfigError or SchemaError when Spark asks it where the stream starts.
         """
         from spark_kafka_sink.config.source_options import SourceOptions
         from spark_kafka_sink.spark.source.columns import check_columns
@@ -175,17 +198,13 @@ class KafkaSink(DataSource):
     def check(
         cls, df: DataFrame, options: Mapping[str, object] | None = None, **more_options: object
     ) -> CheckedWrite:
-        """Check a write as `df.write.format("pykafka").options(...).save()` would.
+        """Check the options, columns and topic of a write of `df` without writing.
 
-        This runs no job and changes nothing in the cluster: with autoCreateTopics=true a missing
-        topic passes the check and is not created.
+        Options are those of the write, as a mapping or as keywords (`more_options`). No job runs,
+        and nothing changes in the cluster: with autoCreateTopics=true a missing topic is accepted
+        and not created. The calling process queries the cluster: under Spark Connect, the client.
 
-        Pass options as keyword arguments, `topic="events"`; pass those with dots in a mapping,
-        `{"kafka.bootstrap.servers": "localhost:9092"}`, or unpack it with `**`. Raises ConfigError,
-        SchemaError, NetworkError, KafkaTimeoutError or BrokerError, like `writer`.
-
-        The cluster is queried and `reportPath` is checked from the calling process: under Spark
-        Connect that is the client, not the driver.
+        Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
         """
         try:
             return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
@@ -203,15 +222,13 @@ class KafkaSink(DataSource):
     ) -> WriteReport | None:
         """Return the report of the write that finished last, or None if there is none.
 
-        Without `query`, "last" is the batch write of this Spark application that was committed
-        last, whichever thread or session started it; under Spark Connect, of this session. With
-        `report_id` only writes with that option `reportId` count: set it to tell writes apart that
-        run at the same time. With `query`, a streaming query or its id, it is the last micro-batch
-        of that query.
+        Without `query`, that is the last batch write of this Spark application, in any thread or
+        session; under Spark Connect, of this session. With `report_id`, only writes with that
+        option `reportId` count. With `query`, a streaming query or its id, it is the last
+        micro-batch of that query.
 
-        `spark` is the active session if it is None. The driver keeps the last 50 reports of batches
-        and of each query while the application runs. No Spark job is started, so the answer comes
-        while others run, too.
+        `spark` is the active session by default. The driver keeps the last 50 reports of batches
+        and of each query while the application runs.
         """
         reports = cls.last_reports(spark, limit=1, query=query, report_id=report_id)
         return reports[0] if reports else None
@@ -225,10 +242,9 @@ class KafkaSink(DataSource):
         query: StreamingQuery | str | None = None,
         report_id: str | None = None,
     ) -> list[WriteReport]:
-        """Return the last `limit` reports that `last_report` would choose from, oldest first.
+        """Return the last `limit` reports, oldest first.
 
-        With the defaults of `spark`, `query` and `report_id`, they are those of batch writes. The
-        reports of a stream that is `limit` micro-batches old or older are in `reportPath` only.
+        `spark`, `query` and `report_id` are those of `last_report`.
         """
         from pyspark.sql import SparkSession
 

@@ -27,13 +27,21 @@ STEPS = [
     "exactly_once",
     "stream",
     "exactly_once_stream",
+    "foreach_batch",
     "missing_topic",
     "imported",
     "check",
     "registered",
     "reports",
 ]
-TOPICS = ["batch", "exactly_once", "stream", "exactly_once_stream", "registered"]
+TOPICS = [
+    "batch",
+    "exactly_once",
+    "stream",
+    "exactly_once_stream",
+    "foreach_batch",
+    "registered",
+]
 VALUES = sorted(str(number) for number in range(connect_job.ROWS))
 _SECONDS = 400
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_kafka_sink import KafkaProducer
+from spark_kafka_sink import KafkaProducer, KafkaSink
 from spark_kafka_sink.testing import DevBroker, Listener
-from tests.support.documentation import ADDRESS, BLOCKS
+from tests.support.documentation import ADDRESS, BLOCKS, faults_of_example
 from tests.support.kafka.readers import read_with_confluent
 from tests.support.security.secure_listeners import PASSWORD, listener
 
@@ -108,3 +108,10 @@ def test_a_block_with_security_runs_unchanged(block, spark, certificates, tmp_pa
         exec(compile(code, block.place, "exec"), names)  # noqa: S102 - our own text
 
         assert ROWS == len(read_with_confluent(broker.bootstrap_servers, "events"))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_example_of_the_data_source_runs_unchanged():
+    """The example in the docstring of the class writes a row and reads it."""
+    with DevBroker(topics={"orders": 1}) as broker:
+        assert [] == faults_of_example(KafkaSink, {}, broker.bootstrap_servers)

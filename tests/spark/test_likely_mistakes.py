@@ -12,6 +12,9 @@ import time
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_kafka_sink.testing import AnswerError, ApiKey, DevBroker, ErrorCode
+from tests.support.security.secure_listeners import PASSWORD, USER, listener
+
 VALUE = "cast(id as string) value"
 #: Less than the 120 s of `spark.network.timeout`, and much more than a loaded machine needs.
 MAX_SECONDS = 100
@@ -66,6 +69,21 @@ FAILING_ROWS = {
         "the key of a header is null. Remove the header or set its key",
     ),
     "topic": ("if(id % 2 = 1, null, 'TOPIC') topic", "the topic is null. Set a topic in every row"),
+}
+#: Mechanism -> Java's login module, and what is wrong with the password.
+LOGINS = {
+    "PLAIN": ("plain.PlainLoginModule", "Invalid username or password"),
+    "SCRAM-SHA-256": ("scram.ScramLoginModule", "invalid credentials"),
+}
+#: Name -> the API that the broker refuses, its code, more options, and what to grant.
+MISSING_RIGHTS = {
+    "topic": (ApiKey.PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, {}, "WRITE on the topic"),
+    "transactions": (
+        ApiKey.INIT_PRODUCER_ID,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "no-rights"},
+        "spark_kafka_sink.errors.BrokerError: InitProducerId of 'no-rights.ledger': no authori",
+    ),
 }
 #: Name -> options, and the sentence.
 REFUSED_READS = {
@@ -136,6 +154,56 @@ def test_a_wrong_mode_is_refused_in_one_sentence(mode, sentence, topics, spark):
     """Mode overwrite is refused by the sink, and no mode by Spark, before it asks the sink."""
     writer = spark.range(1).selectExpr(VALUE).write.format("pykafka").options(**topics.servers)
     check((writer if mode is None else writer.mode(mode)).save, sentence)
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_a_wrong_password_is_refused_in_one_sentence(mechanism, spark):
+    """A wrong password fails the write at once, and the sentence shows no password."""
+    module, sentence = LOGINS[mechanism]
+    wrong = "my wrong password"
+    login = f'org.apache.kafka.common.security.{module} required username="{USER}"'
+    with DevBroker(listeners=[listener("SASL_PLAINTEXT")], topics={"events": 1}) as broker:
+        options = {
+            SERVERS: broker.bootstrap_servers,
+            "topic": "events",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": mechanism,
+            "kafka.sasl.jaas.config": f'{login} password="{wrong}";',
+        }
+        df = spark.range(4).selectExpr(VALUE)
+        message = check(df.write.format("pykafka").mode("append").options(**options).save, sentence)
+    assert "Check username and password in kafka.sasl.jaas.config" in message
+    assert wrong not in message
+    assert PASSWORD not in message
+
+
+@pytest.mark.parametrize("name", MISSING_RIGHTS)
+def test_a_missing_right_is_refused_in_one_sentence(name, topics, spark):
+    """A user who may not write to the topic, or not in transactions, is told what to grant."""
+    api, code, options, sentence = MISSING_RIGHTS[name]
+    topic = topics.create()
+    hook = topics.broker.on(api, AnswerError(code))
+    try:
+        df = spark.range(4).selectExpr(VALUE)
+        message = check(lambda: topics.write(df, topic, **options), sentence)
+    finally:
+        hook.remove()
+    assert code.name in message
+    assert "RefusedWriteError" not in message
+
+
+def test_a_table_is_a_name_without_options(topics, spark):
+    """`saveAsTable` writes the rows, and leaves a table without options that nothing can use."""
+    topic = topics.create()
+    writer = spark.range(4).selectExpr(VALUE).write.format("pykafka").mode("append")
+    try:
+        writer.options(**topics.servers, topic=topic).saveAsTable("a_table_of_kafka")
+        assert 4 == len(topics.values(topic))
+        insert = "insert into a_table_of_kafka values ('4')"
+        check(lambda: spark.sql(insert), "kafka.bootstrap.servers is required")
+    finally:
+        spark.sql("drop table if exists a_table_of_kafka")
+    assert 4 == len(topics.values(topic))
 
 
 @pytest.mark.parametrize("name", REFUSED_READS)

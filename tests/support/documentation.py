@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -70,3 +73,19 @@ def anchors_in(page: Path) -> set[str]:
         re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
         for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     }
+
+
+def faults_of_example(value: Any, names: dict[str, Any], bootstrap_servers: str) -> list[str]:
+    """Run the example in the docstring of a class or function; return what went wrong.
+
+    `names` are those that it uses without defining them.
+    """
+    text = (inspect.getdoc(value) or "").replace(ADDRESS, bootstrap_servers)
+    file = import_module(value.__module__).__file__
+    test = doctest.DocTestParser().get_doctest(text, names, value.__name__, file, None)
+    if not test.examples:
+        return ["there is no example"]
+    said: list[str] = []
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    doctest.DocTestRunner(verbose=False, optionflags=options).run(test, out=said.append)
+    return said

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import inspect
 import re
 import textwrap
 import time
 from enum import Enum
-from importlib import import_module
 from types import FunctionType, SimpleNamespace
 from typing import get_origin
 
@@ -19,19 +17,24 @@ from pyspark.sql.types import StringType, StructField, StructType
 import spark_kafka_sink
 import spark_kafka_sink.observability
 import spark_kafka_sink.testing
-from spark_kafka_sink import errors
+from spark_kafka_sink import KafkaProducer, KafkaSink, errors
+from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from tests.support.documentation import ADDRESS, faults_of_example
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
-#: The address in the examples, which readers replace by their own.
-ADDRESS = "localhost:9092"
 #: The topics of the broker that the examples write to.
 TOPICS = {"orders": 1, "payments": 1}
 #: The DataFrame of the examples, which use only its schema.
 DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
+#: Names whose example needs Spark; `tests/spark/test_docs.py` runs it.
+OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
     *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
-    *("FaultHook.ask", "FutureRecordMetadata.fail", "KafkaProducer.write_staged"),
+    *("FaultHook.ask", "FutureRecordMetadata.fail"),
 }
 #: The classes of `errors`, which users catch.
 ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value)}
@@ -237,24 +240,39 @@ def test_a_public_name_says_which_errors_it_raises(name):
     assert [] == (unsaid_errors(value) if isinstance(value, type) else [])
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - OF_SPARK))
 def test_a_public_name_has_an_example_that_runs(name, start_devbroker):
     """The docstring of a public name has an example, which prints the output that it shows."""
     value = PUBLIC[name]
-    text = inspect.getdoc(value)
-    if ADDRESS in text:
-        text = text.replace(ADDRESS, start_devbroker(topics=TOPICS).bootstrap_servers)
+    address = ADDRESS
+    if ADDRESS in inspect.getdoc(value):
+        address = start_devbroker(topics=TOPICS).bootstrap_servers
     names = {name: getattr(door, name) for door in DOORS for name in door.__all__}
-    module = import_module(value.__module__)
-    test = doctest.DocTestParser().get_doctest(
-        text, names | {"time": time, "df": DF}, name, module.__file__, None
-    )
-    said: list[str] = []
-    runner = doctest.DocTestRunner(
-        verbose=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    )
 
-    runner.run(test, out=said.append)
+    assert [] == faults_of_example(value, names | {"time": time, "df": DF}, address)
 
-    assert test.examples, "there is no example"
-    assert 0 == runner.failures, "".join(said)
+
+#: A setting in a list, and the default that follows it.
+SETTING = re.compile(r"`([\w.]+)`(?: \(`(\w+)`\))?")
+
+
+def listed_settings(cls: type) -> dict[str, str]:
+    """Return the settings that the docstring of a class lists, and the defaults that it names."""
+    items = inspect.getdoc(cls).partition("The main ")[2].split("\n- ")[1:]
+    return {name: value for item in items for name, value in SETTING.findall(item.split(": ")[0])}
+
+
+@pytest.mark.parametrize("cls", [KafkaProducer, KafkaSink])
+def test_the_settings_in_a_docstring_have_the_defaults_that_it_names(cls):
+    """The help of the producer and the data source lists settings that exist, with defaults."""
+    tables = [(PRODUCER_CONFIG_DEF, KAFKA_PREFIX if cls is KafkaSink else "")]
+    if cls is KafkaSink:
+        tables += [(SINK_OPTIONS_DEF, ""), (SOURCE_OPTIONS_DEF, "")]
+    known = {f"{prefix}{key.name}": key.default_text() for table, prefix in tables for key in table}
+
+    listed = listed_settings(cls)
+
+    assert {"checkpointLocation"} >= listed.keys() - known.keys()
+    assert 8 <= len(listed)
+    named = {name: default for name, default in listed.items() if default}
+    assert {name: known[name] for name in named} == named

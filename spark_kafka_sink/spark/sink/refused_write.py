@@ -15,7 +15,9 @@ class RefusedWriteError(KafkaError, pickle.PickleError):
 
     @classmethod
     def of(cls, error: KafkaError) -> RefusedWriteError:
-        """Return an error caused by this one, with its message after its type."""
-        refused = cls(f"{type(error).__name__}: {error}")
+        """Return an error caused by this one, which Spark shows by the name of this one."""
+        kind = type(error)
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        refused: RefusedWriteError = type(kind.__name__, (cls,), names)(str(error))
         refused.__cause__ = error
         return refused

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import confluent_kafka
@@ -19,6 +20,8 @@ with warnings.catch_warnings():
     import kafka
     from kafka.admin import KafkaAdminClient
     from kafka.partitioner.default import murmur2
+
+    from tests.support.kafka.kafka_python_sockets import sockets_closed
 
 __all__ = [
     "READERS",
@@ -68,6 +71,11 @@ def read_with_confluent(bootstrap_servers: str, topic: str) -> list[Record]:
 
 def read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
     """Read a whole topic with kafka-python."""
+    with sockets_closed():
+        return _read_with_kafka_python(bootstrap_servers, topic)
+
+
+def _read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap_servers, enable_auto_commit=False, check_crcs=True
     )
@@ -109,12 +117,12 @@ def reassign(bootstrap_servers: str, topic: str, replicas: dict[int, list[int]])
 
     confluent-kafka has no such call.
     """
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    try:
-        wanted = {kafka.TopicPartition(topic, index): order for index, order in replicas.items()}
+    wanted = {kafka.TopicPartition(topic, index): order for index, order in replicas.items()}
+    with (
+        sockets_closed(),
+        closing(KafkaAdminClient(bootstrap_servers=bootstrap_servers)) as admin,
+    ):
         refused = {p: e for p, e in admin.alter_partition_reassignments(wanted).items() if e}
-    finally:
-        admin.close()
     if refused:
         raise ValueError(f"replicas of {topic} cannot be {replicas}: {refused}")
 

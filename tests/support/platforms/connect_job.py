@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ROWS = 20
 _SECONDS = 120
+#: How often a query may be started for which Spark starts a Python process.
+_STARTS = 3
 
 
 def main(url: str, bootstrap_servers: str, names: list[str]) -> None:
@@ -91,6 +93,23 @@ class ConnectJob:
     def exactly_once_stream(self) -> None:
         """Copy a topic to another one by a stream, in transactions."""
         self._run(self._to_kafka("exactly_once_stream", **_exactly_once("streams")))
+
+    def foreach_batch(self) -> None:
+        """Copy a topic by a function that writes each micro-batch as a batch."""
+        options = {**self._servers, "topic": "foreach_batch"}
+
+        # The function runs in a process of the server, where only its options are known.
+        def write(batch: DataFrame, _batch_id: int) -> None:
+            batch.write.format("pykafka").mode("append").options(**options).save()
+
+        for attempts_left in reversed(range(_STARTS)):
+            try:
+                return self._run(self._stream().select("value").writeStream.foreachBatch(write))
+            except PySparkException as error:
+                # Spark gives that process ten seconds to start, and has called nothing if it fails.
+                if "connect back" not in str(error) or not attempts_left:
+                    raise
+        return None
 
     def reports(self) -> list[Any]:
         """Return the rows of the last report before and after writes of a session of its own.

@@ -31,7 +31,11 @@ with warnings.catch_warnings():
     import kafka
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:read_text is deprecated"),
+    pytest.mark.usefixtures("kafka_python_sockets_closed"),
+]
 
 TIMEOUT = 60.0
 #: How often a test is tried again whose client paused for longer than it may.

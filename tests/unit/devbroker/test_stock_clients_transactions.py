@@ -18,7 +18,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:read_text is deprecated"),
+    pytest.mark.usefixtures("kafka_python_sockets_closed"),
+]
 
 TIMEOUT = 60.0
 TOPIC = "t"

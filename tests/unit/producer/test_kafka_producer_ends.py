@@ -57,7 +57,7 @@ def test_using_a_producer_after_a_fork_raises_an_error(broker):
     with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
         producer.append(columns([b"v"]))
     with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
-        producer.check_may_wait()
+        producer._staging.check_may_wait()
     producer._process_id -= 1
     producer.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pickle import PickleError
+from traceback import format_exception_only
 
 import pytest
 from pyspark.taskcontext import TaskContext
@@ -174,3 +176,11 @@ def test_a_method_raises_its_error_without_a_cause(environment):
     with pytest.raises(ConfigError, match=r"^kafka\.max\.request\.size$") as caught:
         fail()
     assert caught.value.__cause__ is None
+
+
+def test_a_refused_write_is_shown_as_its_error():
+    """Spark's line for a refused write has the name and the sentence of the error alone."""
+    refused = for_user(RefusedWriteError.of(BrokerError("no right", code=29, name="NO_RIGHT")))
+
+    assert isinstance(refused, PickleError)
+    assert ["spark_kafka_sink.errors.BrokerError: no right\n"] == format_exception_only(refused)

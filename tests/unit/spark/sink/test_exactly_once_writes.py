@@ -478,9 +478,7 @@ def test_a_missing_ledger_topic_is_created(query, world):
 def test_a_ledger_topic_with_retention_is_rejected(broker):
     """A topic that deletes by age cannot be the ledger, and no task starts."""
     broker.create_topic("old", partitions=1, configs={"cleanup.policy": "delete"})
-    with pytest.raises(
-        RefusedWriteError, match=r"ConfigError: ledgerTopic 'old' has cleanup\.poli"
-    ):
+    with pytest.raises(RefusedWriteError, match=r"^ledgerTopic 'old' has cleanup\.poli"):
         Query(broker, ledgerTopic="old").plan()
     with pytest.raises(RefusedWriteError, match=r"set cleanup\.policy=compact"):
         BatchJob(broker, ledgerTopic="old").plan()
