@@ -48,9 +48,10 @@ class KafkaStreamListener(StreamingQueryListener):
     It observes all queries of the session. Spark's progress has the rows that were read, times and
     lag. `reports` adds what only the sink knows, such as bytes, retries and the latency of
     requests: it is called with the id of a query and the number of a micro-batch, and returns the
-    report of the sink or None. `ReportFile` reads them from the file of `reportPath`.
+    report of the sink or None. `SessionReports` asks the driver for them, and `ReportFile` reads
+    the file of `reportPath`.
 
-    >>> listener = KafkaStreamListener(JsonLogExporter(), reports=ReportFile("/tmp/orders.jsonl"))
+    >>> listener = KafkaStreamListener(JsonLogExporter(), reports=SessionReports(spark))
     """
 
     def __init__(self, *exporters: StreamExporter, reports: Reports | None = None) -> None:
@@ -61,7 +62,9 @@ class KafkaStreamListener(StreamingQueryListener):
         if not exporters:
             raise TypeError("a listener needs an exporter, such as PrometheusExporter()")
         if reports is not None and not callable(reports):
-            raise TypeError(f"reports must be callable, such as ReportFile(path), not {reports!r}")
+            raise TypeError(
+                f"reports must be callable, such as SessionReports(spark), not {reports!r}"
+            )
         self._exporters = exporters
         self._reports = reports
         #: The queries that run, by their ids, since only some events have the name.

@@ -28,6 +28,8 @@ ADDRESS = "localhost:9092"
 TOPICS = {"orders": 1, "payments": 1}
 #: The DataFrame of the examples, which use only its schema.
 DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
+#: The session of the examples, which do not use it.
+SPARK = SimpleNamespace()
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
     *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
@@ -247,7 +249,7 @@ def test_a_public_name_has_an_example_that_runs(name, start_devbroker):
     names = {name: getattr(door, name) for door in DOORS for name in door.__all__}
     module = import_module(value.__module__)
     test = doctest.DocTestParser().get_doctest(
-        text, names | {"time": time, "df": DF}, name, module.__file__, None
+        text, names | {"time": time, "df": DF, "spark": SPARK}, name, module.__file__, None
     )
     said: list[str] = []
     runner = doctest.DocTestRunner(

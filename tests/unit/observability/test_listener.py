@@ -149,7 +149,7 @@ def test_a_report_that_cannot_be_read_is_left_out(tmp_path, caplog):
         ((), None, "needs an exporter"),
         ((PrometheusExporter,), None, "is not an exporter"),
         (("prometheus",), None, "'prometheus' is not an exporter"),
-        ((Recorder(),), "/tmp/report", r"such as ReportFile\(path\)"),  # noqa: S108 - never opened
+        ((Recorder(),), "/tmp/report", r"such as SessionReports\(spark\)"),  # noqa: S108 - never opened
     ],
 )
 def test_a_wrong_argument_is_refused(exporters, reports, message):

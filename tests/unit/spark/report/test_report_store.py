@@ -98,6 +98,17 @@ def test_a_request_is_answered(store):
     assert [{"rows": 1, "report_id": "a"}] == json.loads(answer)
 
 
+def test_a_micro_batch_is_found_among_later_ones(store):
+    """With the number of a micro-batch, only its report is returned."""
+    for number in range(5):
+        store.put(QUERY, {"batch_id": number}, now_ns=number)
+    found = [
+        json.loads(store.answer(request(QUERY, limit=1, report_id=None, batch_id=number)))
+        for number in (0, 3, 5)
+    ]
+    assert [[{"batch_id": 0}], [{"batch_id": 3}], []] == found
+
+
 def test_each_request_is_different():
     """Spark Connect caches plans, so that the same request would get an old answer."""
     assert request(None, limit=1, report_id=None) != request(None, limit=1, report_id=None)
