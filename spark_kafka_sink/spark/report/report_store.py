@@ -65,15 +65,24 @@ class ReportStore:
         return cls(root, environ.get(_SESSION, "default"))
 
     def put(self, query_id: str | None, report: Mapping[str, Any], *, now_ns: int) -> None:
-        """Keep a report, and remove the oldest; `now_ns` orders the reports of a group."""
+        """Keep a report, and remove the oldest; `now_ns` orders the reports of a group.
+
+        A report is newer than those before it, although the clock may have been set back.
+        """
         group = self._group(query_id)
         self._root.mkdir(mode=0o700, exist_ok=True)
-        group.mkdir(mode=0o700, exist_ok=True)
-        name = f"{now_ns:020d}-{uuid.uuid4().hex}.json"
+        try:
+            group.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        else:
+            self._remove_oldest_groups()
+        earlier = _reports(group)
+        order = max(now_ns, _order(earlier[-1]) + 1) if earlier else now_ns
+        name = f"{order:020d}-{uuid.uuid4().hex}.json"
         replace_file(group / name, json.dumps(report), durable=False)
-        for path in _reports(group)[:-KEPT]:
+        for path in earlier[: max(len(earlier) + 1 - KEPT, 0)]:
             path.unlink(missing_ok=True)
-        self._remove_oldest_groups()
 
     def newest(
         self,
@@ -170,6 +179,11 @@ def _reports(group: Path) -> list[Path]:
             if path.suffix == ".json" and not path.name.startswith(".")
         )
     return []
+
+
+def _order(report: Path) -> int:
+    """Return the number by which the reports of a group are ordered."""
+    return int(report.name.partition("-")[0])
 
 
 def _with_times(root: Path) -> Iterator[tuple[int, Path]]:

@@ -60,6 +60,15 @@ def test_the_oldest_reports_are_removed(store, tmp_path):
     assert {"rows": 3} == store.newest(None, limit=KEPT)[0]
 
 
+def test_a_clock_that_was_set_back_hides_no_report(store):
+    """A report is newer than those before it, and is not the one that is removed."""
+    for number in range(KEPT):
+        store.put(QUERY, {"rows": number}, now_ns=1_000 + number)
+    for number in range(2):
+        store.put(QUERY, {"rows": KEPT + number}, now_ns=number)
+    assert [{"rows": KEPT}, {"rows": KEPT + 1}] == store.newest(QUERY, limit=2)
+
+
 def test_the_oldest_groups_are_removed(store, tmp_path, monkeypatch):
     """The number of queries with reports is bounded."""
     monkeypatch.setattr(report_store, "KEPT_GROUPS", 2)
