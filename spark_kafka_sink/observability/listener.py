@@ -149,7 +149,7 @@ class KafkaStreamListener(StreamingQueryListener):
             return None
 
     def _export(self, event: StreamEvent) -> None:
-        """Export an event, or leave it to the thread that exports one now.
+        """Pass on an event, or leave it to the thread that exports one now.
 
         Nothing waits for that thread: its exporter may itself be starting a query, which announces
         the start in another thread.
