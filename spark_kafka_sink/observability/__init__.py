@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.observability.open_telemetry_exporter import OpenTelemetryExporter
     from spark_kafka_sink.observability.prometheus_exporter import PrometheusExporter
     from spark_kafka_sink.observability.report_file import ReportFile
+    from spark_kafka_sink.observability.session_reports import SessionReports
     from spark_kafka_sink.observability.stream_event import EventKind, StreamEvent, StreamExporter
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "OpenTelemetryExporter",
     "PrometheusExporter",
     "ReportFile",
+    "SessionReports",
     "StreamEvent",
     "StreamExporter",
 ]
@@ -43,6 +45,7 @@ _MODULES = {
     "OpenTelemetryExporter": "open_telemetry_exporter",
     "PrometheusExporter": "prometheus_exporter",
     "ReportFile": "report_file",
+    "SessionReports": "session_reports",
     "StreamEvent": "stream_event",
     "StreamExporter": "stream_event",
 }

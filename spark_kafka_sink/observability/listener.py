@@ -1,7 +1,7 @@
 """The listener that Spark calls, in the process of the user.
 
 It never fails a query. Spark calls it in a thread of its own after each micro-batch, so it delays
-none; only the start of a query waits for its exporters, because Spark announces a start in the
+none; only the start of a query may wait for exporters, because Spark announces a start in the
 thread that calls `start()`. A restart may therefore be announced before the end of the run before.
 A number that cannot be had is left out, and the reason is logged.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -48,9 +49,10 @@ class KafkaStreamListener(StreamingQueryListener):
     It observes all queries of the session. Spark's progress has the rows that were read, times and
     lag. `reports` adds what only the sink knows, such as bytes, retries and the latency of
     requests: it is called with the id of a query and the number of a micro-batch, and returns the
-    report of the sink or None. `ReportFile` reads them from the file of `reportPath`.
+    report of the sink or None. `SessionReports` asks the driver for them, and `ReportFile` reads
+    the file of `reportPath`.
 
-    >>> listener = KafkaStreamListener(JsonLogExporter(), reports=ReportFile("/tmp/orders.jsonl"))
+    >>> listener = KafkaStreamListener(JsonLogExporter(), reports=SessionReports(spark))
     """
 
     def __init__(self, *exporters: StreamExporter, reports: Reports | None = None) -> None:
@@ -61,11 +63,15 @@ class KafkaStreamListener(StreamingQueryListener):
         if not exporters:
             raise TypeError("a listener needs an exporter, such as PrometheusExporter()")
         if reports is not None and not callable(reports):
-            raise TypeError(f"reports must be callable, such as ReportFile(path), not {reports!r}")
+            raise TypeError(
+                f"reports must be callable, such as SessionReports(spark), not {reports!r}"
+            )
         self._exporters = exporters
         self._reports = reports
         #: The queries that run, by their ids, since only some events have the name.
         self._runs: dict[str, _Run] = {}
+        #: The events that are not exported yet, in order.
+        self._pending: deque[StreamEvent] = deque()
         self._export_lock = Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- Spark's name
@@ -143,15 +149,29 @@ class KafkaStreamListener(StreamingQueryListener):
             return None
 
     def _export(self, event: StreamEvent) -> None:
-        with self._export_lock:
-            for exporter in self._exporters:
-                try:
-                    exporter.export(event)
-                except Exception:  # one exporter must not hide an event from the others
-                    logger.warning(
-                        "%s did not export that query %s is %s",
-                        type(exporter).__name__,
-                        event.query,
-                        event.kind.value,
-                        exc_info=True,
-                    )
+        """Pass on an event, or leave it to the thread that exports one now.
+
+        Nothing waits for that thread: its exporter may itself be starting a query, which announces
+        the start in another thread.
+        """
+        self._pending.append(event)
+        # Looked at again after each release: an event may have been left to this thread before it.
+        while self._pending and self._export_lock.acquire(blocking=False):
+            try:
+                while self._pending:
+                    self._pass_on(self._pending.popleft())
+            finally:
+                self._export_lock.release()
+
+    def _pass_on(self, event: StreamEvent) -> None:
+        for exporter in self._exporters:
+            try:
+                exporter.export(event)
+            except Exception:  # one exporter must not hide an event from the others
+                logger.warning(
+                    "%s did not export that query %s is %s",
+                    type(exporter).__name__,
+                    event.query,
+                    event.kind.value,
+                    exc_info=True,
+                )

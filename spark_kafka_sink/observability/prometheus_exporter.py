@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.observability.extras import import_extra
-from spark_kafka_sink.observability.stream_event import EventKind
 from spark_kafka_sink.observability.stream_metrics import (
     DURATION_BUCKETS,
-    LAGS,
     STREAM_METRICS,
     MetricKind,
+    MomentarySeries,
     StreamMetric,
     samples_of,
 )
@@ -47,8 +47,9 @@ class PrometheusExporter:
         client = import_extra("prometheus_client", extra="prometheus", user="PrometheusExporter")
         self._per_partition = per_partition
         self._collectors: dict[StreamMetric, Any] = {}
-        #: The series that are removed when their query ends.
-        self._momentary: dict[str, set[tuple[StreamMetric, tuple[str, ...]]]] = {}
+        self._momentary = MomentarySeries()
+        # Several listeners may have the same exporter.
+        self._lock = Lock()
         registry = client.REGISTRY if registry is None else registry
         makers = {
             MetricKind.COUNTER: client.Counter,
@@ -70,26 +71,14 @@ class PrometheusExporter:
     def export(self, event: StreamEvent) -> None:
         """Add the numbers of an `event`."""
         samples = list(samples_of(event, per_partition=self._per_partition))
-        current = {(sample.metric, sample.labels) for sample in samples}
-        for series in self._momentary.get(event.query, set()) - current:
-            metric, labels = series
-            if _is_over(metric, event):
+        with self._lock:
+            for metric, labels in self._momentary.replace(event, samples):
                 self._collectors[metric].remove(*labels)
-                self._momentary[event.query].remove(series)
-        for metric, value, labels in samples:
-            child = self._collectors[metric].labels(*labels)
-            if metric.kind is MetricKind.COUNTER:
-                child.inc(value)
-            elif metric.kind is MetricKind.GAUGE:
-                child.set(value)
-            else:
-                child.observe(value)
-            if metric.is_momentary:
-                self._momentary.setdefault(event.query, set()).add((metric, labels))
-
-
-def _is_over(metric: StreamMetric, event: StreamEvent) -> bool:
-    """Return whether a series of a momentary metric, of which `event` has no sample, has ended."""
-    if event.kind is EventKind.TERMINATED:
-        return not event.is_replaced
-    return metric in LAGS and bool(event.lag)
+            for metric, value, labels in samples:
+                child = self._collectors[metric].labels(*labels)
+                if metric.kind is MetricKind.COUNTER:
+                    child.inc(value)
+                elif metric.kind is MetricKind.GAUGE:
+                    child.set(value)
+                else:
+                    child.observe(value)

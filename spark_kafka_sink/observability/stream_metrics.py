@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from spark_kafka_sink.observability.stream_event import EventKind, sink_numbers
 
@@ -50,6 +50,10 @@ class StreamMetric:
                 return unit
         # Not "1", to which exporters to Prometheus add a word of their own.
         return ""
+
+
+#: A metric, with the values of its labels in the order of the metric.
+Series: TypeAlias = tuple[StreamMetric, tuple[str, ...]]
 
 
 class Sample(NamedTuple):
@@ -177,6 +181,37 @@ _OF_REPORT: Final = {
     "throttle_seconds": THROTTLE_SECONDS,
     "buffer_wait_seconds": BUFFER_WAIT_SECONDS,
 }
+
+
+class MomentarySeries:
+    """The series of momentary gauges that exist now, by their query.
+
+    They end with their query, and the lag of a topic ends with the first progress without it.
+    """
+
+    def __init__(self) -> None:
+        self._of_query: dict[str, set[Series]] = {}
+
+    def replace(self, event: StreamEvent, samples: list[Sample]) -> list[Series]:
+        """Add the series of an event's `samples`, and return those that have ended with it."""
+        known = self._of_query.get(event.query, set())
+        current = {
+            (sample.metric, sample.labels) for sample in samples if sample.metric.is_momentary
+        }
+        ended = [series for series in known - current if _has_ended(series[0], event)]
+        remaining = (known | current).difference(ended)
+        if remaining:
+            self._of_query[event.query] = remaining
+        else:
+            self._of_query.pop(event.query, None)
+        return ended
+
+
+def _has_ended(metric: StreamMetric, event: StreamEvent) -> bool:
+    """Return whether a series of a momentary metric, of which `event` has no sample, has ended."""
+    if event.kind is EventKind.TERMINATED:
+        return not event.is_replaced
+    return metric in LAGS and bool(event.lag)
 
 
 def samples_of(event: StreamEvent, *, per_partition: bool = False) -> Iterator[Sample]:

@@ -12,7 +12,6 @@ nor pyarrow, the network code only when the cluster is queried, and what reads o
 
 from __future__ import annotations
 
-import json
 import uuid
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -24,9 +23,11 @@ from pyspark.sql.datasource import DataSource
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.report.report_store import (
     ANSWER,
+    FORMAT,
     KEPT,
     REQUEST_OPTION,
     ReportStore,
+    ask,
     request,
 )
 from spark_kafka_sink.spark.sink.driver_checks import (
@@ -106,7 +107,7 @@ class KafkaSink(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return "pykafka"
+        return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 -- Spark's signature
         """Return the writer of a batch (Spark calls this).
@@ -257,9 +258,7 @@ class KafkaSink(DataSource):
             query_id = _query_id(query_id)
         session = SparkSession.active() if spark is None else spark
         asked = request(query_id, limit=limit, report_id=report_id)
-        answer = session.read.format(cls.name()).option(REQUEST_OPTION, asked).load().schema
-        records = json.loads(answer[ANSWER].metadata[ANSWER])
-        return [WriteReport.from_record(record) for record in records]
+        return [WriteReport.from_record(record) for record in ask(session, asked)]
 
 
 #: The same class, by the name for reading.

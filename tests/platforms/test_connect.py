@@ -107,4 +107,9 @@ def test_an_error_reaches_the_client(answers):
 
 def test_a_session_has_the_reports_of_its_own_writes(answers):
     """A session gets no report of another's batches, those of its own, and that of its query."""
-    assert [None, 100, 7, 10, True] == answers["reports"]
+    assert [None, 100, 7, 10, True] == answers["reports"][:5]
+
+
+def test_a_listener_in_the_client_gets_the_reports_of_the_server(answers):
+    """A listener of the client is told of each event, with the report that the server keeps."""
+    assert [["started", None], ["progress", 10], ["terminated", None]] == answers["reports"][5:]

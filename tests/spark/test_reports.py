@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
 from spark_kafka_sink import KafkaSink
+from spark_kafka_sink.observability import EventKind, KafkaStreamListener, SessionReports
 
 
 def numbers(spark, count):
@@ -43,8 +45,39 @@ def test_writes_at_the_same_time_are_told_apart(topics, spark):
     assert KafkaSink.last_report(spark, report_id="of nothing") is None
 
 
-def test_a_stream_has_the_reports_of_its_batches(topics, spark, tmp_path):
-    """The reports of a query are found by the query, in order, and apart from those of batches."""
+class Events:
+    """An exporter that keeps what it is told of the query "reported"."""
+
+    def __init__(self):
+        """Start without events."""
+        self.told = []
+        self.ended = Event()
+
+    def export(self, event):
+        """Keep an event, with the rows of its report."""
+        if event.query != "reported":
+            return
+        if event.kind is not EventKind.PROGRESS or event.wrote_batch:
+            self.told.append((event.kind, event.report and event.report["rows"]))
+        if event.kind is EventKind.TERMINATED:
+            self.ended.set()
+
+
+@pytest.fixture
+def events(spark):
+    """Return the events of a listener that gets its reports from the session."""
+    events = Events()
+    listener = KafkaStreamListener(events, reports=SessionReports(spark))
+    spark.streams.addListener(listener)
+    yield events
+    spark.streams.removeListener(listener)
+
+
+def test_a_stream_has_the_reports_of_its_batches(topics, spark, tmp_path, events):
+    """The reports of a query are found by the query, in order, and apart from those of batches.
+
+    A listener gets each with its micro-batch.
+    """
     topic = topics.create()
     source = tmp_path / "source"
     source.mkdir()
@@ -54,6 +87,7 @@ def test_a_stream_has_the_reports_of_its_batches(topics, spark, tmp_path):
         spark.readStream.option("maxFilesPerTrigger", 1)
         .text(str(source))
         .writeStream.format("pykafka")
+        .queryName("reported")
         .options(**topics.servers, topic=topic, report="none")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
@@ -65,5 +99,12 @@ def test_a_stream_has_the_reports_of_its_batches(topics, spark, tmp_path):
     assert {query.id} == {report.query_id for report in reports}
     assert all(report.elapsed > 0 for report in reports)
     assert reports[1] == KafkaSink.last_report(spark, query=query.id)
+    assert events.ended.wait(120)
+    assert [
+        (EventKind.STARTED, None),
+        (EventKind.PROGRESS, 10),
+        (EventKind.PROGRESS, 11),
+        (EventKind.TERMINATED, None),
+    ] == events.told
     with pytest.raises(ValueError, match="must be a streaming query or its id"):
         KafkaSink.last_report(spark, query="my query")

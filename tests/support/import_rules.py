@@ -55,8 +55,8 @@ LAYERS: dict[str, frozenset[str]] = {
         "metrics",
         _ERROR_CODES,
     },
-    # Values and Spark's listener alone: reports arrive as plain data.
-    "observability": _BOTTOM | {"version"},
+    # Values and Spark's listener; reports arrive as plain data, from the session or from a file.
+    "observability": _BOTTOM | {"spark", "version"},
     # The command for container images.
     "warm_cache": _BOTTOM | {"command_line", "record"},
     "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},

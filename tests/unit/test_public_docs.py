@@ -31,6 +31,8 @@ TOPICS = {"orders": 1, "payments": 1}
 DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
 #: Names whose example needs Spark; `tests/spark/test_docs.py` runs it.
 OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
+#: The session of the examples, which do not use it.
+SPARK = SimpleNamespace()
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
     *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
@@ -249,7 +251,7 @@ def test_a_public_name_has_an_example_that_runs(name, start_devbroker):
         address = start_devbroker(topics=TOPICS).bootstrap_servers
     names = {name: getattr(door, name) for door in DOORS for name in door.__all__}
 
-    assert [] == faults_of_example(value, names | {"time": time, "df": DF}, address)
+    assert [] == faults_of_example(value, names | {"time": time, "df": DF, "spark": SPARK}, address)
 
 
 #: A setting in a list, and the default that follows it.

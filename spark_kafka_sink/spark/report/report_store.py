@@ -29,10 +29,14 @@ from spark_kafka_sink.spark.files import replace_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pyspark.sql import SparkSession
+
 #: How many reports are kept of a session's batches, and of each query.
 KEPT: Final = 50
 #: The number of queries, and of sessions, whose reports are kept.
 KEPT_GROUPS: Final = 50
+#: The name of the data source.
+FORMAT: Final = "pykafka"
 #: The option of a read that asks for reports; its value is a request.
 REQUEST_OPTION: Final = "__reports"
 #: The column, and the entry of its metadata, in the answer.
@@ -61,20 +65,37 @@ class ReportStore:
         return cls(root, environ.get(_SESSION, "default"))
 
     def put(self, query_id: str | None, report: Mapping[str, Any], *, now_ns: int) -> None:
-        """Keep a report, and remove the oldest; `now_ns` orders the reports of a group."""
+        """Keep a report, and remove the oldest; `now_ns` orders the reports of a group.
+
+        A report is newer than those before it, although the clock may have been set back.
+        """
         group = self._group(query_id)
         self._root.mkdir(mode=0o700, exist_ok=True)
-        group.mkdir(mode=0o700, exist_ok=True)
-        name = f"{now_ns:020d}-{uuid.uuid4().hex}.json"
+        try:
+            group.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        else:
+            self._remove_oldest_groups()
+        earlier = _reports(group)
+        order = max(now_ns, _order(earlier[-1]) + 1) if earlier else now_ns
+        name = f"{order:020d}-{uuid.uuid4().hex}.json"
         replace_file(group / name, json.dumps(report), durable=False)
-        for path in _reports(group)[:-KEPT]:
+        for path in earlier[: max(len(earlier) + 1 - KEPT, 0)]:
             path.unlink(missing_ok=True)
-        self._remove_oldest_groups()
 
     def newest(
-        self, query_id: str | None, *, limit: int, report_id: str | None = None
+        self,
+        query_id: str | None,
+        *,
+        limit: int,
+        report_id: str | None = None,
+        batch_id: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return at most `limit` reports, the oldest of them first; with `report_id` only its."""
+        """Return at most `limit` reports, the oldest of them first.
+
+        With `report_id` only its reports count, and with `batch_id` only those of a micro-batch.
+        """
         found: list[dict[str, Any]] = []
         for path in reversed(_reports(self._group(query_id))):
             if len(found) == limit:
@@ -82,7 +103,9 @@ class ReportStore:
             # It may have been removed meanwhile, as one of the oldest.
             with suppress(FileNotFoundError):
                 report = json.loads(path.read_text("utf-8"))
-                if report_id is None or report.get("report_id") == report_id:
+                if report_id in (None, report.get("report_id")) and (
+                    batch_id in (None, report.get("batch_id"))
+                ):
                     found.append(report)
         return found[::-1]
 
@@ -105,7 +128,12 @@ class ReportStore:
         """Return the reports that a `request` asks for, as JSON."""
         asked = json.loads(request)
         return json.dumps(
-            self.newest(asked["query_id"], limit=asked["limit"], report_id=asked["report_id"])
+            self.newest(
+                asked["query_id"],
+                limit=asked["limit"],
+                report_id=asked["report_id"],
+                batch_id=asked.get("batch_id"),
+            )
         )
 
     def _group(self, query_id: str | None) -> Path:
@@ -120,16 +148,26 @@ class ReportStore:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def request(query_id: str | None, *, limit: int, report_id: str | None) -> str:
+def request(
+    query_id: str | None, *, limit: int, report_id: str | None, batch_id: int | None = None
+) -> str:
     """Return a request for reports; each is different, since Spark Connect caches plans."""
     return json.dumps(
         {
             "query_id": query_id,
             "limit": limit,
             "report_id": report_id,
+            "batch_id": batch_id,
             "request": uuid.uuid4().hex,
         }
     )
+
+
+def ask(session: SparkSession, asked: str) -> list[dict[str, Any]]:
+    """Return the reports that a request asks for, from the driver of a session, by no job."""
+    schema = session.read.format(FORMAT).option(REQUEST_OPTION, asked).load().schema
+    reports: list[dict[str, Any]] = json.loads(schema[ANSWER].metadata[ANSWER])
+    return reports
 
 
 def _reports(group: Path) -> list[Path]:
@@ -141,6 +179,11 @@ def _reports(group: Path) -> list[Path]:
             if path.suffix == ".json" and not path.name.startswith(".")
         )
     return []
+
+
+def _order(report: Path) -> int:
+    """Return the number by which the reports of a group are ordered."""
+    return int(report.name.partition("-")[0])
 
 
 def _with_times(root: Path) -> Iterator[tuple[int, Path]]:

@@ -24,6 +24,8 @@ def next_lines(
     The state, which is empty at first, can be stored as JSON. `now` is in seconds since 1970; a
     clock that was set back does not silence a stream.
     """
+    # A summary needs no partitions, of which there may be thousands.
+    report = report if is_full else report.condensed()
     waiting = state.get("waiting")
     total, first = report, report.batch_id
     if waiting is not None:

@@ -136,25 +136,31 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
         """Report what was written; a failure is only logged, since the batch is in Kafka."""
-        query_id = messages[0].query_id if messages else None
-        started_at = messages[0].started_at if messages else None
-        report = replace(
-            report_of(messages).timed(started_at, time.time()),
-            report_id=self._options.report_id,
-            query_id=query_id,
-            batch_id=batch_id,
-            replayed=any(message.is_replay for message in messages),
-        )
-        with reporting(f"batch {batch_id} was written, but its report was not"):
-            if self._options.report_path is not None:
-                log = BatchLog(check_report_path(self._options) or "")
-                if report.replayed:
-                    replayed = {**report.as_dict(), "replayed": True}
-                    log.put_if_missing(query_id, batch_id, replayed)
-                else:
-                    log.put(query_id, batch_id, report.as_dict())
-        with reporting(f"batch {batch_id} was written, but its report was not kept or printed"):
-            self._keep(report)
+        with reporting(f"batch {batch_id} was written, but there is no report of it"):
+            query_id = messages[0].query_id if messages else None
+            started_at = messages[0].started_at if messages else None
+            report = replace(
+                report_of(messages).timed(started_at, time.time()),
+                report_id=self._options.report_id,
+                query_id=query_id,
+                batch_id=batch_id,
+                replayed=any(message.is_replay for message in messages),
+            )
+            with reporting(f"batch {batch_id} was written, but its report was not"):
+                self._write_line(report)
+            with reporting(f"batch {batch_id} was written, but its report was not kept or printed"):
+                self._keep(report)
+
+    def _write_line(self, report: WriteReport) -> None:
+        """Write the line of `reportPath`."""
+        if self._options.report_path is None or report.batch_id is None:
+            return
+        log = BatchLog(check_report_path(self._options) or "")
+        if report.replayed:
+            replayed = {**report.as_dict(), "replayed": True}
+            log.put_if_missing(report.query_id, report.batch_id, replayed)
+        else:
+            log.put(report.query_id, report.batch_id, report.as_dict())
 
     def _keep(self, report: WriteReport) -> None:
         """Keep the report for the user's session, and print what is due."""

@@ -128,6 +128,30 @@ class WriteReport:
             replayed=self.replayed or later.replayed,
         )
 
+    def condensed(self) -> WriteReport:
+        """Return the report with one partition for each topic, 0, which stands for all of it.
+
+        Its `summary` is the same, and its size does not depend on the number of partitions.
+        """
+        by_topic: dict[str, list[PartitionAcks]] = {}
+        for written, acks in self.partitions:
+            by_topic.setdefault(written.topic, []).append(acks)
+        partitions = tuple(
+            (
+                TopicPartition(topic, 0),
+                PartitionAcks(
+                    # It is unknown if any is, as `offsets_known` says.
+                    first_offset=min(each.first_offset for each in acks),
+                    last_offset=max(each.last_offset for each in acks),
+                    records=sum(each.records for each in acks),
+                    bytes=sum(each.bytes for each in acks),
+                    log_append_time=any(each.log_append_time for each in acks),
+                ),
+            )
+            for topic, acks in by_topic.items()
+        )
+        return replace(self, partitions=partitions)
+
     def to_text(self, max_lines: int = MAX_LINES) -> str:
         """Return a table of at most `max_lines` topics and as many partitions."""
         if not self.partitions:

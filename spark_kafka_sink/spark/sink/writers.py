@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.plan import Plan
     from spark_kafka_sink.exactly_once.points import Point
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+    from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 logger = logging.getLogger(__name__)
 #: The loggers of what a write prints: set their level to silence them.
@@ -172,24 +173,31 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         All rows are in Kafka by now. A report that cannot be printed or stored is only a warning,
         since a failed job would be run again and write them twice.
         """
-        report = replace(
-            report_of(messages).timed(self._started_at, time.time()),
-            report_id=self._options.report_id,
-            replayed=replayed,
-        )
+        with reporting("the write succeeded, but there is no report of it"):
+            report = replace(
+                report_of(messages).timed(self._started_at, time.time()),
+                report_id=self._options.report_id,
+                replayed=replayed,
+            )
+            with reporting(
+                "the write succeeded, but its report could not be written to reportPath"
+            ):
+                if self._report_path is not None and not replayed:
+                    report.write_json(self._report_path)
+            with reporting("the write succeeded, but its report could not be printed"):
+                if self._options.report != REPORT_NONE:
+                    announce(report_logger, self._lines(report))
+            with reporting("the write succeeded, but its report could not be kept for last_report"):
+                store = ReportStore.of_driver()
+                if store is not None:
+                    store.put(None, report.to_record(), now_ns=time.time_ns())
+
+    def _lines(self, report: WriteReport) -> str:
+        """Return what to print about the write."""
+        if report.replayed:
+            return f"Kafka: wrote nothing; write {self._write_id!r} was committed before"
         lines = report.to_text() if self._options.report == REPORT_FULL else report.summary()
-        if replayed:
-            lines = f"Kafka: wrote nothing; write {self._write_id!r} was committed before"
-        with reporting("the write succeeded, but its report could not be written to reportPath"):
-            if self._report_path is not None and not replayed:
-                report.write_json(self._report_path)
-        with reporting("the write succeeded, but its report could not be printed"):
-            if self._options.report != REPORT_NONE:
-                announce(report_logger, lines.rstrip())
-        with reporting("the write succeeded, but its report could not be kept for last_report"):
-            store = ReportStore.of_driver()
-            if store is not None:
-                store.put(None, report.to_record(), now_ns=time.time_ns())
+        return lines.rstrip()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort a failed write's transactions, or log which rows stay (on the driver).

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from spark_kafka_sink.observability import StreamEvent
 
 ROWS = 20
 _SECONDS = 120
@@ -114,11 +117,16 @@ class ConnectJob:
     def reports(self) -> list[Any]:
         """Return the rows of the last report before and after writes of a session of its own.
 
-        The last two are that of a stream, and whether it is the stream's.
+        The last ones are that of a stream, whether it is the stream's, and what a listener was
+        told of the stream.
         """
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+        from spark_kafka_sink.observability import (  # noqa: PLC0415
+            KafkaStreamListener,
+            SessionReports,
+        )
 
         spark = SparkSession.builder.remote(self._url).create()
         options = {**self._servers, "topic": "reports", "report": "none"}
@@ -127,6 +135,9 @@ class ConnectJob:
         for count in (100, 7):
             df.limit(count).write.format("pykafka").mode("append").options(**options).save()
             found.append(KafkaSink.last_report(spark))
+        events = Events()
+        listener = KafkaStreamListener(events, reports=SessionReports(spark))
+        spark.streams.addListener(listener)
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
         writer = rows.selectExpr("cast(value as string) value").limit(10).writeStream
         with tempfile.TemporaryDirectory() as checkpoint:
@@ -140,7 +151,11 @@ class ConnectJob:
         found.append(KafkaSink.last_report(spark, query=query))
         last = found[-1]
         counts = [None if each is None else each.rows for each in found]
-        return [*counts, last is not None and last.query_id == query.id]
+        assert events.ended.wait(_SECONDS), "the listener is not told that the query has ended"
+        spark.streams.removeListener(listener)
+        # A session that is only closed when the interpreter ends may wait for gRPC forever.
+        spark.stop()
+        return [*counts, last is not None and last.query_id == query.id, *events.told]
 
     def missing_topic(self) -> None:
         """Write to a topic that does not exist."""
@@ -170,6 +185,22 @@ class ConnectJob:
                 assert query.awaitTermination(_SECONDS), "the stream does not end"
             finally:
                 query.stop()
+
+
+class Events:
+    """An exporter that keeps what it is told of a query with one micro-batch."""
+
+    def __init__(self) -> None:
+        """Start without events."""
+        self.told: list[Any] = []
+        self.ended = Event()
+
+    def export(self, event: StreamEvent) -> None:
+        """Keep the kind of an event, and the rows of its report."""
+        if event.kind.value != "idle":
+            self.told.append([event.kind.value, (event.report or {}).get("rows")])
+        if event.kind.value == "terminated":
+            self.ended.set()
 
 
 def _exactly_once(prefix: str) -> dict[str, str]:

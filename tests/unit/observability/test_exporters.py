@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -147,6 +147,39 @@ def test_open_telemetry_gets_the_same_numbers():
     assert [({"query": "copy", "topic": "out"}, 6000)] == found["spark_kafka_sink_bytes", "By"]
     assert [({"query": "copy", "topic": "in"}, 8)] == found["spark_kafka_source_lag_records", ""]
     assert [({"query": "copy"}, None)] == found["spark_kafka_stream_batch_duration_seconds", "s"]
+
+
+def test_open_telemetry_exports_no_lag_of_a_query_that_has_ended():
+    """A collection after the end has only what is still true, and a topic's lag ends likewise."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    exporter = OpenTelemetryExporter(provider)
+
+    def gauges():
+        return {
+            (metric.name, *point.attributes.values()): point.value
+            for resource in reader.get_metrics_data().resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if isinstance(metric.data, Gauge)
+            for point in metric.data.data_points
+        }
+
+    exporter.export(STARTED)
+    exporter.export(PROGRESS)
+    before = gauges()
+    exporter.export(StreamEvent(kind=EventKind.PROGRESS, lag={"in2": {0: 6}}, **OF_QUERY))
+    between = gauges()
+    exporter.export(FAILED)
+    after = gauges()
+    provider.shutdown()
+
+    assert 8 == before["spark_kafka_source_lag_records", "copy", "in"]
+    assert 0.04 == before["spark_kafka_sink_request_latency_max_seconds", "copy"]
+    assert [("spark_kafka_source_lag_records", "copy", "in2")] == [
+        key for key in between if "lag" in key[0]
+    ]
+    assert {("spark_kafka_stream_active", "copy"): 0} == after
 
 
 def test_each_log_line_is_one_json_object(caplog):

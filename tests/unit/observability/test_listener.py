@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock, Thread
 from uuid import UUID
 
 import pytest
@@ -132,6 +134,53 @@ def test_a_failing_exporter_does_not_stop_the_others(caplog):
     assert "the collector is down" in caplog.text
 
 
+def test_an_exporter_may_start_a_query():
+    """A start that is announced while an exporter runs does not wait for it, and is exported."""
+    recorder = Recorder()
+
+    class Restart:
+        """An exporter that starts a query again when it ends, as `start()` in a listener does."""
+
+        def export(self, event):
+            """Announce a start in another thread, and wait until that is done."""
+            if event.kind is EventKind.TERMINATED:
+                thread = Thread(target=listener.onQueryStarted, args=[started()], daemon=True)
+                thread.start()
+                thread.join(30)
+                assert not thread.is_alive()
+                listener.onQueryStarted(started())
+
+    listener = KafkaStreamListener(Restart(), recorder)
+    listener.onQueryTerminated(QueryTerminatedEvent(QUERY_ID, RUN_ID, "boom", "STREAM_FAILED"))
+
+    assert [EventKind.TERMINATED, EventKind.STARTED, EventKind.STARTED] == [
+        event.kind for event in recorder.events
+    ]
+
+
+def test_events_of_many_threads_are_exported_one_at_a_time():
+    """Each event is exported exactly once, by one thread at a time."""
+    busy = Lock()
+    recorder = Recorder()
+
+    class Alone:
+        """An exporter that fails where another thread is in it."""
+
+        def export(self, event):
+            """Keep the event."""
+            assert busy.acquire(blocking=False)
+            recorder.export(event)
+            busy.release()
+
+    listener = KafkaStreamListener(Alone())
+    with ThreadPoolExecutor(8) as threads:
+        for name in range(400):
+            threads.submit(listener.onQueryStarted, started(str(name)))
+
+    assert set(map(str, range(400))) == {event.query for event in recorder.events}
+    assert 400 == len(recorder.events)
+
+
 def test_a_report_that_cannot_be_read_is_left_out(tmp_path, caplog):
     """A progress is exported without a report that cannot be read, and the reason is logged."""
     path = tmp_path / "report.jsonl"
@@ -149,7 +198,7 @@ def test_a_report_that_cannot_be_read_is_left_out(tmp_path, caplog):
         ((), None, "needs an exporter"),
         ((PrometheusExporter,), None, "is not an exporter"),
         (("prometheus",), None, "'prometheus' is not an exporter"),
-        ((Recorder(),), "/tmp/report", r"such as ReportFile\(path\)"),  # noqa: S108 - never opened
+        ((Recorder(),), "/tmp/report", r"such as SessionReports\(spark\)"),  # noqa: S108 - never opened
     ],
 )
 def test_a_wrong_argument_is_refused(exporters, reports, message):

@@ -60,6 +60,15 @@ def test_the_oldest_reports_are_removed(store, tmp_path):
     assert {"rows": 3} == store.newest(None, limit=KEPT)[0]
 
 
+def test_a_clock_that_was_set_back_hides_no_report(store):
+    """A report is newer than those before it, and is not the one that is removed."""
+    for number in range(KEPT):
+        store.put(QUERY, {"rows": number}, now_ns=1_000 + number)
+    for number in range(2):
+        store.put(QUERY, {"rows": KEPT + number}, now_ns=number)
+    assert [{"rows": KEPT}, {"rows": KEPT + 1}] == store.newest(QUERY, limit=2)
+
+
 def test_the_oldest_groups_are_removed(store, tmp_path, monkeypatch):
     """The number of queries with reports is bounded."""
     monkeypatch.setattr(report_store, "KEPT_GROUPS", 2)
@@ -96,6 +105,17 @@ def test_a_request_is_answered(store):
     store.put(QUERY, {"rows": 2, "report_id": "b"}, now_ns=2)
     answer = store.answer(request(QUERY, limit=1, report_id="a"))
     assert [{"rows": 1, "report_id": "a"}] == json.loads(answer)
+
+
+def test_a_micro_batch_is_found_among_later_ones(store):
+    """With the number of a micro-batch, only its report is returned."""
+    for number in range(5):
+        store.put(QUERY, {"batch_id": number}, now_ns=number)
+    found = [
+        json.loads(store.answer(request(QUERY, limit=1, report_id=None, batch_id=number)))
+        for number in (0, 3, 5)
+    ]
+    assert [[{"batch_id": 0}], [{"batch_id": 3}], []] == found
 
 
 def test_each_request_is_different():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.sink.stream_lines import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
@@ -70,3 +70,38 @@ def test_a_full_report_of_a_stream_is_a_table_of_the_sum():
     table = printed_at([1000, 1010, 1060], is_full=True)[2]
     assert table.startswith("Kafka: batches 1 to 2 wrote 20 rows")
     assert ["t", "0", "10", "29", "20", "2,000"] == table.splitlines()[2].split()
+
+
+def of_partitions(*, first_offset, log_append_time):
+    """Return the report of a micro-batch to 100 partitions of each of two topics."""
+    acks = PartitionAcks(
+        first_offset=first_offset,
+        last_offset=first_offset,
+        records=1,
+        bytes=100,
+        log_append_time=log_append_time,
+    )
+    written = [(TopicPartition(topic, number), acks) for topic in "tu" for number in range(100)]
+    return WriteReport(tasks=2, rows=200, partitions=tuple(written), elapsed=1.0, batch_id=1)
+
+
+@pytest.mark.parametrize("first_offset", [7, UNKNOWN_OFFSET])
+@pytest.mark.parametrize("log_append_time", [False, True])
+def test_what_waits_for_a_line_does_not_grow_with_the_partitions(first_offset, log_append_time):
+    """Only a table needs partitions: a line, and its notes, are those of the whole report."""
+    report = of_partitions(first_offset=first_offset, log_append_time=log_append_time)
+
+    _, state = next_lines({"printed_at": 1000.0}, report, now=1001, is_full=False)
+    line, _ = next_lines({}, report, now=1001, is_full=False)
+
+    assert ["t", "u"] == [partition[0] for partition in state["waiting"]["partitions"]]
+    assert report.summary().replace("Kafka: ", "Kafka: batch 1 ", 1) == line
+
+
+def test_a_table_that_waits_keeps_its_partitions():
+    """With report=full nothing is left out of what will be printed."""
+    report = of_partitions(first_offset=7, log_append_time=False)
+
+    _, state = next_lines({"printed_at": 1000.0}, report, now=1001, is_full=True)
+
+    assert 200 == len(state["waiting"]["partitions"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -372,6 +373,14 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog
         stream_writer(reportPath=str(path)).commit([message()], 3)
     assert 1 == len(caplog.messages)
     assert "batch 3 was written, but its report was not: " in caplog.messages[0]
+
+
+def test_messages_that_cannot_be_merged_do_not_fail_the_batch(cluster, caplog):
+    """Whatever is wrong with a report, the rows of its batch are in Kafka."""
+    with caplog.at_level(logging.WARNING):
+        stream_writer().commit([replace(message(), metrics=None)], 3)
+    assert 1 == len(caplog.messages)
+    assert "batch 3 was written, but there is no report of it: " in caplog.messages[0]
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\n", b"no newline"])

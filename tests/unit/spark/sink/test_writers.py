@@ -5,6 +5,7 @@ import logging
 import pickle
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,14 @@ def test_a_report_that_cannot_be_kept_does_not_fail_the_write(monkeypatch, tmp_p
         in (caplog.messages[0])
     )
     assert (tmp_path / "report.json").exists()
+
+
+def test_messages_that_cannot_be_merged_do_not_fail_the_write(caplog):
+    """Whatever is wrong with a report, the rows of its write are in Kafka."""
+    with caplog.at_level(logging.WARNING):
+        writer().commit([replace(MESSAGE, metrics=None)])
+    assert 1 == len(caplog.messages)
+    assert "the write succeeded, but there is no report of it: " in caplog.messages[0]
 
 
 def test_progress_is_only_for_those_who_ask():
