@@ -13,7 +13,9 @@ nor pyarrow, the network code only when the cluster is queried, and what reads o
 from __future__ import annotations
 
 import json
+import logging
 import uuid
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,13 @@ from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.user_errors import for_user, reworded
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
+from spark_kafka_sink.spark.worker_python import (
+    REQUEST_OPTION as PYTHON_REQUEST,
+)
+from spark_kafka_sink.spark.worker_python import (
+    compare_python,
+    python_schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +64,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.spark.sink.write_report import WriteReport
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaSink(DataSource):
@@ -127,6 +138,8 @@ class KafkaSink(DataSource):
         asked = self.options.get(REQUEST_OPTION)
         if asked is not None:
             return _report_schema(asked)
+        if PYTHON_REQUEST in self.options:
+            return python_schema()
 
         try:
             given = {"includeHeaders": self.options.get("includeHeaders", "false")}
@@ -185,13 +198,19 @@ class KafkaSink(DataSource):
         SchemaError, NetworkError, KafkaTimeoutError or BrokerError, like `writer`.
 
         The cluster is queried and `reportPath` is checked from the calling process: under Spark
-        Connect that is the client, not the driver.
+        Connect that is the client, not the driver. At last Spark is asked which Python it starts
+        on the driver's machine: ConfigError if that cannot import the package, and a warning, in
+        the result and in the log, if its version or the package's is another.
         """
         try:
-            return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+            checked = check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+            warning = compare_python(df.sparkSession, cls.name())
         except KafkaError as error:
             reworded(error)
             raise
+        if warning is not None:
+            logger.warning("Kafka: %s", warning)
+        return replace(checked, warning=warning)
 
     @classmethod
     def last_report(

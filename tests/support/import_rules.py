@@ -53,6 +53,7 @@ LAYERS: dict[str, frozenset[str]] = {
         "record",
         "config",
         "metrics",
+        "version",
         _ERROR_CODES,
     },
     # Values and Spark's listener alone: reports arrive as plain data.
