@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 #: The option of a read that asks which Python Spark starts.
 REQUEST_OPTION: Final = "__python"
 _ANSWER: Final = "python"
-_NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
+#: What Spark says where its Python cannot import the package: without registration, and with it.
+_NO_PACKAGE: Final = ("DATA_SOURCE_NOT_FOUND", "No module named 'spark_kafka_sink'")
+#: What it says where `spark.dataSource.register` was called in another minor version of Python.
+_MISMATCH: Final = "PYTHON_VERSION_MISMATCH"
 #: What a write needs besides the package and PySpark.
 _LIBRARIES: Final = ("pyarrow", "numba")
 
@@ -60,10 +63,11 @@ def compare_python(session: SparkSession, data_source: str) -> str | None:
     try:
         answer = reader.load().schema
     except Exception as error:
-        # Classic Spark raises an error of Py4J, which has no name for it.
-        if _NOT_FOUND not in str(error):
+        # Classic Spark may raise an error of Py4J, which has no name for the condition.
+        reason = _reason(str(error))
+        if reason is None:
             raise
-        raise ConfigError(_not_found(data_source)) from None
+        raise ConfigError(reason) from None
     metadata = answer[_ANSWER].metadata if _ANSWER in answer.names else {}
     return differences(describe_python(), json.loads(metadata.get(_ANSWER, "{}")))
 
@@ -131,10 +135,17 @@ def _cure() -> str:
     )
 
 
-def _not_found(data_source: str) -> str:
-    return (
-        f"Spark does not find the format {data_source!r}, so a write would fail. The Python that "
-        "it starts cannot import this package: install it there (under Spark Connect, on the "
-        f"server), or {_cure()}. In a thread of your own, call "
-        "spark.createDataFrame([], 'value string') first"
-    )
+def _reason(message: str) -> str | None:
+    """Return in a sentence why Spark could not ask the data source, or None if it is unknown."""
+    if any(words in message for words in _NO_PACKAGE):
+        return (
+            "the Python that Spark starts cannot import this package, so a write would fail: "
+            f"install it there (under Spark Connect, on the server), or {_cure()}"
+        )
+    if _MISMATCH in message:
+        return (
+            "Spark starts another minor version of Python than this one, which cannot write with "
+            "a class that was registered here, so a write would fail: do not call "
+            f"spark.dataSource.register, which is not needed, or {_cure()}"
+        )
+    return None

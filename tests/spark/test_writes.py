@@ -260,7 +260,7 @@ def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
         # Spark's Python would find the package in the current directory.
         cwd=tmp_path,
     )
-    assert "Spark does not find the format 'pykafka', so a write would fail" in done.stdout
+    assert "the Python that Spark starts cannot import this package, so a write" in done.stdout
     assert f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable}" in done.stdout
 
 

@@ -112,13 +112,30 @@ def test_a_version_that_does_not_answer_is_another():
     assert "Spark starts a Python with another version of spark-kafka-sink" in warning
 
 
-def test_a_python_without_the_package_is_an_error():
-    """Where Spark does not find the format, one sentence says why and what to do."""
-    error = RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: pykafka.\n at x")
-    with pytest.raises(ConfigError, match="does not find the format 'pykafka'") as caught:
-        compare_python(failing(error), "pykafka")
-    assert CURE in str(caught.value)
-    assert "Failed to find" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: pykafka.\n at x",
+            "the Python that Spark starts cannot import this package, so a write would fail",
+        ),
+        (
+            "Traceback:\nModuleNotFoundError: No module named 'spark_kafka_sink'\n",
+            "the Python that Spark starts cannot import this package, so a write would fail",
+        ),
+        (
+            "Traceback:\n[PYTHON_VERSION_MISMATCH] Python in worker has different version",
+            "Spark starts another minor version of Python than this one, which cannot write with a",
+        ),
+    ],
+)
+def test_a_python_that_cannot_write_is_an_error(message, reason):
+    """Where Spark cannot ask the data source, one sentence says why and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        compare_python(failing(RuntimeError(message)), "pykafka")
+    assert str(caught.value).startswith(reason)
+    assert str(caught.value).endswith(CURE)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_another_error_of_spark_is_raised_as_it_is():
