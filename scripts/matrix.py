@@ -67,9 +67,12 @@ def install(python: str, version: str, pyspark: str, wheel: Path) -> Path:
         check=True,
     )
     interpreter = environment / "bin" / "python"
+    # Compiled, or the first worker of each kind compiles PySpark, and Spark does not wait for that:
+    # a stream's worker has ten seconds to start, which no setting of Spark changes.
     subprocess.run(
         [
-            *(UV, "pip", "install", "--no-config", "--quiet", "--python", interpreter),
+            *(UV, "pip", "install", "--no-config", "--quiet", "--compile-bytecode"),
+            *("--python", interpreter),
             *(f"spark-kafka-sink[spark] @ {wheel.as_uri()}", f"pyspark=={pyspark}.*", "pytest"),
         ],
         check=True,

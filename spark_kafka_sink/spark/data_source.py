@@ -12,7 +12,9 @@ nor pyarrow, the network code only when the cluster is queried, and what reads o
 
 from __future__ import annotations
 
+import logging
 import uuid
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,13 @@ from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.user_errors import for_user, reworded
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
+from spark_kafka_sink.spark.worker_python import (
+    REQUEST_OPTION as PYTHON_REQUEST,
+)
+from spark_kafka_sink.spark.worker_python import (
+    compare_python,
+    python_schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +65,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.spark.sink.write_report import WriteReport
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaSink(DataSource):
@@ -155,6 +166,8 @@ class KafkaSink(DataSource):
         asked = self.options.get(REQUEST_OPTION)
         if asked is not None:
             return _report_schema(asked)
+        if PYTHON_REQUEST in self.options:
+            return python_schema()
 
         try:
             given = {"includeHeaders": self.options.get("includeHeaders", "false")}
@@ -205,13 +218,21 @@ class KafkaSink(DataSource):
         and nothing changes in the cluster: with autoCreateTopics=true a missing topic is accepted
         and not created. The calling process queries the cluster: under Spark Connect, the client.
 
-        Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
+        Then Spark is asked which Python it starts on the driver's machine: if that has another
+        version, or another version of the package, the result and the log have a warning.
+
+        Raises ConfigError, also if that Python cannot import the package, SchemaError,
+        NetworkError, KafkaTimeoutError or BrokerError.
         """
         try:
-            return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+            checked = check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+            warning = compare_python(df.sparkSession, cls.name())
         except KafkaError as error:
             reworded(error)
             raise
+        if warning is not None:
+            logger.warning("Kafka: %s", warning)
+        return replace(checked, warning=warning)
 
     @classmethod
     def last_report(

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import venv
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import spark_kafka_sink
 from spark_kafka_sink import KafkaSink
 
 with warnings.catch_warnings():
@@ -222,9 +225,43 @@ def test_a_check_runs_no_job(topics, spark, jobs_of):
     df = numbers(spark, 10)
     with jobs_of() as jobs:
         checked = KafkaSink.check(df, topics.servers, topic=topic)
-    assert 5 == checked.partitions
+    assert (5, None) == (checked.partitions, checked.warning)
     assert [] == jobs()
     assert [] == topics.read(topic)
+
+
+def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
+    """KafkaSink.check says that Spark starts a Python without the package, and what to do."""
+    venv.create(tmp_path / "bare")
+    package = str(Path(spark_kafka_sink.__file__).parents[1])
+    script = f"""
+        import sys
+        sys.path.insert(0, {package!r})
+        from pyspark.sql import SparkSession
+        from spark_kafka_sink import KafkaSink
+        from spark_kafka_sink.errors import ConfigError
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+        df = spark.getOrCreate().range(1).selectExpr("cast(id as string) value")
+        try:
+            KafkaSink.check(df, {topics.servers!r}, topic={topics.create()!r})
+        except ConfigError as error:
+            print(error)
+    """
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    environ = os.environ | {"PYSPARK_PYTHON": bare, "PYSPARK_DRIVER_PYTHON": bare}
+    environ.pop("PYTHONPATH", None)
+    done = subprocess.run(  # noqa: S603 -- our own interpreter and script
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environ,
+        # Spark's Python would find the package in the current directory.
+        cwd=tmp_path,
+    )
+    assert "the Python that Spark starts cannot import this package, so a write" in done.stdout
+    assert f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable}" in done.stdout
 
 
 @pytest.mark.spark

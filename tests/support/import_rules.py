@@ -53,6 +53,7 @@ LAYERS: dict[str, frozenset[str]] = {
         "record",
         "config",
         "metrics",
+        "version",
         _ERROR_CODES,
     },
     # Values and Spark's listener; reports arrive as plain data, from the session or from a file.

@@ -66,10 +66,13 @@ class CheckedWrite:
     #: The topic's partition count; None if a column names the topics, or if the topic is missing
     #: and the write would make brokers create it.
     partitions: int | None
+    #: How the Python that Spark starts differs from the one that checked; None if it does not.
+    warning: str | None = None
 
     def __repr__(self) -> str:
         """Show where the rows would go and which columns make up a record; no settings."""
-        return f"OK: {self._place()}, {self._columns()}"
+        warning = "" if self.warning is None else f"; warning: {self.warning}"
+        return f"OK: {self._place()}, {self._columns()}{warning}"
 
     def _place(self) -> str:
         if self.schema.topic is None:
@@ -98,6 +101,7 @@ class CheckedWrite:
                     else f"exactly once, as {exactly_once.prefix!r}",
                     "brokers": display.listed(servers),
                     "report": self.report_path,
+                    "warning": self.warning,
                 }
             ),
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from spark_kafka_sink.spark.sink.partition_writer import (
     write_rows,
 )
 from tests.support.network.leaps import MILLISECONDS, is_missing, leap_once
+from tests.support.platforms.fake_frame import FakeFrame
 from tests.support.spark.task_producers import ProducerOfTask
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class MissingTopics:
         options = self._options(topic=mistyped)
         sink = KafkaSink(CaseInsensitiveDict(options))
         for act in (
-            lambda: KafkaSink.check(SimpleNamespace(schema=VALUE), options),
+            lambda: KafkaSink.check(FakeFrame(schema=VALUE), options),
             lambda: sink.writer(VALUE, overwrite=False),
         ):
             with pytest.raises(BrokerError) as caught:
@@ -99,7 +99,7 @@ class MissingTopics:
         """Check that validation passes if a write would create the topic, but creates nothing."""
         topic = f"new-{uuid.uuid4().hex}"
         options = self._options(topic=topic, autoCreateTopics="true")
-        checked = KafkaSink.check(SimpleNamespace(schema=VALUE), options)
+        checked = KafkaSink.check(FakeFrame(schema=VALUE), options)
         assert checked.partitions is None
         assert not self._exists(topic)
         KafkaSink(CaseInsensitiveDict(options)).writer(VALUE, overwrite=False)

@@ -6,7 +6,6 @@ import logging
 import pickle
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
@@ -18,6 +17,7 @@ from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
 from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
+from tests.support.platforms.fake_frame import FakeFrame
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
 VALUE = StructType([StructField("value", StringType())])
@@ -148,7 +148,7 @@ def test_a_granted_or_unknown_write_permission_is_accepted(cluster, can_write):
     """A broker that does not report the client's rights does not prevent the write."""
     cluster.can_write = can_write
     assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
-    assert 7 == KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS).partitions
+    assert 7 == KafkaSink.check(FakeFrame(schema=VALUE), OPTIONS).partitions
     assert [["events"], ["events"]] == [topics for _, topics in cluster.asked]
 
 
@@ -190,7 +190,7 @@ def test_a_write_without_source_options_logs_no_warning(cluster, caplog):
 
 def test_a_check_needs_no_job(cluster):
     """A check accepts a DataFrame's schema, and options in a mapping or as keywords."""
-    df = SimpleNamespace(schema=VALUE)
+    df = FakeFrame(schema=VALUE)
     checked = KafkaSink.check(df, {"kafka.bootstrap.servers": "localhost:9092"}, topic="events")
     assert ("events", 7) == (checked.schema.topic, checked.partitions)
     assert checked == KafkaSink.check(df, **OPTIONS)
@@ -199,7 +199,7 @@ def test_a_check_needs_no_job(cluster):
 
 def test_a_check_is_a_dry_run_and_a_write_is_not(cluster):
     """Only a write may create its topic; both wait 15 seconds for brokers."""
-    KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS)
+    KafkaSink.check(FakeFrame(schema=VALUE), OPTIONS)
     sink().writer(VALUE, overwrite=False)
     assert [(True, 15.0), (False, 15.0)] == cluster.dry_runs
 
@@ -207,7 +207,7 @@ def test_a_check_is_a_dry_run_and_a_write_is_not(cluster):
 def test_a_check_accepts_camel_case_options(cluster, tmp_path):
     """A check uses the same option names as a write."""
     path = tmp_path / "r.json"
-    checked = KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS, reportPath=str(path))
+    checked = KafkaSink.check(FakeFrame(schema=VALUE), OPTIONS, reportPath=str(path))
     assert str(path) == checked.report_path
     assert [] == list(tmp_path.iterdir())
 
@@ -215,13 +215,13 @@ def test_a_check_accepts_camel_case_options(cluster, tmp_path):
 def test_a_check_raises_what_a_write_would(cluster):
     """A check raises the same errors as a write."""
     with pytest.raises(SchemaError, match="no column 'value'"):
-        KafkaSink.check(SimpleNamespace(schema=StructType([])), OPTIONS)
+        KafkaSink.check(FakeFrame(schema=StructType([])), OPTIONS)
 
 
 def test_a_check_has_no_partition_count_for_a_topic_column(cluster):
     """If a column names the topics, the partition count is None."""
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
-    assert KafkaSink.check(SimpleNamespace(schema=VALUE_AND_TOPIC), servers).partitions is None
+    assert KafkaSink.check(FakeFrame(schema=VALUE_AND_TOPIC), servers).partitions is None
 
 
 def source(**options):
