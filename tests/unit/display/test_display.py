@@ -58,6 +58,8 @@ def test_bars_are_relative_to_the_largest_value():
         (float("inf"), "&ndash;"),
         (1234567, "1,234,567"),
         (1234.56, "1,234.6"),
+        (0.3163, "0.32"),
+        (0.0, "0.0"),
         (True, "True"),
         ("a" * 500, "a" * 199 + "\N{HORIZONTAL ELLIPSIS}"),
     ],
