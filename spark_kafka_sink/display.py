@@ -63,12 +63,13 @@ def table(
 
     `things` is what to call a row and several rows. Numbers are aligned right, except in the
     columns `plain`. `bars` is the column whose numbers are drawn as bars, too: each is compared
-    with the largest that is shown.
+    with the largest that is shown. Without any number above 0, there is no column of bars.
     """
     shown = list(islice(rows, most))
     largest = 0.0
     if bars is not None:
         largest = max((_length(row[bars]) for row in shown), default=0.0)
+        bars = bars if largest else None
     lines = [f'<div style="{_SCROLL}"><table style="{_TABLE}">']
     if headings is not None:
         numeric = [any(_is_number(row[number]) for row in shown) for number in range(len(headings))]

@@ -50,6 +50,13 @@ def test_bars_are_relative_to_the_largest_value():
     assert ["100.0", "25.0"] == re.findall(r"width:([\d.]+)%\"></div>", page)
 
 
+def test_there_is_no_column_of_bars_without_bars():
+    """A table whose numbers are all 0 or unknown has no empty column for their bars."""
+    page = display.table(["n"], [[0], [None]], count=2, bars=0)
+
+    assert (1, 2) == (page.count("<th"), page.count("<td"))
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
