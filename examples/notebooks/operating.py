@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Operating
 #
-# What a write says about itself, how to find mistakes before and after it ran, and what to do about
-# a job that was killed in the middle of a transaction.
+# The errors you may see, the report of a write, and what to do about a job that was killed in the
+# middle of a transaction.
 
 # %%
 from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders
 KafkaSink.check(orders, options)
 
 # %% [markdown]
-# A mistake is an error of one sentence: what is wrong, where, and what to do.
+# It finds mistakes, and each error is one sentence: what is wrong, where, and what to do.
 
 # %%
 from IPython.display import Markdown
@@ -142,8 +142,8 @@ plt.show()
 # %% [markdown]
 # ## Metrics
 #
-# A report has the sums of its producers' metrics. `metrics` of a producer without Spark has Java's
-# names, tags and groups; monitoring systems can read them with a reporter.
+# A report has the sums of its producers' metrics. `KafkaProducer.metrics`, without Spark, has the
+# names, groups and tags of Java's client.
 
 # %%
 reports[-1].metrics
@@ -215,6 +215,8 @@ while not stalled.fired and time.monotonic() < deadline:
 os.killpg(job.pid, signal.SIGKILL)  # with its JVM
 job.wait()
 stalled.remove()
+if not stalled.fired:
+    raise RuntimeError("the job has not written anything")
 stalled
 
 # %% [markdown]
@@ -241,7 +243,7 @@ def visible() -> int:
 visible()
 
 # %% [markdown]
-# The command `transactions list` finds out who holds them back.
+# The command `transactions list` shows what holds them back.
 
 # %%
 import re
@@ -276,7 +278,7 @@ transactions("abort", "--prefix", "payments-job")
 transactions("list", "--topic", "payments")
 
 # %% [markdown]
-# The payments are visible, and none of the killed job.
+# The 50 payments are visible now, and none of the rows of the killed job.
 
 # %%
 visible()

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Testing a Spark job
 #
-# The package brings a Kafka broker for tests, and pytest fixtures that start it within
+# The package includes a Kafka broker for tests, and pytest fixtures that start it within
 # milliseconds: no Docker, no JVM, nothing to configure. This notebook tests a small job, and then
 # makes the broker fail on purpose.
 
@@ -158,13 +158,14 @@ KafkaSink.last_report(spark).retries, broker.records("orders").count
 # %% [markdown]
 # ## The same write with other faults
 #
-# Each write goes to a topic of its own. The times are short, so that giving up takes seconds.
+# Each write goes to a topic of its own. The timeouts are short, so that the last write gives up
+# within seconds.
 
 # %%
 import pandas as pd
 from pyspark.errors import PythonException
 
-TIMES = {"kafka.request.timeout.ms": "1000", "kafka.delivery.timeout.ms": "3000"}
+TIMEOUTS = {"kafka.request.timeout.ms": "1000", "kafka.delivery.timeout.ms": "3000"}
 CASES = {
     "no fault": (None, None, {}),
     "an error, twice": (AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), 2, {}),
@@ -172,8 +173,8 @@ CASES = {
     "a lost answer": (CloseConnection(handled=True), 1, {}),
     "a lost answer, acks=1": (CloseConnection(handled=True), 1, {"kafka.acks": "1"}),
     "a lost request, acks=0": (CloseConnection(), 1, {"kafka.acks": "0"}),
-    "no right to write": (AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, {}),
-    "never an answer": (NeverAnswer(handled=True), None, TIMES),
+    "not authorized": (AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, {}),
+    "never an answer": (NeverAnswer(handled=True), None, TIMEOUTS),
 }
 
 
@@ -227,7 +228,7 @@ plt.show()
 #   way, unless Spark ran a task again.
 # - `kafka.acks=1` gives up the numbers by which brokers recognize duplicates, and `kafka.acks=0`
 #   does not even notice a loss.
-# - A write that fails may have written its rows nevertheless, if only the answers were missing.
+# - A write that fails may nevertheless have written its rows, if only the answers were lost.
 #
 # The errors say what happened, where, and what to do:
 
