@@ -33,7 +33,7 @@ _CELL: Final = (
     "background:transparent;color:inherit;vertical-align:top"
 )
 _BAR: Final = "background:rgba(66,133,244,.75);height:10px;border-radius:2px;min-width:1px"
-_BAR_CELL: Final = "min-width:90px;width:160px;vertical-align:middle"
+_BAR_CELL: Final = "min-width:40px;width:160px;vertical-align:middle"
 
 
 def block(title: str, *parts: str, notes: Iterable[str] = ()) -> str:
@@ -63,12 +63,13 @@ def table(
 
     `things` is what to call a row and several rows. Numbers are aligned right, except in the
     columns `plain`. `bars` is the column whose numbers are drawn as bars, too: each is compared
-    with the largest that is shown.
+    with the largest that is shown. Without any number above 0, there is no column of bars.
     """
     shown = list(islice(rows, most))
     largest = 0.0
     if bars is not None:
         largest = max((_length(row[bars]) for row in shown), default=0.0)
+        bars = bars if largest else None
     lines = [f'<div style="{_SCROLL}"><table style="{_TABLE}">']
     if headings is not None:
         numeric = [any(_is_number(row[number]) for row in shown) for number in range(len(headings))]
@@ -96,7 +97,9 @@ def text(value: object) -> str:
     if value is None:
         return "&ndash;"
     if isinstance(value, float):
-        return f"{value:,.1f}" if isfinite(value) else "&ndash;"
+        # A rate, such as that of compression, needs more than one decimal.
+        shown = f"{value:.2g}" if 0 < abs(value) < 1 else f"{value:,.1f}"
+        return shown if isfinite(value) else "&ndash;"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return escape(shortened(str(value)))

@@ -341,7 +341,7 @@ class DevBroker:
             title,
             display.table(("broker", "address", "state"), brokers, count=len(brokers)),
             display.table(
-                ("topic", "partitions", "end offsets", "size of the log, in offsets"),
+                ("topic", "partitions", "end offsets", "offsets in the log"),
                 rows,
                 count=count,
                 things=("topic", "topics"),

@@ -50,7 +50,8 @@ def as_text(
             else "; --topic checks all transactions in a topic"
         )
         return [*lines, f"these writes hold back no read_committed consumers{others}"]
-    lines.append(f"read_committed consumers are held back in {len(held)} partitions:")
+    plural = "" if len(held) == 1 else "s"
+    lines.append(f"read_committed consumers are held back in {len(held)} partition{plural}:")
     return lines + [_held(one) for one in held]
 
 

@@ -50,6 +50,13 @@ def test_bars_are_relative_to_the_largest_value():
     assert ["100.0", "25.0"] == re.findall(r"width:([\d.]+)%\"></div>", page)
 
 
+def test_there_is_no_column_of_bars_without_bars():
+    """A table whose numbers are all 0 or unknown has no empty column for their bars."""
+    page = display.table(["n"], [[0], [None]], count=2, bars=0)
+
+    assert (1, 2) == (page.count("<th"), page.count("<td"))
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -58,6 +65,8 @@ def test_bars_are_relative_to_the_largest_value():
         (float("inf"), "&ndash;"),
         (1234567, "1,234,567"),
         (1234.56, "1,234.6"),
+        (0.3163, "0.32"),
+        (0.0, "0.0"),
         (True, "True"),
         ("a" * 500, "a" * 199 + "\N{HORIZONTAL ELLIPSIS}"),
     ],

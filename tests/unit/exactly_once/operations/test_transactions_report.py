@@ -152,6 +152,13 @@ def test_a_held_back_partition_is_shown_with_its_producers():
     } == held_back_json(held[0])
 
 
+def test_a_single_partition_is_counted_in_the_singular():
+    """The heading of one held-back partition does not say "partitions"."""
+    lines = said(held=[HeldBack(OTHER, 3, 4, ())])
+
+    assert "read_committed consumers are held back in 1 partition:" == lines[1]
+
+
 def test_a_json_report_has_every_number():
     """The JSON report has every number, with units in the names and null for unknown values."""
     writes = {"r": record(WriteState.MIXED, WINNER, WINNER._replace(fate=Fate.COMMITTED))}
