@@ -1,0 +1,246 @@
+# %% [markdown]
+# # A stream, live
+#
+# A shop sends clicks, and a stream copies them while a chart follows its rows, its speed and its
+# lag. The stream is stopped midway and resumed. In the end every click is counted.
+
+# %%
+from spark_kafka_sink.testing import DevBroker
+
+broker = DevBroker(topics={"clicks": 3, "copy": 3}).start()
+broker
+
+# %%
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[3]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.extraJavaOptions", "-Dlog4j2.configurationFile=log4j2.properties")
+    .getOrCreate()
+)
+
+# %% [markdown]
+# ## The shop
+#
+# A thread sends numbered clicks with the producer of the package, which needs no Spark. In its busy
+# hour it is four times as fast.
+
+# %%
+import threading
+import time
+
+from spark_kafka_sink import KafkaProducer
+
+CLICKS = 30_000
+BUSY = range(8_000, 18_000)
+
+
+class Shop(threading.Thread):
+    """Sends the clicks, with a pause after every hundred of them."""
+
+    sent = 0
+    is_open = threading.Event()
+
+    def run(self) -> None:
+        """Send all clicks."""
+        with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            for number in range(CLICKS):
+                producer.send("clicks", b"%d" % number, key=b"customer-%d" % (number % 500))
+                if (number + 1) % 100 == 0:
+                    producer.flush()
+                    self.sent = number + 1
+                    self.is_open.wait()
+                    time.sleep(0.02 if number in BUSY else 0.08)
+
+
+shop = Shop(daemon=True)
+
+# %% [markdown]
+# ## The stream
+#
+# It reads at most 2,000 clicks at a time. It writes them exactly once, so it may be stopped at any
+# moment. Its checkpoint has the place where it goes on.
+
+# %%
+import tempfile
+
+from pyspark.sql.streaming import StreamingQuery
+
+directory = tempfile.TemporaryDirectory()
+servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+report_path = f"{directory.name}/report.jsonl"
+
+
+def start_stream() -> StreamingQuery:
+    """Start the copy, or resume it from its checkpoint."""
+    clicks = (
+        spark.readStream.format("pykafka")
+        .schema("key binary, value binary")
+        .options(**servers, subscribe="clicks", startingOffsets="earliest")
+        .option("maxOffsetsPerTrigger", 2_000)
+        .load()
+    )
+    return (
+        clicks.writeStream.format("pykafka")
+        .options(**servers, topic="copy", reportPath=report_path)
+        .option("deliveryGuarantee", "exactly_once")
+        .option("transactionalIdPrefix", "copy-of-clicks")
+        .option("checkpointLocation", f"{directory.name}/checkpoint")
+        .start()
+    )
+
+
+# %% [markdown]
+# ## What the package knows of it
+#
+# A listener gets an event after each micro-batch. It has the lag, which is what the stream had not
+# read yet, and the sink's report, with rows, bytes, speed and retries.
+
+# %%
+from spark_kafka_sink.observability import KafkaStreamListener, ReportFile, StreamEvent
+
+batches: list[tuple[float, float, int]] = []
+
+
+class Collector:
+    """Keeps what the chart shows of each micro-batch: time, rows per second, lag."""
+
+    def export(self, event: StreamEvent) -> None:
+        """Keep the numbers of an event that has a report, but not of the very first batch."""
+        if event.report is not None and event.batch_id:
+            lag = sum(event.lag.get("clicks", {}).values())
+            speed = event.report["rows_per_second"] or 0.0
+            batches.append((time.monotonic() - began, speed, lag))
+
+
+spark.streams.addListener(KafkaStreamListener(Collector(), reports=ReportFile(report_path)))
+
+# %% [markdown]
+# ## The chart
+#
+# `watch` draws these numbers twice a second, always in the same place, until the copy has a number
+# of clicks. What was sent and what was copied is counted by the shop and by the broker.
+
+# %%
+import IPython
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+samples: list[tuple[float, int, int]] = []
+pause: list[float] = []
+
+
+def sample() -> int:
+    """Count what is sent and copied by now; return the latter."""
+    copied = broker.records("copy").count
+    samples.append((time.monotonic() - began, shop.sent, copied))
+    return copied
+
+
+def draw(rows: Axes, speed: Axes, lag: Axes) -> None:
+    """Show all numbers in the three panels."""
+    for axes, name in ((rows, "clicks"), (speed, "rows/s"), (lag, "lag")):
+        axes.clear()
+        axes.set_ylabel(name)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.spines[["top", "right"]].set_visible(False)
+        if pause:
+            axes.axvspan(pause[0], pause[-1], color="0.9")
+    seconds, sent, copied = zip(*samples, strict=True)
+    rows.plot(seconds, sent, color="tab:gray", linestyle="dashed", label="sent")
+    rows.plot(seconds, copied, color="tab:blue", label="copied")
+    rows.legend(loc="upper left", frameon=False)
+    if batches:
+        seconds, speeds, lags = zip(*batches, strict=True)
+        speed.bar(seconds, speeds, width=max(seconds) / 100, color="tab:blue")
+        lag.bar(seconds, lags, width=max(seconds) / 100, color="tab:red")
+    lag.set_xlabel("seconds")
+
+
+def watch(clicks: int, seconds: float = 500) -> None:
+    """Update a chart until so many clicks are copied."""
+    figure, panels = plt.subplots(3, figsize=(6, 4.6), sharex=True, layout="constrained")
+    chart = IPython.display.display(figure, display_id=True)
+    plt.close(figure)  # or it would appear once more at the end of the cell
+    give_up = time.monotonic() + seconds
+    copied = -1
+    while copied < clicks:
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"{copied} of {clicks} clicks were copied in {seconds} seconds")
+        time.sleep(0.5)
+        copied = sample()
+        draw(*panels)
+        chart.update(figure)
+
+
+# %% [markdown]
+# ## Start
+#
+# The first micro-batch takes longer, because Spark starts its workers. So the shop opens when its
+# first hundred clicks are copied.
+
+# %%
+shop.start()
+query = start_stream()
+while query.isActive and broker.records("copy").count == 0:
+    time.sleep(0.1)
+began = time.monotonic()
+shop.is_open.set()
+watch(10_000)
+
+# %% [markdown]
+# ## Stop
+#
+# The shop goes on, but for a while nothing copies its clicks.
+
+# %%
+query.stop()
+pause.append(time.monotonic() - began)
+goal = shop.sent + 6_000
+sample()
+while shop.is_alive() and shop.sent < goal:
+    time.sleep(0.1)
+sample()
+pause.append(time.monotonic() - began)
+query.isActive
+
+# %% [markdown]
+# ## Resume
+#
+# The new query goes on where the old one was, and works off the lag. The stream was away in the
+# gray time.
+
+# %%
+query = start_stream()
+watch(CLICKS)
+
+# %% [markdown]
+# ## Count
+#
+# When the stream has nothing more to do: is a click missing, or was one copied twice?
+
+# %%
+import pandas as pd
+
+query.processAllAvailable()
+times = broker.records("copy").to_pandas()["value"].value_counts()
+counts = {
+    "clicks sent": shop.sent,
+    "records in the copy": times.sum(),
+    "clicks missing": CLICKS - len(times),
+    "clicks doubled": (times > 1).sum(),
+}
+pd.Series(counts).to_frame("number")
+
+# %% [markdown]
+# The same listener serves Prometheus and OpenTelemetry:
+# [Observability](../../docs/guides/observability.md). A single report is an object of its own:
+# `KafkaSink.last_report(spark, query=query)`.
+
+# %%
+query.stop()
+spark.stop()
+broker.stop()
+directory.cleanup()
