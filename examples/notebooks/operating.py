@@ -261,7 +261,7 @@ def transactions(*arguments: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
+        check=True,
     )
     print(re.sub(VARIES, "*", done.stdout).strip())
 

@@ -104,6 +104,7 @@ with TemporaryDirectory() as directory:
     )
 # The last line also has the time, which differs from run to run.
 print(re.sub(r"=+ (\d+ \w+) in .*", r"\1", done.stdout).strip())
+done.check_returncode()
 
 # %% [markdown]
 # ## One fault
