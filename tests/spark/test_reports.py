@@ -74,7 +74,7 @@ def events(spark):
 
 
 def test_a_stream_has_the_reports_of_its_batches(topics, spark, tmp_path, events):
-    """The reports of a query are found by the query, in order, also by a listener."""
+    """The reports of a query are found by it, in order, and a listener gets each in time."""
     topic = topics.create()
     source = tmp_path / "source"
     source.mkdir()
