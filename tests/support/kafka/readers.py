@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient
     from kafka.partitioner.default import murmur2
 
-    from tests.support.kafka.kafka_python_sockets import sockets_closed
+    from tests.support.network.kafka_python_sockets import sockets_closed
 
 __all__ = [
     "READERS",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kafka_python_sockets_closed() -> Iterator[None]:
     """Close the sockets that kafka-python leaves open; the test must import it."""
-    from tests.support.kafka.kafka_python_sockets import sockets_closed  # noqa: PLC0415
+    from tests.support.network.kafka_python_sockets import sockets_closed  # noqa: PLC0415
 
     with sockets_closed():
         yield

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from kafka.net.selector import NetworkSelector
     from kafka.net.transport import KafkaTCPTransport
 
-    from tests.support.kafka.kafka_python_sockets import sockets_closed
+    from tests.support.network.kafka_python_sockets import sockets_closed
 
 
 @pytest.fixture
