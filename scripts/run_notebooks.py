@@ -1,6 +1,6 @@
 """Run the notebooks of `examples/notebooks`, and keep their outputs.
 
-    python scripts/run_notebooks.py [--check] [NAME ...]
+    python scripts/run_notebooks.py [--check] [--jobs 2] [NAME ...]
 
 Each notebook is a Python file in jupytext's percent format. It is run from beginning to end in a
 kernel of its own. The result is stored beside it as `.ipynb` and rendered to `build/notebooks` as
@@ -19,12 +19,16 @@ import argparse
 import re
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 
 if TYPE_CHECKING:
@@ -82,34 +86,47 @@ def on_stderr(notebook: NotebookNode) -> list[str]:
     ]
 
 
+def process(path: Path, *, stores: bool) -> tuple[str, bool]:
+    """Run and render a notebook; return what to say about it, and whether it succeeded."""
+    started = time.monotonic()
+    try:
+        notebook = run(path)
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        return f"{path.stem} failed:\n{error}", False
+    html, _ = HTMLExporter().from_notebook_node(
+        notebook, resources={"metadata": {"name": path.stem}}
+    )
+    (RENDERED / f"{path.stem}.html").write_text(html)
+    if stores:
+        nbformat.write(notebook, path.with_suffix(".ipynb"))
+    printed = on_stderr(notebook)
+    if printed:
+        return "\n".join([f"{path.stem} printed to standard error:", *printed]), False
+    return f"{path.stem}: {time.monotonic() - started:.0f} s", True
+
+
 def main() -> int:
     """Run all notebooks, or those that are named; return the exit code."""
     parser = argparse.ArgumentParser(description="Run the notebooks and keep their outputs.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a notebook, such as first_topic")
     parser.add_argument("--check", action="store_true", help="change no stored notebook")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="run N notebooks at the same time"
+    )
     arguments = parser.parse_args()
     paths = sorted(NOTEBOOKS.glob("*.py"))
     unknown = sorted(set(arguments.names) - {path.stem for path in paths})
     if unknown:
         parser.error(f"there is no notebook {', '.join(unknown)}")
     RENDERED.mkdir(parents=True, exist_ok=True)
-    failed = False
-    for path in paths:
-        if arguments.names and path.stem not in arguments.names:
-            continue
-        started = time.monotonic()
-        notebook = run(path)
-        html, _ = HTMLExporter().from_notebook_node(
-            notebook, resources={"metadata": {"name": path.stem}}
-        )
-        (RENDERED / f"{path.stem}.html").write_text(html)
-        for text in on_stderr(notebook):
-            failed = True
-            print(f"{path.stem} printed to standard error:\n{text}", file=sys.stderr)
-        if not arguments.check:
-            nbformat.write(notebook, path.with_suffix(".ipynb"))
-        print(f"{path.stem}: {time.monotonic() - started:.0f} s", flush=True)
-    return int(failed)
+    chosen = [path for path in paths if not arguments.names or path.stem in arguments.names]
+    succeeded = True
+    # A process for each, and spawned: a client of a kernel has an event loop and threads.
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        for text, ended_well in pool.map(partial(process, stores=not arguments.check), chosen):
+            print(text, file=sys.stdout if ended_well else sys.stderr, flush=True)
+            succeeded = succeeded and ended_well
+    return int(not succeeded)
 
 
 if __name__ == "__main__":
