@@ -28,6 +28,7 @@ PYSPARKS = ("4.0", "4.1", "4.2", "4.3")
 UV = str(Path(sys.executable).with_name("uv"))
 #: How long the tests of one combination may take, in seconds.
 TIMEOUT = 900
+COUNTS = re.compile(r"\b\d+ (passed|failed|skipped|errors?)\b")
 VERSIONS = "import platform, pyspark; print(platform.python_version(), pyspark.__version__)"
 
 
@@ -81,7 +82,7 @@ def install(python: str, version: str, pyspark: str, wheel: Path) -> Path:
 
 
 def test(interpreter: Path) -> tuple[int, str]:
-    """Run the smoke test, and return pytest's exit code and its last line."""
+    """Run the smoke test, and return pytest's exit code and the line with its counts."""
     python = str(interpreter)
     environ = os.environ | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     environ.pop("PYTHONPATH", None)
@@ -100,7 +101,9 @@ def test(interpreter: Path) -> tuple[int, str]:
         )
     if done.returncode:
         print(done.stdout)
-    return done.returncode, done.stdout.strip().splitlines()[-1]
+    # The last line may be one of Spark's.
+    lines = [line for line in done.stdout.splitlines() if COUNTS.search(line)]
+    return done.returncode, lines[-1] if lines else "pytest printed no result"
 
 
 def run(version: str, pyspark: str, wheel: Path) -> Outcome:

@@ -97,11 +97,11 @@ def process(path: Path, *, stores: bool) -> tuple[str, bool]:
         notebook, resources={"metadata": {"name": path.stem}}
     )
     (RENDERED / f"{path.stem}.html").write_text(html)
-    if stores:
-        nbformat.write(notebook, path.with_suffix(".ipynb"))
     printed = on_stderr(notebook)
     if printed:
         return "\n".join([f"{path.stem} printed to standard error:", *printed]), False
+    if stores:
+        nbformat.write(notebook, path.with_suffix(".ipynb"))
     return f"{path.stem}: {time.monotonic() - started:.0f} s", True
 
 
@@ -120,6 +120,8 @@ def main() -> int:
         parser.error(f"there is no notebook {', '.join(unknown)}")
     RENDERED.mkdir(parents=True, exist_ok=True)
     chosen = [path for path in paths if not arguments.names or path.stem in arguments.names]
+    if not chosen:
+        parser.error(f"there are no notebooks in {NOTEBOOKS}")
     succeeded = True
     # A process for each, and spawned: a client of a kernel has an event loop and threads.
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:

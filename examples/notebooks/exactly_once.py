@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Exactly once, whatever is killed
 #
-# One Spark job copies a topic by two streams: one at least once, which is the default, and one
-# exactly once. It is killed at the worst moment, restarted, and every number is counted.
+# One Spark job copies a topic by two streams: one with the default guarantee, at least once, and
+# the other exactly once. The job is killed at the worst moment and restarted, and every number is
+# counted. This notebook needs `pip install jupyterlab pandas matplotlib`, and runs in this folder.
 
 # %%
 from spark_kafka_sink import KafkaProducer
@@ -79,9 +80,9 @@ def start_job() -> subprocess.Popen[bytes]:
 # %% [markdown]
 # ## The worst moment
 #
-# From the fourth micro-batch on, the broker stores what it gets, but its answers are lost. Neither
-# Spark nor the sink can know that these rows have arrived. So the moment does not depend on how
-# fast this machine is.
+# To make the moment the same on every machine, the broker loses its answers from the fourth
+# micro-batch on: it stores what it gets, but neither Spark nor the sink can know that these rows
+# have arrived.
 
 # %%
 from typing import Any
@@ -95,7 +96,7 @@ requests = {"at_least_once": 0, "exactly_once": 0}
 def lose_answers(request: Any, _context: object) -> NeverAnswer | None:
     """Drop all answers but those of the first three micro-batches of each stream."""
     transactional_id = request.transactional_id or ""
-    if transactional_id.endswith(".ledger"):  # where exactly once takes its notes
+    if transactional_id.endswith(".ledger"):  # the topic with its decisions
         return None
     stream = "exactly_once" if transactional_id else "at_least_once"
     requests[stream] += 1
@@ -152,7 +153,7 @@ pd.DataFrame(
 # %% [markdown]
 # ## Restart
 #
-# The same job, with the same checkpoints. It takes up both streams where Spark believes them to be.
+# The same job continues both streams from their checkpoints.
 
 # %%
 fault.remove()
@@ -169,7 +170,7 @@ times = pd.DataFrame(
     index=range(NUMBERS),
 ).fillna(0)
 
-pd.DataFrame({"missing": (times == 0).sum(), "doubled": (times > 1).sum()})
+pd.DataFrame({"missing": (times == 0).sum(), "duplicated": (times > 1).sum()})
 
 # %%
 import matplotlib.pyplot as plt

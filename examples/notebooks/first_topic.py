@@ -1,8 +1,9 @@
 # %% [markdown]
 # # From zero to a topic and back
 #
-# Five minutes, no Kafka to install: the package has a broker of its own for notebooks and tests.
-# This notebook starts it, writes a DataFrame to a topic, looks at what arrived, and reads it back.
+# There is no Kafka to install: the package has a broker of its own for notebooks and tests. This
+# notebook starts it, writes a DataFrame to a topic, looks at what arrived, and reads it back. It
+# needs `pip install jupyterlab pandas matplotlib` besides the package, and runs in this folder.
 
 # %%
 from spark_kafka_sink.testing import DevBroker
@@ -11,7 +12,7 @@ broker = DevBroker(topics={"orders": 3}).start()
 broker
 
 # %% [markdown]
-# An ordinary Spark session. `log4j2.properties` keeps all but Spark's errors out of the notebook.
+# An ordinary Spark session. `log4j2.properties` hides Spark's log messages except errors.
 
 # %%
 from pyspark.sql import SparkSession
@@ -94,7 +95,8 @@ plt.show()
 # %% [markdown]
 # ## Without Spark
 #
-# The same package has a producer in pure Python. A record's future shows where it was stored.
+# The same package has a producer in pure Python. `send` returns a future, whose result says where
+# the record was stored.
 
 # %%
 from spark_kafka_sink import KafkaProducer

@@ -2,7 +2,8 @@
 # # A stream, live
 #
 # A shop sends clicks, and a stream copies them while a chart follows its rows, its speed and its
-# lag. The stream is stopped midway and resumed. In the end every click is counted.
+# lag. The stream is stopped midway and resumed. In the end every click is counted. This notebook
+# needs `pip install jupyterlab pandas matplotlib` besides the package, and runs in this folder.
 
 # %%
 from spark_kafka_sink.testing import DevBroker
@@ -61,7 +62,7 @@ shop = Shop(daemon=True)
 # ## The stream
 #
 # It reads at most 2,000 clicks at a time. It writes them exactly once, so it may be stopped at any
-# moment. Its checkpoint has the place where it goes on.
+# moment. Its checkpoint records where to continue.
 
 # %%
 import tempfile
@@ -93,10 +94,10 @@ def start_stream() -> StreamingQuery:
 
 
 # %% [markdown]
-# ## What the package knows of it
+# ## Follow the stream
 #
-# A listener gets an event after each micro-batch. It has the lag, which is what the stream had not
-# read yet, and the sink's report, with rows, bytes, speed and retries.
+# A listener gets an event after each micro-batch. The event contains the lag (the records that the
+# stream has not read yet) and the sink's report, with rows, bytes, speed and retries.
 
 # %%
 from spark_kafka_sink.observability import KafkaStreamListener, ReportFile, StreamEvent
@@ -209,8 +210,8 @@ query.isActive
 # %% [markdown]
 # ## Resume
 #
-# The new query goes on where the old one was, and works off the lag. The stream was away in the
-# gray time.
+# The new query continues where the old one stopped, and catches up. The gray area is the time
+# without a stream.
 
 # %%
 query = start_stream()

@@ -1,8 +1,9 @@
 # %% [markdown]
-# # Operating
+# # Operating a job: errors, reports, open transactions
 #
 # The errors you may see, the report of a write, and what to do about a job that was killed in the
-# middle of a transaction.
+# middle of a transaction. This notebook needs `pip install jupyterlab pandas matplotlib` besides
+# the package, and runs in this folder.
 
 # %%
 from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +27,8 @@ broker
 # %% [markdown]
 # ## Before the write
 #
-# Half of these orders are from one customer. `KafkaSink.check` compares the columns, the options
-# and the cluster, and runs no job.
+# Half of these orders are from one customer. `KafkaSink.check` checks the columns and options
+# against the cluster, and runs no job.
 
 # %%
 number = f.col("id")
@@ -142,8 +143,8 @@ plt.show()
 # %% [markdown]
 # ## Metrics
 #
-# A report has the sums of its producers' metrics. `KafkaProducer.metrics`, without Spark, has the
-# names, groups and tags of Java's client.
+# A report contains its producers' metrics, added up. `KafkaProducer.metrics`, without Spark, has
+# the names, groups and tags of Java's client.
 
 # %%
 reports[-1].metrics
@@ -269,8 +270,8 @@ def transactions(*arguments: str) -> None:
 transactions("list", "--topic", "payments")
 
 # %% [markdown]
-# `abort` ends the open transactions under a prefix that no driver has decided to commit. (So does
-# the job itself, when it is started again.)
+# `abort` ends the open transactions under a prefix, except those that a driver has already decided
+# to commit. (So does the job itself, when it is started again.)
 
 # %%
 transactions("abort", "--prefix", "payments-job", "--dry-run")

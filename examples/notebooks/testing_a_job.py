@@ -3,7 +3,8 @@
 #
 # The package includes a Kafka broker for tests, and pytest fixtures that start it within
 # milliseconds: no Docker, no JVM, nothing to configure. This notebook tests a small job, and then
-# makes the broker fail on purpose.
+# makes the broker fail on purpose. It needs `pip install jupyterlab pandas matplotlib pytest`
+# besides the package, and runs in this folder.
 
 # %% [markdown]
 # ## A job and its tests
@@ -227,8 +228,8 @@ plt.show()
 # %% [markdown]
 # - With the defaults, a write that succeeds has written each row once, whatever was lost on the
 #   way, unless Spark ran a task again.
-# - `kafka.acks=1` gives up the numbers by which brokers recognize duplicates, and `kafka.acks=0`
-#   does not even notice a loss.
+# - `kafka.acks=1` turns off idempotence, so a retry can write duplicates, and `kafka.acks=0` does
+#   not even notice a loss.
 # - A write that fails may nevertheless have written its rows, if only the answers were lost.
 #
 # The errors say what happened, where, and what to do:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 #: The option of a read that asks which Python Spark starts.
 REQUEST_OPTION: Final = "__python"
 _ANSWER: Final = "python"
-#: What Spark says where its Python cannot import the package: without registration, and with it.
-_NO_PACKAGE: Final = ("DATA_SOURCE_NOT_FOUND", "No module named 'spark_kafka_sink'")
+#: What Spark says where its Python cannot import the package, if the class was registered, and
+#: otherwise; the second has other causes, too.
+_NO_PACKAGE: Final = "No module named 'spark_kafka_sink'"
+_NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 #: What it says where `spark.dataSource.register` was called in another minor version of Python.
 _MISMATCH: Final = "PYTHON_VERSION_MISMATCH"
 #: What a write needs besides the package and PySpark.
@@ -60,23 +62,26 @@ def compare_python(session: SparkSession, data_source: str) -> str | None:
     """
     # Each request is different, since Spark Connect caches plans.
     reader = session.read.format(data_source).option(REQUEST_OPTION, uuid.uuid4().hex)
+    cure = _cure(session)
     try:
         answer = reader.load().schema
     except Exception as error:
         # Classic Spark may raise an error of Py4J, which has no name for the condition.
-        reason = _reason(str(error))
+        reason = _reason(str(error), cure)
         if reason is None:
             raise
         raise ConfigError(reason) from None
     metadata = answer[_ANSWER].metadata if _ANSWER in answer.names else {}
-    return differences(describe_python(), json.loads(metadata.get(_ANSWER, "{}")))
+    return differences(describe_python(), json.loads(metadata.get(_ANSWER, "{}")), cure)
 
 
-def differences(here: dict[str, Any], there: dict[str, Any]) -> str | None:
-    """Return how Spark's Python differs from this one, in a sentence, or None.
+def differences(
+    here: dict[str, Any], there: dict[str, Any], cure: str = "install the same versions"
+) -> str | None:
+    """Return how Spark's Python differs from this one, in a sentence that ends with the cure.
 
-    `there` is empty if an older version of the package has answered. Raises ConfigError if a
-    library is missing there.
+    Without a difference, return None. `there` is empty if an older version of the package has
+    answered. Raises ConfigError if a library is missing there.
 
     >>> here = {"executable": "/a/python", "Python": "3.11", "pyarrow": "26.0.1"}
     >>> differences(here, {"executable": "/b/python", "Python": "3.11", "pyarrow": "26.1.0"})
@@ -93,7 +98,7 @@ def differences(here: dict[str, Any], there: dict[str, Any]) -> str | None:
     if missing:
         raise ConfigError(
             f"Spark starts {executable}, which does not have {' and '.join(missing)}, so a write "
-            f"would fail: install spark-kafka-sink there with its dependencies, or {_cure()}"
+            f"would fail: install spark-kafka-sink there with its dependencies, or {cure}"
         )
     found = [
         f"{name} {there[name]} (here it is {here[name]})"
@@ -107,7 +112,7 @@ def differences(here: dict[str, Any], there: dict[str, Any]) -> str | None:
         return None
     return (
         f"Spark starts {executable}, which has {', '.join(found)}: this check was made with "
-        f"{here['executable']}; to write with that, {_cure()}"
+        f"{here['executable']}; if a write fails, {cure}"
     )
 
 
@@ -115,7 +120,7 @@ def _installed(name: str) -> str | None:
     if find_spec(name) is None:
         return None
     try:
-        return version(name)
+        return version(name) or ""
     except PackageNotFoundError:
         return ""
 
@@ -128,24 +133,39 @@ def _series(name: str, full: str) -> str:
     return f"0.{rest.partition('.')[0]}" if major == "0" else major
 
 
-def _cure() -> str:
+def _cure(session: SparkSession) -> str:
+    """Return how to let Spark start a suitable Python: it depends on where Spark runs."""
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        # Variables of the client change nothing on the server.
+        return "install the same versions in the server's Python"
+    if str(session.sparkContext.master).startswith("local"):
+        return (
+            f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before the session "
+            "starts"
+        )
     return (
-        f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before the session "
-        "starts"
+        "set PYSPARK_PYTHON, before the session starts, to a path that has such a Python on the "
+        "driver and on every worker"
     )
 
 
-def _reason(message: str) -> str | None:
+def _reason(message: str, cure: str) -> str | None:
     """Return in a sentence why Spark could not ask the data source, or None if it is unknown."""
-    if any(words in message for words in _NO_PACKAGE):
+    if _NO_PACKAGE in message:
         return (
             "the Python that Spark starts cannot import this package, so a write would fail: "
-            f"install it there (under Spark Connect, on the server), or {_cure()}"
+            f"install it there, or {cure}"
+        )
+    if _NOT_FOUND in message:
+        return (
+            "Spark does not find this format, so a write would fail. Either the Python that it "
+            f"starts lacks the package or cannot run: install it there, or {cure}. Or this engine "
+            "needs spark.dataSource.register(KafkaSink) first"
         )
     if _MISMATCH in message:
         return (
             "Spark starts another minor version of Python than this one, which cannot write with "
-            "a class that was registered here, so a write would fail: do not call "
-            f"spark.dataSource.register, which is not needed, or {_cure()}"
+            "a class that was registered here, so a write would fail: leave out "
+            f"spark.dataSource.register if Spark finds the format without it, or {cure}"
         )
     return None

@@ -23,12 +23,13 @@ from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from tests.support.documentation import ADDRESS, faults_of_example
+from tests.support.platforms.fake_frame import FakeFrame
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
 #: The topics of the broker that the examples write to.
 TOPICS = {"orders": 1, "payments": 1}
 #: The DataFrame of the examples, which use only its schema.
-DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
+DF = FakeFrame(StructType([StructField("value", StringType())]))
 #: Names whose example needs Spark; `tests/spark/test_docs.py` runs it.
 OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
 #: The session of the examples, which do not use it.

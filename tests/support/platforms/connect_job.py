@@ -63,11 +63,12 @@ class ConnectJob:
         """Return whether the client has imported the package so far."""
         return "spark_kafka_sink" in sys.modules
 
-    def check(self) -> int:
-        """Check a write; return the number of partitions that the client has seen."""
+    def check(self) -> tuple[int | None, str | None]:
+        """Check a write; return the number of partitions, and the warning."""
         from spark_kafka_sink import KafkaSink  # noqa: PLC0415
 
-        return KafkaSink.check(self._df, self._servers, topic="batch").partitions
+        checked = KafkaSink.check(self._df, self._servers, topic="batch")
+        return checked.partitions, checked.warning
 
     def batch(self) -> None:
         """Write a batch by the format's name, without registration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -31,6 +32,8 @@ class _Reader:
 
 class FakeSession:
     """What `KafkaSink.check` uses of a session."""
+
+    sparkContext = SimpleNamespace(master="local[2]")  # noqa: N815 -- Spark's name
 
     @property
     def read(self) -> _Reader:

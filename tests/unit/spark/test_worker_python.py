@@ -45,7 +45,12 @@ def check(devbroker):
     return KafkaSink.check(df, options, topic="events")
 
 
-def failing(error):
+def session_of(reader, master="local[2]"):
+    """Return a classic session with this reader."""
+    return SimpleNamespace(read=reader, sparkContext=SimpleNamespace(master=master))
+
+
+def failing(error, master="local[2]"):
     """Return a session in which the look-up of a format raises an error."""
 
     def load():
@@ -53,7 +58,7 @@ def failing(error):
 
     reader = SimpleNamespace(load=load)
     reader.format = reader.option = lambda *_: reader
-    return SimpleNamespace(read=reader)
+    return session_of(reader, master)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +77,10 @@ def failing(error):
 def test_a_difference_is_named_in_one_sentence(there, words):
     """The sentence has the path, what differs there and here, and what to do."""
     expected = (
-        f"Spark starts /b/python, which has {words}: this check was made with /a/python; to write "
-        f"with that, {CURE}"
+        f"Spark starts /b/python, which has {words}: this check was made with /a/python; if a "
+        f"write fails, {CURE}"
     )
-    assert expected == differences(HERE, HERE | {"executable": "/b/python"} | there)
+    assert expected == differences(HERE, HERE | {"executable": "/b/python"} | there, CURE)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,7 @@ def test_a_version_that_does_not_answer_is_another():
     """A version of the package that knows no such request gives a schema without an answer."""
     reader = SimpleNamespace(load=lambda: SimpleNamespace(schema=StructType([])))
     reader.format = reader.option = lambda *_: reader
-    warning = compare_python(SimpleNamespace(read=reader), "pykafka")
+    warning = compare_python(session_of(reader), "pykafka")
     assert "Spark starts a Python with another version of spark-kafka-sink" in warning
 
 
@@ -117,7 +122,7 @@ def test_a_version_that_does_not_answer_is_another():
     [
         (
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: pykafka.\n at x",
-            "the Python that Spark starts cannot import this package, so a write would fail",
+            "Spark does not find this format, so a write would fail. Either the Python that it",
         ),
         (
             "Traceback:\nModuleNotFoundError: No module named 'spark_kafka_sink'\n",
@@ -134,8 +139,24 @@ def test_a_python_that_cannot_write_is_an_error(message, reason):
     with pytest.raises(ConfigError) as caught:
         compare_python(failing(RuntimeError(message)), "pykafka")
     assert str(caught.value).startswith(reason)
-    assert str(caught.value).endswith(CURE)
+    assert CURE in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_the_cure_on_a_cluster_is_a_path_of_all_its_machines():
+    """The path of this Python may not be there on other machines, so it is not recommended."""
+    with pytest.raises(ConfigError, match="that has such a Python on the driver and on every") as e:
+        compare_python(failing(RuntimeError("DATA_SOURCE_NOT_FOUND"), "spark://host:7077"), "x")
+    assert sys.executable not in str(e.value)
+
+
+def test_the_cure_under_connect_is_on_the_server():
+    """Variables of the client change nothing there, so none is named."""
+    session = failing(RuntimeError("No module named 'spark_kafka_sink'"))
+    of_connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    of_connect.read = session.read
+    with pytest.raises(ConfigError, match=r"install the same versions in the server's Python$"):
+        compare_python(of_connect, "pykafka")
 
 
 def test_another_error_of_spark_is_raised_as_it_is():
@@ -173,6 +194,6 @@ def test_each_request_is_different():
     reader.format = lambda _: reader
     reader.option = lambda name, value: asked.append((name, value)) or reader
     for _ in range(2):
-        assert compare_python(SimpleNamespace(read=reader), "pykafka") is None
+        assert compare_python(session_of(reader), "pykafka") is None
     assert [("__python",)] * 2 == [entry[:1] for entry in asked]
     assert 2 == len({value for _, value in asked})

@@ -173,7 +173,7 @@ def test_unavailable_brokers_do_not_fail_a_running_stream(cluster, tmp_path, cap
 def test_unavailable_brokers_fail_a_stream_that_never_wrote(cluster, tmp_path):
     """Before its first micro-batch a stream fails at once, as a job does."""
     cluster.error = NetworkError("nobody there")
-    with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
+    with pytest.raises(pickle.PickleError, match=r"^nobody there$"):
         travel(stream_writer(**checkpoint_at(tmp_path, commits=0)))
     assert [15.0] == cluster.timeouts
 
