@@ -40,7 +40,7 @@ from spark_kafka_sink.spark.sink.driver_checks import (
 )
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
-from spark_kafka_sink.spark.user_errors import for_user, reworded
+from spark_kafka_sink.spark.user_errors import for_user
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 from spark_kafka_sink.spark.worker_python import (
     REQUEST_OPTION as PYTHON_REQUEST,
@@ -228,8 +228,7 @@ class KafkaSink(DataSource):
             checked = check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
             warning = compare_python(df.sparkSession, cls.name())
         except KafkaError as error:
-            reworded(error)
-            raise
+            raise for_user(error) from error.__cause__
         if warning is not None:
             logger.warning("Kafka: %s", warning)
         return replace(checked, warning=warning)

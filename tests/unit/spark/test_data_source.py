@@ -218,6 +218,15 @@ def test_a_check_raises_what_a_write_would(cluster):
         KafkaSink.check(FakeFrame(schema=StructType([])), OPTIONS)
 
 
+def test_an_error_of_a_check_comes_without_its_causes(cluster):
+    """The sentence has all that the causes say, so their tracebacks are left out."""
+    cluster.error = NetworkError("no broker answered")
+    cluster.error.__cause__ = ConnectionRefusedError()
+    with pytest.raises(NetworkError) as caught:
+        KafkaSink.check(FakeFrame(schema=VALUE), OPTIONS)
+    assert (None, True) == (caught.value.__cause__, caught.value.__suppress_context__)
+
+
 def test_a_check_has_no_partition_count_for_a_topic_column(cluster):
     """If a column names the topics, the partition count is None."""
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
