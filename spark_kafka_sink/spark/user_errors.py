@@ -5,6 +5,7 @@ need comes last. So an error is changed at the border, where Spark calls the pac
 
 - Settings have the names that options have: `kafka.max.request.size`.
 - In a task, rows are those of the task: "row 1 of task 3".
+- What is in quotes, such as the name of a topic, is the user's own and stays as it is.
 - The traceback is empty, and the worker is asked not to print its own frames either. That is the
   environment variable that Spark sets for `spark.sql.execution.pyspark.udf.hideTraceback.enabled`.
   It is set when the worker is about to report the error; every such worker ends right afterwards,
@@ -43,11 +44,19 @@ _NAMES: Final = "|".join(
     re.escape(name) + ("" if "." in name else "(?==)")
     for name in sorted({*PRODUCER_CONFIG_DEF.names, *CONSUMER_CONFIG_DEF.names}, reverse=True)
 )
+#: A text in quotes. The quote of "topic's" or "brokers'" follows a letter, and so it opens nothing;
+#: that of "it's" comes before a letter, and so it closes nothing.
+_QUOTED: Final = "|".join(
+    rf"(?<![^\s(\[{{=:,])b?{quote}(?:\\.|[^\\{quote}]|{quote}(?=\w))*{quote}(?!\w)"
+    for quote in "'\""
+)
 #: A setting of the client, not one of a topic or broker, and not a part of a longer name or path.
 _SETTING: Final = re.compile(
-    rf"(?<![\w.'\"/\\-])(?<!topic's )(?<!broker's )(?<!brokers' )({_NAMES})(?![\w/-]|\.\w)"
+    rf"{_QUOTED}|"
+    rf"(?<![\w.'\"/\\-])(?<!topic's )(?<!broker's )(?<!brokers' )({_NAMES})(?![\w/-]|\.\w)",
+    re.DOTALL,
 )
-_ROW: Final = re.compile(r"\b(row \d+|rows \d+ to \d+)\b(?! of task)")
+_ROW: Final = re.compile(rf"{_QUOTED}|\b(row \d+|rows \d+ to \d+)\b(?! of task)", re.DOTALL)
 
 
 def in_words_of_options(text: str) -> str:
@@ -56,7 +65,7 @@ def in_words_of_options(text: str) -> str:
     >>> in_words_of_options("Raise max.request.size (and the topic's max.message.bytes)")
     "Raise kafka.max.request.size (and the topic's max.message.bytes)"
     """
-    return _SETTING.sub(r"kafka.\1", text)
+    return _SETTING.sub(lambda found: f"kafka.{found[1]}" if found[1] else found[0], text)
 
 
 def with_task(text: str, task: int) -> str:
@@ -65,7 +74,7 @@ def with_task(text: str, task: int) -> str:
     >>> with_task("row 1, topic 'orders': the timestamp is before 1970", 3)
     "row 1 of task 3, topic 'orders': the timestamp is before 1970"
     """
-    return _ROW.sub(rf"\1 of task {task}", text)
+    return _ROW.sub(lambda found: f"{found[1]} of task {task}" if found[1] else found[0], text)
 
 
 def reworded(error: ErrorT) -> ErrorT:

@@ -57,6 +57,14 @@ def environment(monkeypatch):
         ("the brokers' transaction.max.timeout.ms", "the brokers' transaction.max.timeout.ms"),
         ("isolation.level", "kafka.isolation.level"),
         ("my.client.id.x", "my.client.id.x"),
+        ("topic 'my linger.ms'", "topic 'my linger.ms'"),
+        ("topic 'x' (\"it's linger.ms\")", "topic 'x' (\"it's linger.ms\")"),
+        ("key b'a linger.ms': linger.ms", "key b'a linger.ms': kafka.linger.ms"),
+        (r"='a\' linger.ms\" x' linger.ms", r"='a\' linger.ms\" x' kafka.linger.ms"),
+        ("topic 'it's linger.ms'", "topic 'it's linger.ms'"),
+        ("the topic's x and linger.ms, 'x'", "the topic's x and kafka.linger.ms, 'x'"),
+        ("the brokers' x, linger.ms, 'x'", "the brokers' x, kafka.linger.ms, 'x'"),
+        ("linger.ms doesn't: linger.ms isn't", "kafka.linger.ms doesn't: kafka.linger.ms isn't"),
     ],
 )
 def test_settings_are_named_as_options(text, expected):
@@ -72,6 +80,9 @@ def test_settings_are_named_as_options(text, expected):
         ("among rows 1 to 5 were", "among rows 1 to 5 of task 3 were"),
         ("from row 7 on", "from row 7 of task 3 on"),
         ("5 rows were written", "5 rows were written"),
+        ("row 0, topic 'row 1 linger.ms'", "row 0 of task 3, topic 'row 1 linger.ms'"),
+        ('topic "it\'s row 1", row 0', 'topic "it\'s row 1", row 0 of task 3'),
+        ("the topic's x, row 0, 'x'", "the topic's x, row 0 of task 3, 'x'"),
     ],
 )
 def test_rows_are_those_of_a_task(text, expected):
