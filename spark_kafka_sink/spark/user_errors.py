@@ -108,10 +108,10 @@ def may_be_bug(error: KafkaError) -> bool:
     >>> may_be_bug(ConfigError("acks must be all, 0 or 1")), may_be_bug(KafkaError("it failed"))
     (False, True)
     """
-    if isinstance(error, (ConfigError, SchemaError)):
-        return False
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, (ConfigError, SchemaError)):
+            return False  # whatever caused it: its sentence says what to change
         if type(cause) is KafkaError or not isinstance(cause, (KafkaError, OSError, EOFError)):
             return True
         cause = cause.__cause__

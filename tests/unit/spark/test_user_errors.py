@@ -134,6 +134,7 @@ def failed(error, cause):
         failed(DeliveryError("failed"), ZeroDivisionError("a bug of ours")),
         failed(AuthenticationError("no token"), RuntimeError("a provider of the user's")),
         RefusedWriteError.of(failed(NetworkError("lost"), LookupError("a bug of ours"))),
+        RefusedWriteError.of(failed(KafkaError("This is a bug"), OSError("reset"))),
     ],
     ids=repr,
 )
@@ -153,6 +154,7 @@ def test_an_error_that_may_be_a_bug_keeps_its_causes(environment, error):
         failed(NetworkError("refused"), ConnectionRefusedError("refused")),
         failed(ConfigError("not JSON"), ValueError("not JSON")),
         RefusedWriteError.of(BrokerError("none", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")),
+        RefusedWriteError.of(failed(ConfigError("not JSON"), ValueError("not JSON"))),
     ],
     ids=repr,
 )
