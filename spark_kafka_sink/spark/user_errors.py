@@ -13,7 +13,8 @@ need comes last. So an error is changed at the border, where Spark calls the pac
 
 What may be a bug, of this package or of a user's code that it calls, keeps its causes and their
 tracebacks: a KafkaError without a class of its own, one whose causes are other than errors of
-Kafka and of the operating system, and all that is no KafkaError.
+Kafka and of the operating system, and all that is no KafkaError. For such a KafkaError, the worker
+is asked not to simplify the traceback, since PySpark removes the cause of a simplified one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ T = TypeVar("T")
 ErrorT = TypeVar("ErrorT", bound=KafkaError)
 
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+#: Spark sets it for `spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`, its default.
+SIMPLIFIED_TRACEBACK: Final = "SPARK_SIMPLIFIED_TRACEBACK"
 #: The beginning of the variables with which Spark tells a Python worker where to connect.
 _WORKER_VARIABLES: Final = ("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_")
 _NAMES: Final = "|".join(
@@ -94,9 +97,12 @@ def for_user(error: ErrorT) -> ErrorT:
     It has no cause and no frames any more, unless it may be a bug.
     """
     reworded(error)
+    is_worker = any(name.startswith(_WORKER_VARIABLES) for name in os.environ)
     if may_be_bug(error):
+        if is_worker:
+            os.environ.pop(SIMPLIFIED_TRACEBACK, None)
         return error
-    if any(name.startswith(_WORKER_VARIABLES) for name in os.environ):
+    if is_worker:
         os.environ[HIDE_TRACEBACK] = "1"
     error.__cause__ = None
     return error.with_traceback(None)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from io import BytesIO
 from pickle import PickleError
 from traceback import format_exception_only
 
 import pytest
 from pyspark.taskcontext import TaskContext
+from pyspark.util import handle_worker_exception
 
 from spark_kafka_sink.errors import (
     AuthenticationError,
@@ -23,6 +25,7 @@ from spark_kafka_sink.spark import user_errors
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.user_errors import (
     HIDE_TRACEBACK,
+    SIMPLIFIED_TRACEBACK,
     for_user,
     in_words_of_options,
     raising_for_user,
@@ -146,6 +149,22 @@ def test_an_error_that_may_be_a_bug_keeps_its_causes(environment, error):
     assert (error.__traceback__ is not None) or isinstance(error, RefusedWriteError)
     assert cause.__traceback__ is not None
     assert HIDE_TRACEBACK not in environment
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_pyspark_reports_the_causes_of_what_may_be_a_bug(environment, is_worker):
+    """A worker of Spark does not simplify the traceback; another process is left unchanged."""
+    environment[SIMPLIFIED_TRACEBACK] = "1"
+    if is_worker:
+        environment["PYTHON_WORKER_FACTORY_SECRET"] = "x"  # noqa: S105 - not a secret
+    out = BytesIO()
+    try:
+        raise for_user(failed(NetworkError("no token"), KeyError("a key of the user's")))
+    except NetworkError as error:
+        handle_worker_exception(error, out)
+
+    assert is_worker == (b'KeyError: "a key of the user\'s"' in out.getvalue())
+    assert is_worker == (SIMPLIFIED_TRACEBACK not in environment)
 
 
 @pytest.mark.parametrize(
