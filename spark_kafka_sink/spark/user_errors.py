@@ -12,9 +12,10 @@ need comes last. So an error is changed at the border, where Spark calls the pac
   so no other error loses its traceback.
 
 What may be a bug, of this package or of a user's code that it calls, keeps its causes and their
-tracebacks: a KafkaError without a class of its own, one whose causes are other than errors of
-Kafka and of the operating system, and all that is no KafkaError. For such a KafkaError, the worker
-is asked not to simplify the traceback, since PySpark removes the cause of a simplified one.
+tracebacks: a KafkaError without a class of its own, one that a user's function caused, one whose
+causes are other than errors of Kafka and of the operating system, and all that is no KafkaError.
+For such a KafkaError, the worker is asked not to simplify the traceback, since PySpark removes the
+cause of a simplified one.
 """
 
 from __future__ import annotations
@@ -118,7 +119,10 @@ def may_be_bug(error: KafkaError) -> bool:
     while cause is not None:
         if isinstance(cause, (ConfigError, SchemaError)):
             return False  # whatever caused it: its sentence says what to change
-        if type(cause) is KafkaError or not isinstance(cause, (KafkaError, OSError, EOFError)):
+        if isinstance(cause, KafkaError):
+            if type(cause) is KafkaError or cause.is_from_user_code:
+                return True
+        elif not isinstance(cause, (OSError, EOFError)):
             return True
         cause = cause.__cause__
     return False

@@ -18,6 +18,7 @@ from spark_kafka_sink.errors import (
     ConfigError,
     DeliveryError,
     KafkaError,
+    KafkaTimeoutError,
     NetworkError,
     RecordTooLargeError,
 )
@@ -130,10 +131,19 @@ def failed(error, cause):
     return error
 
 
+def of_user_code(cause):
+    """Return the error of a function for tokens that raised this cause."""
+    error = failed(NetworkError("no token"), cause)
+    error.is_from_user_code = True
+    return error
+
+
 @pytest.mark.parametrize(
     "error",
     [
         failed(KafkaError("This is a bug"), OSError("reset")),
+        of_user_code(FileNotFoundError("/tokens/team-a.jwt")),
+        failed(KafkaTimeoutError("no topic"), of_user_code(FileNotFoundError("/tokens/a.jwt"))),
         failed(DeliveryError("failed"), ZeroDivisionError("a bug of ours")),
         failed(AuthenticationError("no token"), RuntimeError("a provider of the user's")),
         RefusedWriteError.of(failed(NetworkError("lost"), LookupError("a bug of ours"))),
