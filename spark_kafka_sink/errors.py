@@ -32,6 +32,8 @@ class KafkaError(Exception):
 
     #: Whether the same request may succeed when it is retried.
     retriable: bool = False
+    #: Whether a user's function failed, such as one that provides tokens: `__cause__` says why.
+    is_from_user_code: bool = False
 
 
 class ConfigError(KafkaError, ValueError):

@@ -5,14 +5,17 @@ need comes last. So an error is changed at the border, where Spark calls the pac
 
 - Settings have the names that options have: `kafka.max.request.size`.
 - In a task, rows are those of the task: "row 1 of task 3".
+- What is in quotes, such as the name of a topic, is the user's own and stays as it is.
 - The traceback is empty, and the worker is asked not to print its own frames either. That is the
   environment variable that Spark sets for `spark.sql.execution.pyspark.udf.hideTraceback.enabled`.
   It is set when the worker is about to report the error; every such worker ends right afterwards,
   so no other error loses its traceback.
 
 What may be a bug, of this package or of a user's code that it calls, keeps its causes and their
-tracebacks: a KafkaError without a class of its own, one whose causes are other than errors of
-Kafka and of the operating system, and all that is no KafkaError.
+tracebacks: a KafkaError without a class of its own, one that a user's function caused, one whose
+causes are other than errors of Kafka and of the operating system, and all that is no KafkaError.
+For such a KafkaError, the worker is asked not to simplify the traceback, since PySpark removes the
+cause of a simplified one.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ T = TypeVar("T")
 ErrorT = TypeVar("ErrorT", bound=KafkaError)
 
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+#: Spark sets it for `spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`, its default.
+SIMPLIFIED_TRACEBACK: Final = "SPARK_SIMPLIFIED_TRACEBACK"
 #: The beginning of the variables with which Spark tells a Python worker where to connect.
 _WORKER_VARIABLES: Final = ("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_")
 _NAMES: Final = "|".join(
@@ -43,11 +48,19 @@ _NAMES: Final = "|".join(
     re.escape(name) + ("" if "." in name else "(?==)")
     for name in sorted({*PRODUCER_CONFIG_DEF.names, *CONSUMER_CONFIG_DEF.names}, reverse=True)
 )
+#: A text in quotes. The quote of "topic's" or "brokers'" follows a letter, and so it opens nothing;
+#: that of "it's" comes before a letter, and so it closes nothing.
+_QUOTED: Final = "|".join(
+    rf"(?<![^\s(\[{{=:,])b?{quote}(?:\\.|[^\\{quote}]|{quote}(?=\w))*{quote}(?!\w)"
+    for quote in "'\""
+)
 #: A setting of the client, not one of a topic or broker, and not a part of a longer name or path.
 _SETTING: Final = re.compile(
-    rf"(?<![\w.'\"/\\-])(?<!topic's )(?<!broker's )(?<!brokers' )({_NAMES})(?![\w/-]|\.\w)"
+    rf"{_QUOTED}|"
+    rf"(?<![\w.'\"/\\-])(?<!topic's )(?<!broker's )(?<!brokers' )({_NAMES})(?![\w/-]|\.\w)",
+    re.DOTALL,
 )
-_ROW: Final = re.compile(r"\b(row \d+|rows \d+ to \d+)\b(?! of task)")
+_ROW: Final = re.compile(rf"{_QUOTED}|\b(row \d+|rows \d+ to \d+)\b(?! of task)", re.DOTALL)
 
 
 def in_words_of_options(text: str) -> str:
@@ -56,7 +69,7 @@ def in_words_of_options(text: str) -> str:
     >>> in_words_of_options("Raise max.request.size (and the topic's max.message.bytes)")
     "Raise kafka.max.request.size (and the topic's max.message.bytes)"
     """
-    return _SETTING.sub(r"kafka.\1", text)
+    return _SETTING.sub(lambda found: f"kafka.{found[1]}" if found[1] else found[0], text)
 
 
 def with_task(text: str, task: int) -> str:
@@ -65,7 +78,7 @@ def with_task(text: str, task: int) -> str:
     >>> with_task("row 1, topic 'orders': the timestamp is before 1970", 3)
     "row 1 of task 3, topic 'orders': the timestamp is before 1970"
     """
-    return _ROW.sub(rf"\1 of task {task}", text)
+    return _ROW.sub(lambda found: f"{found[1]} of task {task}" if found[1] else found[0], text)
 
 
 def reworded(error: ErrorT) -> ErrorT:
@@ -85,9 +98,12 @@ def for_user(error: ErrorT) -> ErrorT:
     It has no cause and no frames any more, unless it may be a bug.
     """
     reworded(error)
+    is_worker = any(name.startswith(_WORKER_VARIABLES) for name in os.environ)
     if may_be_bug(error):
+        if is_worker:
+            os.environ.pop(SIMPLIFIED_TRACEBACK, None)
         return error
-    if any(name.startswith(_WORKER_VARIABLES) for name in os.environ):
+    if is_worker:
         os.environ[HIDE_TRACEBACK] = "1"
     error.__cause__ = None
     return error.with_traceback(None)
@@ -99,11 +115,14 @@ def may_be_bug(error: KafkaError) -> bool:
     >>> may_be_bug(ConfigError("acks must be all, 0 or 1")), may_be_bug(KafkaError("it failed"))
     (False, True)
     """
-    if isinstance(error, (ConfigError, SchemaError)):
-        return False
     cause: BaseException | None = error
     while cause is not None:
-        if type(cause) is KafkaError or not isinstance(cause, (KafkaError, OSError, EOFError)):
+        if isinstance(cause, (ConfigError, SchemaError)):
+            return False  # whatever caused it: its sentence says what to change
+        if isinstance(cause, KafkaError):
+            if type(cause) is KafkaError or cause.is_from_user_code:
+                return True
+        elif not isinstance(cause, (OSError, EOFError)):
             return True
         cause = cause.__cause__
     return False

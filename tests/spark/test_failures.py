@@ -6,7 +6,9 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from spark_kafka_sink import KafkaSink
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
+from tests.support.security.secure_listeners import listener
 
 VALUE = "cast(id as string) value"
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -181,6 +183,24 @@ def test_the_error_on_the_driver_is_short(refused, topics):
     message = refused(VALUE, topic=topics.create(), format_options={"kafka.ack": "1"})
     assert "ConfigError: unknown option 'kafka.ack'" in message.splitlines()[0]
     assert 'File "' not in message
+
+
+def test_the_error_of_a_users_function_is_shown(refused):
+    """The error that a function for tokens raised on the driver is shown as the cause."""
+    with DevBroker(listeners=[listener("SASL_PLAINTEXT")], topics={"events": 1}) as broker:
+        message = refused(
+            VALUE,
+            topic="events",
+            format_options={
+                "kafka.bootstrap.servers": broker.bootstrap_servers,
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "OAUTHBEARER",
+                "kafka.sasl.login.callback.handler.class": "builtins:next",  # lacks its argument
+                "kafka.max.block.ms": "1000",
+            },
+        )
+    assert "builtins:next' raised TypeError instead of returning a token" in message
+    assert "\nTypeError: next expected at least 1 argument, got 0" in message
 
 
 @pytest.fixture

@@ -225,9 +225,11 @@ def _from_function(
             raise
         except Exception as error:
             # Its error may contain anything, so it is the cause and not quoted.
-            raise NetworkError(
+            failed = NetworkError(
                 f"{source} raised {type(error).__name__} instead of returning a token"
-            ) from error
+            )
+            failed.is_from_user_code = True
+            raise failed from error
         return _given(given, source, subject_claim)
 
     return get

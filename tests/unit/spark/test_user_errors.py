@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from io import BytesIO
 from pickle import PickleError
 from traceback import format_exception_only
 
 import pytest
 from pyspark.taskcontext import TaskContext
+from pyspark.util import handle_worker_exception
 
 from spark_kafka_sink.errors import (
     AuthenticationError,
@@ -16,6 +18,7 @@ from spark_kafka_sink.errors import (
     ConfigError,
     DeliveryError,
     KafkaError,
+    KafkaTimeoutError,
     NetworkError,
     RecordTooLargeError,
 )
@@ -23,6 +26,7 @@ from spark_kafka_sink.spark import user_errors
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.user_errors import (
     HIDE_TRACEBACK,
+    SIMPLIFIED_TRACEBACK,
     for_user,
     in_words_of_options,
     raising_for_user,
@@ -57,6 +61,14 @@ def environment(monkeypatch):
         ("the brokers' transaction.max.timeout.ms", "the brokers' transaction.max.timeout.ms"),
         ("isolation.level", "kafka.isolation.level"),
         ("my.client.id.x", "my.client.id.x"),
+        ("topic 'my linger.ms'", "topic 'my linger.ms'"),
+        ("topic 'x' (\"it's linger.ms\")", "topic 'x' (\"it's linger.ms\")"),
+        ("key b'a linger.ms': linger.ms", "key b'a linger.ms': kafka.linger.ms"),
+        (r"='a\' linger.ms\" x' linger.ms", r"='a\' linger.ms\" x' kafka.linger.ms"),
+        ("topic 'it's linger.ms'", "topic 'it's linger.ms'"),
+        ("the topic's x and linger.ms, 'x'", "the topic's x and kafka.linger.ms, 'x'"),
+        ("the brokers' x, linger.ms, 'x'", "the brokers' x, kafka.linger.ms, 'x'"),
+        ("linger.ms doesn't: linger.ms isn't", "kafka.linger.ms doesn't: kafka.linger.ms isn't"),
     ],
 )
 def test_settings_are_named_as_options(text, expected):
@@ -72,6 +84,9 @@ def test_settings_are_named_as_options(text, expected):
         ("among rows 1 to 5 were", "among rows 1 to 5 of task 3 were"),
         ("from row 7 on", "from row 7 of task 3 on"),
         ("5 rows were written", "5 rows were written"),
+        ("row 0, topic 'row 1 linger.ms'", "row 0 of task 3, topic 'row 1 linger.ms'"),
+        ('topic "it\'s row 1", row 0', 'topic "it\'s row 1", row 0 of task 3'),
+        ("the topic's x, row 0, 'x'", "the topic's x, row 0 of task 3, 'x'"),
     ],
 )
 def test_rows_are_those_of_a_task(text, expected):
@@ -116,13 +131,23 @@ def failed(error, cause):
     return error
 
 
+def of_user_code(cause):
+    """Return the error of a function for tokens that raised this cause."""
+    error = failed(NetworkError("no token"), cause)
+    error.is_from_user_code = True
+    return error
+
+
 @pytest.mark.parametrize(
     "error",
     [
         failed(KafkaError("This is a bug"), OSError("reset")),
+        of_user_code(FileNotFoundError("/tokens/team-a.jwt")),
+        failed(KafkaTimeoutError("no topic"), of_user_code(FileNotFoundError("/tokens/a.jwt"))),
         failed(DeliveryError("failed"), ZeroDivisionError("a bug of ours")),
         failed(AuthenticationError("no token"), RuntimeError("a provider of the user's")),
         RefusedWriteError.of(failed(NetworkError("lost"), LookupError("a bug of ours"))),
+        RefusedWriteError.of(failed(KafkaError("This is a bug"), OSError("reset"))),
     ],
     ids=repr,
 )
@@ -136,12 +161,29 @@ def test_an_error_that_may_be_a_bug_keeps_its_causes(environment, error):
     assert HIDE_TRACEBACK not in environment
 
 
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_pyspark_reports_the_causes_of_what_may_be_a_bug(environment, is_worker):
+    """A worker of Spark does not simplify the traceback; another process is left unchanged."""
+    environment[SIMPLIFIED_TRACEBACK] = "1"
+    if is_worker:
+        environment["PYTHON_WORKER_FACTORY_SECRET"] = "x"  # noqa: S105 - not a secret
+    out = BytesIO()
+    try:
+        raise for_user(failed(NetworkError("no token"), KeyError("a key of the user's")))
+    except NetworkError as error:
+        handle_worker_exception(error, out)
+
+    assert is_worker == (b'KeyError: "a key of the user\'s"' in out.getvalue())
+    assert is_worker == (SIMPLIFIED_TRACEBACK not in environment)
+
+
 @pytest.mark.parametrize(
     "error",
     [
         failed(NetworkError("refused"), ConnectionRefusedError("refused")),
         failed(ConfigError("not JSON"), ValueError("not JSON")),
         RefusedWriteError.of(BrokerError("none", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")),
+        RefusedWriteError.of(failed(ConfigError("not JSON"), ValueError("not JSON"))),
     ],
     ids=repr,
 )

@@ -103,18 +103,20 @@ def test_a_function_that_cannot_be_imported_is_an_error_at_once(name, problem):
         KafkaProducer(configured({HANDLER: name}))
 
 
-def test_a_function_that_raises_is_not_quoted():
+@pytest.mark.parametrize("kind", [RuntimeError, FileNotFoundError])
+def test_a_function_that_raises_is_not_quoted(kind):
     """A function's error may contain anything, so it is the cause and is not quoted."""
 
     def give() -> str:
-        raise RuntimeError("planted-secret")
+        raise kind("planted-secret")
 
     with pytest.raises(
-        NetworkError, match="raised RuntimeError instead of returning a token"
+        NetworkError, match=f"raised {kind.__name__} instead of returning a token"
     ) as it:
         shown({HANDLER: give})
     assert "planted" not in str(it.value)
-    assert isinstance(it.value.__cause__, RuntimeError)
+    assert kind is type(it.value.__cause__)
+    assert it.value.is_from_user_code
 
 
 @pytest.mark.parametrize("given", [None, 1, b"x", ("a",), ("a", "b"), ("a", True)])
