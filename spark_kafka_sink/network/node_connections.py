@@ -38,7 +38,8 @@ async def connection_to(
             raise client.refusal
         if now >= deadline or (began and ready_at > now and not throttled):
             # Its back-off has begun; when that ends, another broker may be the one to send to.
-            raise NetworkError(f"{node} cannot be reached: {client.last_error}")
+            last = client.last_error
+            raise NetworkError(f"{node} cannot be reached: {last}") from last
         began = ready_at <= now
         pause = ready_at - now if ready_at > now else _LOOK_AGAIN
         await _wait_for(changed, min(pause, deadline - now))
