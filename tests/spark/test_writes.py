@@ -230,6 +230,7 @@ def test_a_check_runs_no_job(topics, spark, jobs_of):
     assert [] == topics.read(topic)
 
 
+@pytest.mark.slow
 def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
     """KafkaSink.check says that Spark starts a Python without the package, and what to do."""
     venv.create(tmp_path / "bare")
@@ -260,7 +261,9 @@ def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
         # Spark's Python would find the package in the current directory.
         cwd=tmp_path,
     )
-    assert "the Python that Spark starts cannot import this package, so a write" in done.stdout
+    assert "Spark does not find this format, so a write would fail. Either the Python that" in (
+        done.stdout
+    )
     assert f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable}" in done.stdout
 
 
