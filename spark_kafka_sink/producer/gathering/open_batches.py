@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class TopicSlots:
     slot_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class FilledBlock:
+class FilledBlock(NamedTuple):
     """The contents of an open batch at the time it was closed."""
 
     topic_partition: TopicPartition

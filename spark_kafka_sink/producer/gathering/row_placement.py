@@ -119,10 +119,13 @@ class RowPlacement:
             partition = partition_for_key(key_hash, record.key or b"", partition_count)
             return topic.first_slot + partition
         sticky = self._open.sticky[topic.index]
-        if sticky["slot"] == NO_SLOT or sticky["bytes"] >= sticky["limit"]:
+        # All fields at once: each access to one of them costs as much.
+        slot, used, limit = sticky.item()
+        if slot == NO_SLOT or used >= limit:
             self.move_sticky(sticky, record.topic, topic, batch_size=batch_size)
-        sticky["bytes"] += size
-        return int(sticky["slot"])
+            slot, used, _ = sticky.item()
+        sticky["bytes"] = used + size
+        return int(slot)
 
     def _assign(
         self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int

@@ -367,9 +367,10 @@ class Sender:
                 )
                 if not batches:
                     break
+                self._send_produce_request(connection, snapshot, batches)
+                # After it: this takes its time while the broker is at work.
                 if self._listener is not None:
                     self._listener.on_batches_drained(batches, now)
-                self._send_produce_request(connection, snapshot, batches)
                 if not self._accumulator.has_queued:
                     break
                 connection = self._client.ready_connection(node)
