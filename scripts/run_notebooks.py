@@ -39,6 +39,17 @@ NOTEBOOKS = ROOT / "examples" / "notebooks"
 RENDERED = ROOT / "build" / "notebooks"
 #: The longest that a cell may take, in seconds.
 CELL_TIMEOUT = 600
+#: nbconvert's own page hides the ends of long lines of code, and breaks those of output anywhere.
+_TEMPLATE = """
+{%- extends "lab/index.html.j2" -%}
+{%- block html_head_css -%}
+{{ super() }}
+<style>
+.jp-InputArea-editor { overflow-x: auto !important; }
+.jp-RenderedText pre { white-space: pre !important; word-break: normal !important; }
+</style>
+{%- endblock -%}
+"""
 _ADDRESS = re.compile(r"\b127\.0\.0\.1:\d{4,5}\b")
 
 
@@ -93,7 +104,7 @@ def process(path: Path, *, stores: bool) -> tuple[str, bool]:
         notebook = run(path)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         return f"{path.stem} failed:\n{error}", False
-    html, _ = HTMLExporter().from_notebook_node(
+    html, _ = HTMLExporter(raw_template=_TEMPLATE).from_notebook_node(
         notebook, resources={"metadata": {"name": path.stem}}
     )
     (RENDERED / f"{path.stem}.html").write_text(html)

@@ -43,10 +43,13 @@ def block(title: str, *parts: str, notes: Iterable[str] = ()) -> str:
     return "\n".join([*lines, "</div>"])
 
 
-def facts(values: Mapping[str, object]) -> str:
-    """Return a table of names and values, without those that are None."""
+def facts(values: Mapping[str, object], *, aligned: bool = False) -> str:
+    """Return a table of names and values, without those that are None.
+
+    Values are at the left, or numbers at the right with `aligned`: for values of one kind.
+    """
     rows = [(name, value) for name, value in values.items() if value is not None]
-    return table(None, rows, count=len(rows), plain={1})
+    return table(None, rows, count=len(rows), plain=frozenset() if aligned else {1})
 
 
 def table(
@@ -62,8 +65,9 @@ def table(
     """Return a table of the first `most` of `count` rows, and how many more there are.
 
     `things` is what to call a row and several rows. Numbers are aligned right, except in the
-    columns `plain`. `bars` is the column whose numbers are drawn as bars, too: each is compared
-    with the largest that is shown. Without any number above 0, there is no column of bars.
+    columns `plain`. `bars` is the column whose numbers are drawn as bars, too, in a column at its
+    right: each is compared with the largest that is shown. Without any number above 0, there is no
+    column of bars.
     """
     shown = list(islice(rows, most))
     largest = 0.0
@@ -77,14 +81,16 @@ def table(
             _cell("th", text(heading), right=numeric[number] and number not in plain)
             for number, heading in enumerate(headings)
         ]
-        lines.append(f"<tr>{''.join(cells)}{'' if bars is None else _cell('th', '')}</tr>")
+        if bars is not None:
+            cells.insert(bars + 1, _cell("th", ""))
+        lines.append(f"<tr>{''.join(cells)}</tr>")
     for row in shown:
         cells = [
             _cell("td", text(value), right=_is_number(value) and number not in plain)
             for number, value in enumerate(row)
         ]
         if bars is not None:
-            cells.append(_bar(_length(row[bars]), largest))
+            cells.insert(bars + 1, _bar(_length(row[bars]), largest))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     lines.append("</table></div>")
     if count > len(shown):
@@ -96,6 +102,8 @@ def text(value: object) -> str:
     """Return a value as escaped text: numbers with separators, None as a dash, long text cut."""
     if value is None:
         return "&ndash;"
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:,.0f}"
     if isinstance(value, float):
         # A rate, such as that of compression, needs more than one decimal.
         shown = f"{value:.2g}" if 0 < abs(value) < 1 else f"{value:,.1f}"

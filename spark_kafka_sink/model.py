@@ -288,8 +288,8 @@ class AcksByPartition(dict[TopicPartition, PartitionAcks]):
         rows = (
             (
                 *(str(part) for part in place),
-                *(known_offset(offset) for offset in (acks.first_offset, acks.last_offset)),
                 acks.records,
+                *(known_offset(offset) for offset in (acks.first_offset, acks.last_offset)),
             )
             for place, acks in sorted(self.items())
         )
@@ -299,11 +299,11 @@ class AcksByPartition(dict[TopicPartition, PartitionAcks]):
         return display.block(
             f"{self._summary()} acknowledged",
             display.table(
-                ("topic", "partition", "first offset", "last offset", "records"),
+                ("topic", "partition", "records", "first offset", "last offset"),
                 rows,
                 count=len(self),
                 things=("partition", "partitions"),
-                bars=4,
+                bars=2,
             ),
             notes=notes,
         )

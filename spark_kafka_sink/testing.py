@@ -96,3 +96,8 @@ class StartDevBroker(Protocol):
 
     def __call__(self, **settings: Any) -> DevBroker:
         """Start a broker that runs until the test ends; `settings` are those of `DevBroker`."""
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

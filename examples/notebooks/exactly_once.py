@@ -1,9 +1,12 @@
 # %% [markdown]
 # # Exactly once, whatever is killed
 #
-# One Spark job copies a topic by two streams: one with the default guarantee, at least once, and
-# the other exactly once. The job is killed at the worst moment and restarted, and every number is
-# counted. This notebook needs `pip install jupyterlab pandas matplotlib`, and runs in this folder.
+# A Spark job copies a topic with two streams: one with the default guarantee, at least once, and
+# the other exactly once. The job is killed at the worst moment and restarted. Then every number is
+# counted.
+#
+# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
+# own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink import KafkaProducer
@@ -20,7 +23,7 @@ broker
 # ## The job
 #
 # Two options make a stream exactly once: `deliveryGuarantee`, and a prefix that names the query. A
-# micro-batch is at most 1,000 numbers.
+# micro-batch has at most 1,000 numbers.
 
 # %%
 from pyspark.sql import SparkSession
@@ -54,7 +57,7 @@ def copy_numbers(bootstrap_servers: str, directory: str) -> None:
 
 
 # %% [markdown]
-# It runs in a process of its own, from a file, so that it can be killed without this notebook.
+# The job runs in a process of its own, so that killing it does not kill this notebook.
 
 # %%
 import inspect
@@ -74,15 +77,14 @@ job.write_text(
 def start_job() -> subprocess.Popen[bytes]:
     """Start the job in a process group of its own."""
     command = [sys.executable, str(job), broker.bootstrap_servers, directory.name]
-    return subprocess.Popen(command, start_new_session=True)  # noqa: S603 - the job
+    return subprocess.Popen(command, start_new_session=True)
 
 
 # %% [markdown]
 # ## The worst moment
 #
-# To make the moment the same on every machine, the broker loses its answers from the fourth
-# micro-batch on: it stores what it gets, but neither Spark nor the sink can know that these rows
-# have arrived.
+# To hit the same moment on every machine, the broker stops answering at the fourth micro-batch: it
+# stores the rows, but neither Spark nor the sink can know that they have arrived.
 
 # %%
 from typing import Any
@@ -106,7 +108,7 @@ def lose_answers(request: Any, _context: object) -> NeverAnswer | None:
 fault = broker.on(ApiKey.PRODUCE, lose_answers)
 
 # %% [markdown]
-# The job starts. When both streams wait for lost answers, its whole process group is killed.
+# The job starts. As soon as both streams are waiting for answers, all of its processes are killed.
 
 # %%
 import os
@@ -184,13 +186,14 @@ for axes, topic in zip(panels, topics, strict=True):
     axes.set_title(topic, loc="left")
     axes.set_yticks([0, 1, 2], ["0", "once", "twice"])
     axes.spines[["top", "right"]].set_visible(False)
+panels[-1].xaxis.set_major_formatter("{x:,.0f}")
 panels[-1].set_xlabel("number")
 plt.show()
 
 # %% [markdown]
-# At least once wrote the fourth micro-batch again. Exactly once aborted its open transaction, and
-# wrote it once. [Exactly once](../../docs/guides/exactly-once.md) has the guarantees and their
-# conditions.
+# The first stream wrote the fourth micro-batch again, so its numbers are in the topic twice. The
+# exactly-once stream aborted the open transaction before it wrote them again. [Exactly
+# once](../../docs/guides/exactly-once.md) has the guarantees and their conditions.
 
 # %%
 broker.stop()

@@ -2,8 +2,10 @@
 # # From zero to a topic and back
 #
 # There is no Kafka to install: the package has a broker of its own for notebooks and tests. This
-# notebook starts it, writes a DataFrame to a topic, looks at what arrived, and reads it back. It
-# needs `pip install jupyterlab pandas matplotlib` besides the package, and runs in this folder.
+# notebook starts it, writes a DataFrame to a topic, looks at what arrived, and reads it back.
+#
+# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
+# own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker
@@ -12,7 +14,8 @@ broker = DevBroker(topics={"orders": 3}).start()
 broker
 
 # %% [markdown]
-# An ordinary Spark session. `log4j2.properties` hides Spark's log messages except errors.
+# This is an ordinary Spark session. `log4j2.properties` hides all of Spark's log messages except
+# errors.
 
 # %%
 from pyspark.sql import SparkSession
@@ -29,8 +32,8 @@ spark = (
 # %% [markdown]
 # ## Write
 #
-# A row becomes a record: `key` decides the partition, `value` is the content. Other columns are
-# left out. `KafkaSink.check` finds a wrong option or column before a job runs.
+# Each row becomes a record: `key` decides the partition, and `value` is the content.
+# `KafkaSink.check` finds a wrong option or column before a job runs.
 
 # %%
 from pyspark.sql import functions as f
@@ -51,7 +54,7 @@ orders.write.format("pykafka").mode("append").options(**options).save()
 # %% [markdown]
 # ## Look
 #
-# The broker shows its topics, and `records` returns what consumers would read: as lists, Arrow or
+# The broker shows its topics. `records` returns what a consumer would read, as lists, Arrow or
 # pandas.
 
 # %%
@@ -86,6 +89,7 @@ import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(6, 2.2), layout="constrained")
 bars = axes.barh([f"partition {number}" for number in prices["partition"]], prices["orders"])
 axes.bar_label(bars, fmt="{:,.0f}", padding=4)
+axes.xaxis.set_major_formatter("{x:,.0f}")
 axes.set_xlabel("orders")
 axes.margins(x=0.12)
 axes.invert_yaxis()
@@ -106,7 +110,7 @@ with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
 stored
 
 # %% [markdown]
-# Every row and the one record are there. The broker ends with the notebook.
+# The topic has all 10,000 rows and the one record.
 
 # %%
 broker.records("orders")

@@ -2,8 +2,10 @@
 # # A stream, live
 #
 # A shop sends clicks, and a stream copies them while a chart follows its rows, its speed and its
-# lag. The stream is stopped midway and resumed. In the end every click is counted. This notebook
-# needs `pip install jupyterlab pandas matplotlib` besides the package, and runs in this folder.
+# lag. The stream is stopped midway and resumed. In the end every click is counted.
+#
+# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
+# own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker
@@ -25,8 +27,8 @@ spark = (
 # %% [markdown]
 # ## The shop
 #
-# A thread sends numbered clicks with the producer of the package, which needs no Spark. In its busy
-# hour it is four times as fast.
+# A thread sends numbered clicks with the package's own producer, which needs no Spark. In its busy
+# hour, which has 10,000 clicks, it sends four times as fast.
 
 # %%
 import threading
@@ -61,8 +63,8 @@ shop = Shop(daemon=True)
 # %% [markdown]
 # ## The stream
 #
-# It reads at most 2,000 clicks at a time. It writes them exactly once, so it may be stopped at any
-# moment. Its checkpoint records where to continue.
+# A micro-batch has at most 2,000 clicks. They are written exactly once, so the stream may be
+# stopped at any moment. Its checkpoint records where to continue.
 
 # %%
 import tempfile
@@ -96,8 +98,8 @@ def start_stream() -> StreamingQuery:
 # %% [markdown]
 # ## Follow the stream
 #
-# A listener gets an event after each micro-batch. The event contains the lag (the records that the
-# stream has not read yet) and the sink's report, with rows, bytes, speed and retries.
+# A listener gets an event after each micro-batch, with the lag (how many records the stream has not
+# read yet) and the sink's report: rows, bytes, speed, retries.
 
 # %%
 from spark_kafka_sink.observability import KafkaStreamListener, ReportFile, StreamEvent
@@ -106,11 +108,11 @@ batches: list[tuple[float, float, int]] = []
 
 
 class Collector:
-    """Keeps what the chart shows of each micro-batch: time, rows per second, lag."""
+    """Keeps the time, rows per second and lag of each micro-batch for the chart."""
 
     def export(self, event: StreamEvent) -> None:
-        """Keep the numbers of an event that has a report, but not of the very first batch."""
-        if event.report is not None and event.batch_id:
+        """Keep the numbers of an event that has a report."""
+        if event.report is not None and event.batch_id:  # the first batch only starts the workers
             lag = sum(event.lag.get("clicks", {}).values())
             speed = event.report["rows_per_second"] or 0.0
             batches.append((time.monotonic() - began, speed, lag))
@@ -121,8 +123,8 @@ spark.streams.addListener(KafkaStreamListener(Collector(), reports=ReportFile(re
 # %% [markdown]
 # ## The chart
 #
-# `watch` draws these numbers twice a second, always in the same place, until the copy has a number
-# of clicks. What was sent and what was copied is counted by the shop and by the broker.
+# `watch` redraws one chart twice a second until enough clicks are copied. The shop counts the
+# clicks that it has sent, and the broker those in the copy.
 
 # %%
 import IPython
@@ -134,35 +136,49 @@ pause: list[float] = []
 
 
 def sample() -> int:
-    """Count what is sent and copied by now; return the latter."""
+    """Count the clicks that are sent and copied so far; return those that are copied."""
     copied = broker.records("copy").count
     samples.append((time.monotonic() - began, shop.sent, copied))
     return copied
 
 
+def runs() -> list[list[tuple[float, float, int]]]:
+    """Return the micro-batches before and after the pause."""
+    resumed = pause[-1] if pause else float("inf")
+    return [
+        [batch for batch in batches if batch[0] < resumed],
+        [batch for batch in batches if batch[0] >= resumed],
+    ]
+
+
 def draw(rows: Axes, speed: Axes, lag: Axes) -> None:
     """Show all numbers in the three panels."""
-    for axes, name in ((rows, "clicks"), (speed, "rows/s"), (lag, "lag")):
+    for axes, name in ((rows, "clicks"), (speed, "rows per second"), (lag, "lag")):
         axes.clear()
-        axes.set_ylabel(name)
+        axes.set_title(name, loc="left", fontsize="medium")
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.spines[["top", "right"]].set_visible(False)
         if pause:
-            axes.axvspan(pause[0], pause[-1], color="0.9")
+            axes.axvspan(pause[0], pause[-1], color="0.9", linewidth=0)
     seconds, sent, copied = zip(*samples, strict=True)
     rows.plot(seconds, sent, color="tab:gray", linestyle="dashed", label="sent")
     rows.plot(seconds, copied, color="tab:blue", label="copied")
     rows.legend(loc="upper left", frameon=False)
-    if batches:
-        seconds, speeds, lags = zip(*batches, strict=True)
-        speed.bar(seconds, speeds, width=max(seconds) / 100, color="tab:blue")
-        lag.bar(seconds, lags, width=max(seconds) / 100, color="tab:red")
+    for axes, color, column in ((speed, "tab:blue", 1), (lag, "tab:red", 2)):
+        # A line would join the runs before and after the pause, so each has one of its own.
+        for run in runs():
+            seconds = [batch[0] for batch in run]
+            numbers = [batch[column] for batch in run]
+            axes.plot(seconds, numbers, color=color, marker="o", markersize=3)
+            axes.fill_between(seconds, numbers, color=color, alpha=0.15, linewidth=0)
+        axes.set_ylim(bottom=0)
+    lag.set_xlim(left=0)
     lag.set_xlabel("seconds")
 
 
 def watch(clicks: int, seconds: float = 500) -> None:
-    """Update a chart until so many clicks are copied."""
-    figure, panels = plt.subplots(3, figsize=(6, 4.6), sharex=True, layout="constrained")
+    """Update a chart until `clicks` of them are copied; fail after `seconds`."""
+    figure, panels = plt.subplots(3, figsize=(6.4, 5), sharex=True, layout="constrained")
     chart = IPython.display.display(figure, display_id=True)
     plt.close(figure)  # or it would appear once more at the end of the cell
     give_up = time.monotonic() + seconds
@@ -179,7 +195,7 @@ def watch(clicks: int, seconds: float = 500) -> None:
 # %% [markdown]
 # ## Start
 #
-# The first micro-batch takes longer, because Spark starts its workers. So the shop opens when its
+# The first micro-batch takes longer, because Spark starts its workers. So the shop waits until its
 # first hundred clicks are copied.
 
 # %%
@@ -220,7 +236,7 @@ watch(CLICKS)
 # %% [markdown]
 # ## Count
 #
-# When the stream has nothing more to do: is a click missing, or was one copied twice?
+# Is a click missing, or was one copied twice?
 
 # %%
 import pandas as pd
@@ -231,14 +247,19 @@ counts = {
     "clicks sent": shop.sent,
     "records in the copy": times.sum(),
     "clicks missing": CLICKS - len(times),
-    "clicks doubled": (times > 1).sum(),
+    "clicks copied twice": (times > 1).sum(),
 }
-pd.Series(counts).to_frame("number")
+pd.Series(counts).map("{:,}".format).to_frame("number")
 
 # %% [markdown]
-# The same listener serves Prometheus and OpenTelemetry:
-# [Observability](../../docs/guides/observability.md). A single report is an object of its own:
-# `KafkaSink.last_report(spark, query=query)`.
+# The same listener exports to Prometheus and OpenTelemetry: see
+# [Observability](../../docs/guides/observability.md). The sink's last report says how fast the last
+# micro-batch was written, and where:
+
+# %%
+from spark_kafka_sink import KafkaSink
+
+KafkaSink.last_report(spark, query=query)
 
 # %%
 query.stop()

@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Operating a job: errors, reports, open transactions
 #
-# The errors you may see, the report of a write, and what to do about a job that was killed in the
-# middle of a transaction. This notebook needs `pip install jupyterlab pandas matplotlib` besides
-# the package, and runs in this folder.
+# This notebook shows the errors that you may see, the report of a write, and what to do about a job
+# that was killed in the middle of a transaction.
+#
+# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
+# own folder, where `log4j2.properties` is.
 
 # %%
 from pyspark.sql import DataFrame, SparkSession
@@ -66,8 +68,8 @@ mistakes = [
 Markdown("\n".join(mistakes))
 
 # %% [markdown]
-# What is wrong with a single row is found when it is written. `row 3 of task 0` is the fourth row
-# of the first task, since both are counted from 0.
+# An error in a single row is found when the row is written. `row 3 of task 0` is the fourth row of
+# the first task, since both are counted from 0.
 
 # %%
 from pyspark.errors import PythonException
@@ -88,8 +90,9 @@ Markdown(said)
 # %% [markdown]
 # ## After the write
 #
-# The orders are written twice: to the partitions in turn, and by key, which is the default. The
-# driver keeps the reports, and `reportPath` also writes one to a file, as JSON.
+# The orders are written twice: to all partitions in turn, and by key, which is the default. The
+# driver keeps the reports of both. It also prints the first line of each to its standard error, or
+# all of it with the option `report=full`. `reportPath` writes it to a file as JSON.
 
 # %%
 import json
@@ -106,20 +109,13 @@ with TemporaryDirectory() as directory:
 
 KafkaSink.last_report(spark)
 
-# %% [markdown]
-# With the option `report=full`, this text goes to the driver's standard error. By default it is
-# only the first line.
-
-# %%
-print(KafkaSink.last_report(spark).to_text().rstrip())
-
 # %%
 stored_report["topics"]["orders"][0]
 
 # %% [markdown]
-# By key, one customer's orders are all in one partition. In turn, the rows are spread evenly, but
-# the orders of a customer are no longer read in the order in which they were written.
-# `last_reports` has both writes.
+# By key, all orders of a customer are in one partition, so one busy customer makes one partition
+# large. In turn, the rows are spread evenly, but the orders of a customer are no longer read in the
+# order in which they were written. `last_reports` has both writes.
 
 # %%
 import matplotlib.pyplot as plt
@@ -143,13 +139,15 @@ plt.show()
 # %% [markdown]
 # ## Metrics
 #
-# A report contains its producers' metrics, added up. `KafkaProducer.metrics`, without Spark, has
+# A report contains the metrics of all its producers. `KafkaProducer.metrics`, without Spark, has
 # the names, groups and tags of Java's client.
 
 # %%
 reports[-1].metrics
 
 # %%
+import pandas as pd
+
 SHOWN = (
     *("record-send-total", "record-retry-total", "record-error-total"),
     *("batch-size-avg", "compression-rate-avg", "request-latency-avg"),
@@ -159,11 +157,11 @@ with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
         producer.send("orders", b"an order", key=b"customer-%d" % number)
     producer.flush()
     values = {
-        name.name: round(metric.value(), 2)
+        name.name: metric.value()
         for name, metric in producer.metrics().items()
         if name.group == "producer-metrics" and name.name in SHOWN
     }
-values
+pd.Series(values).map("{:,.2f}".format).to_frame("value")
 
 # %% [markdown]
 # ## A job that was killed
@@ -204,7 +202,7 @@ def stall(request: Any, _context: object) -> NeverAnswer | None:
 
 
 stalled = broker.on(ApiKey.PRODUCE, stall)
-job = subprocess.Popen(  # noqa: S603 - the job above
+job = subprocess.Popen(
     [sys.executable, "-c", JOB, broker.bootstrap_servers],
     stdout=subprocess.DEVNULL,
     stderr=subprocess.DEVNULL,
@@ -244,7 +242,7 @@ def visible() -> int:
 visible()
 
 # %% [markdown]
-# The command `transactions list` shows what holds them back.
+# The command `transactions list` shows what holds the payments back.
 
 # %%
 import re
@@ -255,9 +253,9 @@ VARIES = (
 
 
 def transactions(*arguments: str) -> None:
-    """Run the command, and print what it says; what differs from run to run is replaced by *."""
+    """Run the command and print its output, with * for what differs from run to run."""
     command = [sys.executable, "-m", "spark_kafka_sink.transactions", *arguments]
-    done = subprocess.run(  # noqa: S603 - our own command
+    done = subprocess.run(
         [*command, "--bootstrap-server", broker.bootstrap_servers],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -270,8 +268,8 @@ def transactions(*arguments: str) -> None:
 transactions("list", "--topic", "payments")
 
 # %% [markdown]
-# `abort` ends the open transactions under a prefix, except those that a driver has already decided
-# to commit. (So does the job itself, when it is started again.)
+# `abort` ends the open transactions of a prefix, except those that a driver has already decided to
+# commit. Starting the job again would do the same.
 
 # %%
 transactions("abort", "--prefix", "payments-job", "--dry-run")

@@ -3,13 +3,15 @@
 #
 # The package includes a Kafka broker for tests, and pytest fixtures that start it within
 # milliseconds: no Docker, no JVM, nothing to configure. This notebook tests a small job, and then
-# makes the broker fail on purpose. It needs `pip install jupyterlab pandas matplotlib pytest`
-# besides the package, and runs in this folder.
+# makes the broker fail on purpose.
+#
+# Besides the package, it needs `pip install jupyterlab pandas matplotlib pytest`. Run it in its own
+# folder, where `log4j2.properties` is.
 
 # %% [markdown]
 # ## A job and its tests
 #
-# The job takes its orders and the brokers' addresses as arguments, so a test can pass its own.
+# The job takes the orders and the brokers' addresses as arguments, so a test can pass its own.
 
 # %%
 JOB = """\
@@ -93,7 +95,7 @@ from tempfile import TemporaryDirectory
 with TemporaryDirectory() as directory:
     (Path(directory) / "job.py").write_text(JOB)
     (Path(directory) / "test_job.py").write_text(TESTS)
-    done = subprocess.run(  # noqa: S603 - our own tests
+    done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-v", "--no-header", "--color=no"),
             *("-p", "no:cacheprovider", "-p", "no:randomly"),
@@ -103,7 +105,7 @@ with TemporaryDirectory() as directory:
         text=True,
         check=False,
     )
-# The last line also has the time, which differs from run to run.
+# The last line also has the time, which differs from run to run: leave it out.
 print(re.sub(r"=+ (\d+ \w+) in .*", r"\1", done.stdout).strip())
 done.check_returncode()
 
@@ -160,8 +162,7 @@ KafkaSink.last_report(spark).retries, broker.records("orders").count
 # %% [markdown]
 # ## The same write with other faults
 #
-# Each write goes to a topic of its own. The timeouts are short, so that the last write gives up
-# within seconds.
+# Each write goes to a topic of its own. Short timeouts make the last write give up within seconds.
 
 # %%
 import pandas as pd

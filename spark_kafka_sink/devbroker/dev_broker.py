@@ -325,8 +325,8 @@ class DevBroker:
                 (
                     topic.name,
                     len(topic.partitions),
-                    display.listed([str(p.log.log_end_offset) for p in topic.partitions], most=8),
                     sum(p.log.log_end_offset - p.log.log_start_offset for p in topic.partitions),
+                    display.listed([str(p.log.log_end_offset) for p in topic.partitions], most=8),
                 )
                 for topic in topics[: display.MAX_ROWS]
             ]
@@ -341,11 +341,11 @@ class DevBroker:
             title,
             display.table(("broker", "address", "state"), brokers, count=len(brokers)),
             display.table(
-                ("topic", "partitions", "end offsets", "offsets in the log"),
+                ("topic", "partitions", "offsets in the log", "end offsets"),
                 rows,
                 count=count,
                 things=("topic", "topics"),
-                bars=3,
+                bars=2,
             ),
         )
 

@@ -41,7 +41,7 @@ class MetricsByName(dict[MetricName, KafkaMetric]):
                 f"<details{is_open}><summary>{display.text(group)}</summary>",
                 display.table(
                     ("metric", "value", "of"),
-                    ((name.name, _shown(value), _tags(name)) for name, value in values),
+                    ((name.name, value, _tags(name)) for name, value in values),
                     count=len(values),
                     things=("metric", "metrics"),
                     most=_MAX_METRICS,
@@ -63,10 +63,6 @@ class MetricsByName(dict[MetricName, KafkaMetric]):
 
 #: A group has that many metrics at most, unless it has some for each topic or broker.
 _MAX_METRICS = 100
-
-
-def _shown(value: float) -> float | int:
-    return int(value) if float(value).is_integer() else value
 
 
 def _tags(name: MetricName) -> str:

@@ -104,7 +104,8 @@ class MetricsSnapshot:
     def _repr_html_(self) -> str:
         """Show the totals by Kafka's metric names."""
         return display.block(
-            "; ".join(self.describe()) or "nothing was sent", display.facts(self.as_dict())
+            "; ".join(self.describe()) or "nothing was sent",
+            display.facts(self.as_dict(), aligned=True),
         )
 
     def merged(self, other: MetricsSnapshot) -> MetricsSnapshot:

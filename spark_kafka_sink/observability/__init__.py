@@ -66,5 +66,5 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """Return all names, including public names that have not been imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, including those that have not been imported yet."""
+    return list(__all__)

@@ -476,7 +476,9 @@ class KafkaProducer:
         }
         return display.block(
             title,
-            display.facts({_SHOWN_METRICS[name]: rates.get(name) for name in _SHOWN_METRICS}),
+            display.facts(
+                {_SHOWN_METRICS[name]: rates.get(name) for name in _SHOWN_METRICS}, aligned=True
+            ),
             self._core.acks()._repr_html_(),
         )
 

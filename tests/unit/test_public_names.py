@@ -104,9 +104,12 @@ def test_names_are_listed_before_they_are_imported():
     assert "[]" == done.stdout.strip()
 
 
-def test_only_public_names_are_listed():
+@pytest.mark.parametrize(
+    "module", [spark_kafka_sink, spark_kafka_sink.observability, spark_kafka_sink.testing]
+)
+def test_only_public_names_are_listed(module):
     """`dir` lists no import of the package itself, so that completion offers none."""
-    assert spark_kafka_sink.__all__ == dir(spark_kafka_sink)
+    assert module.__all__ == dir(module)
 
 
 def without_pyspark(statement: str) -> subprocess.CompletedProcess[str]:

@@ -230,16 +230,16 @@ class WriteReport:
             (
                 written.topic,
                 written.partition,
+                acks.records,
                 known_offset(acks.first_offset),
                 known_offset(acks.last_offset),
                 acks.bytes,
-                acks.records,
             )
             for written, acks in self.partitions
         ]
-        headings = ("topic", "partition", "first offset", "last offset", "bytes", "records")
+        headings = ("topic", "partition", "records", "first offset", "last offset", "bytes")
         partitions = display.table(
-            headings, rows, count=len(rows), things=("partition", "partitions"), bars=5
+            headings, rows, count=len(rows), things=("partition", "partitions"), bars=2
         )
         return display.block(
             f"Kafka: {self.to_line()}",

@@ -50,6 +50,22 @@ def test_bars_are_relative_to_the_largest_value():
     assert ["100.0", "25.0"] == re.findall(r"width:([\d.]+)%\"></div>", page)
 
 
+def test_bars_are_beside_their_numbers():
+    """The column of bars is at the right of its numbers, so a narrow page shows both."""
+    page = display.table(["n", "name"], [[5, "five"]], count=1, bars=0)
+
+    assert ["5", "bar", "five"] == [
+        "bar" if "<div" in cell else cell for cell in re.findall(r"<td[^>]*>(.*?)</td>", page)
+    ]
+    assert ["n", "", "name"] == re.findall(r"<th[^>]*>(.*?)</th>", page)
+
+
+def test_facts_of_one_kind_are_aligned():
+    """Numbers stand at the right with `aligned`, and at the left among facts of other kinds."""
+    assert "text-align:right" not in display.facts({"tasks": 2})
+    assert "text-align:right" in display.facts({"tasks": 2}, aligned=True)
+
+
 def test_there_is_no_column_of_bars_without_bars():
     """A table whose numbers are all 0 or unknown has no empty column for their bars."""
     page = display.table(["n"], [[0], [None]], count=2, bars=0)
@@ -66,7 +82,8 @@ def test_there_is_no_column_of_bars_without_bars():
         (1234567, "1,234,567"),
         (1234.56, "1,234.6"),
         (0.3163, "0.32"),
-        (0.0, "0.0"),
+        (0.0, "0"),
+        (20_000.0, "20,000"),
         (True, "True"),
         ("a" * 500, "a" * 199 + "\N{HORIZONTAL ELLIPSIS}"),
     ],

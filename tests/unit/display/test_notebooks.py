@@ -61,3 +61,16 @@ def test_no_output_is_a_red_box(path):
     ]
     kinds = {kind for output in outputs for kind in output.get("data", {})}
     assert {"image/png", "text/html"} <= kinds
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_no_output_is_the_address_of_an_object(path):
+    """Everything that is shown has text of its own, which does not differ from run to run."""
+    shown = [output for cell in stored(path) for output in cell.get("outputs", ())]
+
+    assert [] == [
+        output
+        for output in shown
+        for kind, text in {"text": output.get("text", ""), **output.get("data", {})}.items()
+        if kind.startswith("text") and re.search(r"\bat 0x[0-9a-f]+", "".join(text))
+    ]
