@@ -20,6 +20,7 @@ cause of a simplified one.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import re
@@ -122,7 +123,8 @@ def may_be_bug(error: KafkaError) -> bool:
         if isinstance(cause, KafkaError):
             if type(cause) is KafkaError or cause.is_from_user_code:
                 return True
-        elif not isinstance(cause, (OSError, EOFError)):
+        # A timeout ends what it waits for with a CancelledError, which is its cause.
+        elif not isinstance(cause, (OSError, EOFError, asyncio.CancelledError)):
             return True
         cause = cause.__cause__
     return False

@@ -7,6 +7,7 @@ description of the query counts.
 from __future__ import annotations
 
 import json
+import socket
 import time
 
 import pytest
@@ -29,6 +30,7 @@ REFUSED_WRITES = {
     "unknown option": (VALUE, {"frobnicate": "1"}, "unknown option 'frobnicate'"),
     "misspelt option": (VALUE, {"kafka.ack": "1"}, "did you mean 'kafka.acks'?"),
     "no value": ("id", {}, "there is no column 'value' (the columns are 'id'): add it, or rename"),
+    "case of value": (f"{VALUE[:-5]}Value", {}, "are case-sensitive here: rename it"),
     "type of value": ("id value", {}, "column 'value' is bigint, but must be string or binary"),
     "type of partition": (f"{VALUE}; id partition", {}, "column 'partition' is bigint, but must"),
     "headers": (f"{VALUE}; map('a', 'b') headers", {}, "column 'headers' is map<string,string>, "),
@@ -175,6 +177,37 @@ def test_a_wrong_password_is_refused_in_one_sentence(mechanism, spark):
     assert "Check username and password in kafka.sasl.jaas.config" in message
     assert wrong not in message
     assert PASSWORD not in message
+
+
+def test_a_port_that_does_not_speak_kafka_is_refused_in_one_sentence(spark):
+    """A server that accepts connections and never answers is named, with no frames of a timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        options = {
+            SERVERS: address,
+            "topic": "events",
+            "kafka.max.block.ms": "2000",
+            "kafka.socket.connection.setup.timeout.ms": "1000",
+        }
+        df = spark.range(4).selectExpr(VALUE)
+        save = df.write.format("pykafka").mode("append").options(**options).save
+        check(save, f"no broker answered through {address} (kafka.bootstrap.servers)")
+
+
+def test_the_checkpoint_of_another_source_is_refused_in_one_sentence(topics, spark, tmp_path):
+    """A query whose source was another one is told to use its own checkpoint, or a new one."""
+
+    def run(source):
+        stream = source.load().writeStream.format("noop").trigger(availableNow=True)
+        query = stream.option("checkpointLocation", str(tmp_path)).start()
+        try:
+            query.awaitTermination(MAX_SECONDS)
+        finally:
+            query.stop()
+
+    run(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1))
+    kafka = spark.readStream.format("pykafka").options(**topics.servers, subscribe=topics.create())
+    check(lambda: run(kafka), "use the checkpoint of this query, or a new one")
 
 
 @pytest.mark.parametrize("name", MISSING_RIGHTS)

@@ -155,5 +155,7 @@ def _other_case(schema: StructType, name: str) -> str:
     """Return a hint at a column whose name differs only in case, if there is one."""
     similar = [known for known in schema.names if known.lower() == name]
     return (
-        f" (there is {similar[0]!r}, but column names are case-sensitive here)" if similar else ""
+        f" (there is {similar[0]!r}, but column names are case-sensitive here: rename it)"
+        if similar
+        else ""
     )

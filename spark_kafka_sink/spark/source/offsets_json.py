@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def offsets_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def parse_offsets(stored: Any) -> dict[TopicPartition, int]:
-    """Parse offsets that Spark has stored, in any order; raises KafkaError for anything else."""
+    """Parse offsets that Spark has stored, in any order; raises ConfigError for anything else."""
     if not isinstance(stored, dict):
         raise _not_offsets(stored)
     offsets: dict[TopicPartition, int] = {}
@@ -58,8 +58,8 @@ def parse_offsets(stored: Any) -> dict[TopicPartition, int]:
     return offsets
 
 
-def _not_offsets(found: object) -> KafkaError:
-    return KafkaError(
+def _not_offsets(found: object) -> ConfigError:
+    return ConfigError(
         'the checkpoint does not have the offsets of a Kafka source, {"topic": {"partition": '
         f"offset}}}}: it has {str(found)[:60]!r}; use the checkpoint of this query, or a new one"
     )

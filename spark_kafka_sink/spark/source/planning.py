@@ -90,7 +90,8 @@ def plan_ranges(
                     topic_partition,
                     wanted,
                     None,
-                    f"the partition is gone, and its records from offset {wanted} on with it",
+                    "the partition is gone, or no longer subscribed to, and its records from "
+                    f"offset {wanted} on with it",
                 )
             )
     for topic_partition in sorted(end):

@@ -160,7 +160,7 @@ class SourceCluster:
         """Log it once if a pattern matches nothing."""
         if not found and not self._is_unmatched:
             logger.warning(
-                "subscribePattern %r matches no topic that this user may describe; %s",
+                "Kafka: subscribePattern %r matches no topic that this user may describe; %s",
                 pattern,
                 "the query waits for one" if self._is_stream else "nothing is read",
             )

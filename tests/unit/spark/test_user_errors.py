@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from io import BytesIO
@@ -181,6 +182,7 @@ def test_pyspark_reports_the_causes_of_what_may_be_a_bug(environment, is_worker)
     "error",
     [
         failed(NetworkError("refused"), ConnectionRefusedError("refused")),
+        failed(NetworkError("no answer"), failed(TimeoutError(), asyncio.CancelledError())),
         failed(ConfigError("not JSON"), ValueError("not JSON")),
         RefusedWriteError.of(BrokerError("none", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")),
         RefusedWriteError.of(failed(ConfigError("not JSON"), ValueError("not JSON"))),

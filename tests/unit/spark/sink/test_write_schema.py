@@ -142,8 +142,8 @@ def test_a_write_without_a_topic_is_rejected():
 def test_only_the_first_column_that_differs_in_case_is_suggested():
     """The error names only the first column whose name differs in case."""
     assert (
-        "there is no column 'value' (there is 'Value', but column names are case-sensitive here)"
-        == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
+        "there is no column 'value' (there is 'Value', but column names are case-sensitive here: "
+        "rename it)" == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
     )
 
 
@@ -151,8 +151,9 @@ def test_column_names_are_case_sensitive():
     """The error names a column whose name differs only in case, since it is not used."""
     assert (
         "there is no topic: set the option 'topic' or add a 'topic' column (there is 'Topic', but "
-        "column names are case-sensitive here); there is no column 'value' (there is 'VALUE', but "
-        "column names are case-sensitive here)"
+        "column names are case-sensitive here: rename it); "
+        "there is no column 'value' (there is 'VALUE', but "
+        "column names are case-sensitive here: rename it)"
         == "; ".join(
             sorted(
                 refusal(schema(Topic=StringType(), VALUE=StringType()), topic=None).split("; "),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
 
@@ -73,5 +73,5 @@ def test_no_offsets_are_offsets():
 )
 def test_anything_else_is_refused(stored):
     """Offsets of another source, or damaged ones, are an error that shows what is stored."""
-    with pytest.raises(KafkaError, match="the checkpoint does not have the offsets of a Kafka"):
+    with pytest.raises(ConfigError, match="the checkpoint does not have the offsets of a Kafka"):
         parse_offsets(stored)

@@ -272,7 +272,10 @@ def test_a_partition_that_is_gone_is_a_loss():
     assert ranges_of((B, 1, 2)) == list(planned.ranges)
     [loss] = planned.losses
     assert (A, 5, None) == loss[:3]
-    assert "t1-1: the partition is gone, and its records from offset 5 on with it" == str(loss)
+    assert (
+        "t1-1: the partition is gone, or no longer subscribed to, and its records from offset 5 on "
+        "with it" == str(loss)
+    )
 
 
 def test_an_end_before_the_start_is_a_loss():
@@ -297,7 +300,10 @@ def test_a_given_start_beyond_the_end_is_a_loss():
     planned = plan_ranges(start, end, {}, first=Start(start, given=frozenset(start)))
     assert ranges_of((C, 0, 2)) == list(planned.ranges)
     assert [
-        "t2-1: the partition is gone, and its records from offset 1 on with it",
+        (
+            "t2-1: the partition is gone, or no longer subscribed to, and its records from "
+            "offset 1 on with it"
+        ),
         "t1-1: the query starts at offset 5, but the log ended at offset 3",
     ] == losses_of(planned)
     assert (A, 5, 3) == planned.losses[1][:3]

@@ -173,7 +173,9 @@ def test_a_pattern_without_a_match_is_reported_once(
     logs, client.logs = client.logs, {}
     running = cluster(is_stream=is_stream, subscribePattern="^t$")
     assert () == running.partitions() == running.remaining_partitions()
-    expected = f"subscribePattern '^t$' matches no topic that this user may describe; {consequence}"
+    expected = (
+        f"Kafka: subscribePattern '^t$' matches no topic that this user may describe; {consequence}"
+    )
     assert [expected] == caplog.messages
     client.logs = logs
     assert (A, B) == running.remaining_partitions()
