@@ -20,7 +20,6 @@ cause of a simplified one.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import re
@@ -123,8 +122,10 @@ def may_be_bug(error: KafkaError) -> bool:
         if isinstance(cause, KafkaError):
             if type(cause) is KafkaError or cause.is_from_user_code:
                 return True
-        # A timeout ends what it waits for with a CancelledError, which is its cause.
-        elif not isinstance(cause, (OSError, EOFError, asyncio.CancelledError)):
+        elif isinstance(cause, TimeoutError):
+            # Its cause is the cancellation of what was waited for.
+            return False
+        elif not isinstance(cause, (OSError, EOFError)):
             return True
         cause = cause.__cause__
     return False
