@@ -116,14 +116,12 @@ class ConstrainedAssignment:
             if index is None:
                 left.append(topic_partition)
                 continue
-            member = self._at_quota[index]
-            if self._assign(topic_partition, member) == self._max_quota:
-                del self._at_quota[index]
-                self._use_extra()
+            self._assign(topic_partition, self._at_quota.pop(index))
+            self._use_extra()
         return left
 
     def _assign_in_turns(self, unassigned: Sequence[TopicPartition]) -> None:
-        """Fill all members up to the quota in turns, then some of them by one more."""
+        """Assign in turns, to all members up to the quota, then to some of them one more."""
         turn = 0
         for topic_partition in unassigned:
             if not self._below_quota:

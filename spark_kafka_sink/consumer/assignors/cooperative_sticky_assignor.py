@@ -47,7 +47,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         assignment: Assignment,  # noqa: ARG002 - part of the protocol
         metadata: ConsumerGroupMetadata,
     ) -> None:
-        """Remember the generation."""
+        """Keep the generation."""
         self._generation = metadata.generation_id
 
     def subscription_user_data(

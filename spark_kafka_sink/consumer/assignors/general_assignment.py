@@ -74,7 +74,7 @@ class GeneralAssignment:
         return self._assigned
 
     def _keep_owned(self) -> None:
-        """Reduce what members own to what they may keep."""
+        """Remove what members own but may not keep."""
         existing = frozenset(self._all)
         for member, partitions in self._assigned.items():
             kept = []

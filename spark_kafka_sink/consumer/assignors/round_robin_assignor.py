@@ -28,7 +28,7 @@ class RoundRobinAssignor(AbstractPartitionAssignor):
     name = "roundrobin"
 
     def assign_partitions(self, topics: Topics, subscriptions: Subscriptions) -> Partitions:
-        """Go through all partitions in order and through the members in a circle."""
+        """Assign the partitions in order, to the members in a circle."""
         assigned: Partitions = {member: [] for member in subscriptions}
         turns = cycle(sorted_members(subscriptions))
         for topic in sorted(topics):

@@ -61,7 +61,7 @@ class StickyAssignor(AbstractStickyAssignor):
         self._generation = DEFAULT_GENERATION
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
-        """Remember the assignment for the next rebalance."""
+        """Keep the assignment for the next rebalance."""
         self._last = assignment.partitions
         self._generation = metadata.generation_id
 

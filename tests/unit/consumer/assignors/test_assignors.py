@@ -9,6 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
+from spark_kafka_sink.consumer.assignors.partition_assignor import (
+    Cluster,
+    GroupSubscription,
+    Subscription,
+)
 from tests.support.consumer.assignor_cases import (
     ASSIGNORS,
     STICKY,
@@ -109,6 +115,25 @@ def test_members_that_stay_keep_partitions(assignor, seed):
     after = group.assign(round_)
     for member, words in after.items():
         assert set(partitions_of(before[member])) <= set(partitions_of(words))
+
+
+def test_topics_whose_subscribers_have_no_rack_are_divided_as_without_racks():
+    """Racks that help with one topic do not change the ranges of others."""
+    plain = {"c1": {"topics": ["a", "b"]}, "c2": {"topics": ["a", "b"]}}
+    near = {"c3": {"topics": ["r"], "rack": "x"}, "c4": {"topics": ["r"], "rack": "y"}}
+    round_ = simple({"a": 4, "b": 4}, {**plain, **near})
+    round_["topics"]["r"] = [["y"], ["x"]]
+    expected = {"c1": "a 0 1 b 0 1", "c2": "a 2 3 b 2 3", "c3": "r 1", "c4": "r 0"}
+    assert expected == OurGroup("range").assign(round_)
+
+
+def test_a_cluster_may_have_no_racks():
+    """Numbers of partitions are enough where brokers have no racks."""
+    [assignor] = assignor_instances(["roundrobin"])
+    subscriptions = {"c1": Subscription(topics=("t",)), "c2": Subscription(topics=("t", "gone"))}
+    assigned = assignor.assign(Cluster.without_racks({"t": 3}), GroupSubscription(subscriptions))
+    expected = {"c1": (("t", 0), ("t", 2)), "c2": (("t", 1),)}
+    assert expected == {member: it.partitions for member, it in assigned.assignments.items()}
 
 
 # --- where Java fails
