@@ -119,9 +119,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: ("batch", "records", "transactions", "sending", "gathering", "measures"),
     },
     "consumer": {
+        "assignors": (),
         "offsets": (),
         "fetching": ("offsets",),
-        TOP: ("offsets", "fetching"),
+        TOP: ("assignors", "offsets", "fetching"),
     },
     "exactly_once": {
         "ledger": (),
@@ -161,8 +162,10 @@ _EVENT_LOOP = (
     "admin/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
+    # Not `consumer/assignors`, which is pure.
     "consumer/*.py",
-    "consumer/*/*.py",
+    "consumer/fetching/*.py",
+    "consumer/offsets/*.py",
     "devbroker/net/server.py",
 )
 

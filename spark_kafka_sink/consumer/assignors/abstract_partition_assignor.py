@@ -1,0 +1,100 @@
+"""The common part of the built-in assignors.
+
+Topics without partitions are left out, members and topics brought into the order in which Java
+meets them (`java_order`).
+
+Source: org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from spark_kafka_sink.consumer.assignors.java_order import hash_ordered, text_order
+from spark_kafka_sink.consumer.assignors.partition_assignor import (
+    Assignment,
+    GroupAssignment,
+    RebalanceProtocol,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from spark_kafka_sink.consumer.assignors.partition_assignor import (
+        Cluster,
+        GroupSubscription,
+        Subscription,
+    )
+    from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+
+#: For each subscribed topic that exists, the racks of each partition.
+Topics: TypeAlias = Mapping[str, Sequence[frozenset[str]]]
+#: The subscription of each member.
+Subscriptions: TypeAlias = Mapping[str, "Subscription"]
+#: The partitions of each member.
+Partitions: TypeAlias = dict[str, list["TopicPartition"]]
+
+
+class AbstractPartitionAssignor(ABC):
+    """An assignor that needs only `assign_partitions`."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 0
+    supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+
+    @abstractmethod
+    def assign_partitions(self, topics: Topics, subscriptions: Subscriptions) -> Partitions:
+        """Divide the partitions of `topics` between all members."""
+
+    def subscription_user_data(
+        self,
+        topics: frozenset[str],  # noqa: ARG002 - part of the protocol
+    ) -> bytes | None:
+        """Return no user data."""
+        return None
+
+    def on_assignment(  # noqa: B027 - what most assignors do
+        self, assignment: Assignment, metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Do nothing: only sticky assignors remember assignments."""
+
+    def assign(self, cluster: Cluster, group_subscription: GroupSubscription) -> GroupAssignment:
+        """Assign the partitions of all subscribed topics that exist."""
+        given = group_subscription.subscriptions
+        subscriptions = {member: given[member] for member in hash_ordered(given)}
+        wanted = hash_ordered(topic for it in subscriptions.values() for topic in it.topics)
+        existing = hash_ordered(topic for topic in wanted if cluster.racks_per_topic.get(topic))
+        topics = {topic: cluster.racks_per_topic[topic] for topic in existing}
+        assigned = self.assign_partitions(topics, subscriptions)
+        return GroupAssignment(
+            {member: Assignment(tuple(partitions)) for member, partitions in assigned.items()}
+        )
+
+
+def sorted_members(subscriptions: Subscriptions) -> list[str]:
+    """Return static members by instance id, then the others by member id."""
+
+    def order(member: str) -> tuple[bool, bytes]:
+        instance = subscriptions[member].group_instance_id
+        return instance is None, text_order(member if instance is None else instance)
+
+    return sorted(subscriptions, key=order)
+
+
+def racks_of_members(subscriptions: Subscriptions) -> dict[str, str]:
+    """Return the racks of those members that have one."""
+    return {member: it.rack_id for member, it in subscriptions.items() if it.rack_id}
+
+
+def uses_racks(member_racks: AbstractSet[str], partition_racks: Iterable[frozenset[str]]) -> bool:
+    """Return whether an assignment by rack can be better than another one.
+
+    It cannot if members and replicas have no rack in common, or if all partitions have replicas in
+    all racks.
+    """
+    racks = set(partition_racks)
+    every = frozenset[str]().union(*racks)
+    return not every.isdisjoint(member_racks) and any(each != every for each in racks)

@@ -1,0 +1,262 @@
+"""The sticky assignment of members that want different topics.
+
+Members keep what they own, if they still want it, and with racks only what is near. What is left
+goes to the member with the fewest partitions. Then single partitions move from members with more
+partitions to members with fewer, as long as that improves the balance.
+
+Source: org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor
+(GeneralAssignmentBuilder).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.consumer.assignors.java_order import text_order
+from spark_kafka_sink.consumer.assignors.partition_movements import PartitionMovements
+from spark_kafka_sink.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import Partitions, Topics
+    from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
+
+
+class GeneralAssignment:
+    """One assignment; `owned` has all members, in order, and `stale_owners` earlier owners."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        rack_info: RackInfo,
+        owned: Partitions,
+        wanted: Mapping[str, Sequence[str]],
+        stale_owners: Mapping[TopicPartition, str],
+    ) -> None:
+        """Find out who wants what."""
+        self._topics = topics
+        self._rack_info = rack_info
+        self._assigned = owned
+        self._stale_owners = stale_owners
+        self._wanted = {
+            member: [topic for topic in wished if topic in topics]
+            for member, wished in wanted.items()
+        }
+        self._subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
+        for member, wished in self._wanted.items():
+            for topic in wished:
+                self._subscribers[topic].append(member)
+        # Topics that few members want come first.
+        self._all = [
+            TopicPartition(topic, number)
+            for topic in sorted(topics, key=lambda it: (len(self._subscribers[it]), it))
+            for number in range(len(topics[topic]))
+        ]
+        self._owners: dict[TopicPartition, str] = {}
+        self._by_size = _MembersBySize(owned)
+        self._movements = PartitionMovements()
+        self._revokes = False
+        #: None if it must be computed again.
+        self._balanced: bool | None = None
+
+    def build(self) -> Partitions:
+        """Return the partitions of each member."""
+        self._keep_owned()
+        for member in self._assigned:
+            self._by_size.add(member)
+        is_first = self._by_size.most() == 0
+        unassigned = [it for it in self._all if it not in self._owners]
+        self._assign(unassigned)
+        self._balance(unassigned, may_revert=not is_first)
+        return self._assigned
+
+    def _keep_owned(self) -> None:
+        """Remove what members own but may not keep."""
+        existing = frozenset(self._all)
+        for member, partitions in self._assigned.items():
+            kept = []
+            for topic_partition in partitions:
+                if topic_partition.topic not in self._wanted[member] or self._rack_info.mismatch(
+                    member, topic_partition
+                ):
+                    self._revokes = True
+                elif topic_partition in existing:
+                    kept.append(topic_partition)
+                    self._owners[topic_partition] = member
+            partitions[:] = kept
+
+    def _assign(self, unassigned: Sequence[TopicPartition]) -> None:
+        """Assign partitions to the smallest members, where racks are used to near ones first."""
+        left = unassigned
+        if self._rack_info.is_used:
+            left = [it for it in left if not self._assign_one(it, near=True)]
+        for topic_partition in left:
+            self._assign_one(topic_partition, near=False)
+
+    def _assign_one(self, topic_partition: TopicPartition, *, near: bool) -> bool:
+        for member in self._by_size:
+            if topic_partition.topic in self._wanted[member] and not (
+                near and self._rack_info.mismatch(member, topic_partition)
+            ):
+                self._by_size.remove(member)
+                self._assigned[member].append(topic_partition)
+                self._owners[topic_partition] = member
+                self._by_size.add(member)
+                return True
+        return False
+
+    # --- balance
+
+    def _balance(self, unassigned: Sequence[TopicPartition], *, may_revert: bool) -> None:
+        """Move partitions, first new ones; undo all movements that did not improve the balance."""
+        fixed = {
+            member: self._assigned[member]
+            for member in self._wanted
+            if not self._can_change(member)
+        }
+        for member in fixed:
+            self._by_size.remove(member)
+            del self._assigned[member]
+        before = {member: list(partitions) for member, partitions in self._assigned.items()}
+        if not self._revokes:
+            self._move_all(unassigned)
+        has_moved = self._move_all(self._all)
+        if may_revert and has_moved and _imbalance(self._assigned) >= _imbalance(before):
+            self._assigned.update(before)
+        self._assigned.update(fixed)
+
+    def _is_shared(self, topic: str) -> bool:
+        return len(self._subscribers[topic]) > 1
+
+    def _can_change(self, member: str) -> bool:
+        """Return whether a member could get another partition, or give one away."""
+        partitions = self._assigned[member]
+        return len(partitions) < self._most_possible(member) or any(
+            self._is_shared(it.topic) for it in partitions
+        )
+
+    def _most_possible(self, member: str) -> int:
+        wanted = self._wanted[member]
+        if len(wanted) == len(self._topics):
+            return len(self._all)
+        return sum(len(self._topics[topic]) for topic in wanted)
+
+    def _move_all(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Move partitions as long as that helps; return whether any has moved.
+
+        Java goes on for ever if the earlier owners of partitions pull them in a circle. What moves
+        next follows from who owns what, so the circle is closed when the same owners return.
+        """
+        movable = [it for it in partitions if self._is_shared(it.topic)]
+        has_moved = False
+        is_done = False
+        seen: set[tuple[str, ...]] = set()
+        while not is_done:
+            is_done = True
+            owners = tuple(self._owners[it] for it in self._all)
+            if owners in seen:
+                break
+            seen.add(owners)
+            for topic_partition in movable:
+                if self._is_balanced():
+                    break
+                if self._maybe_move(topic_partition):
+                    has_moved = True
+                    is_done = False
+        return has_moved
+
+    def _is_balanced(self) -> bool:
+        if self._balanced is None:
+            self._balanced = self._compute_balanced()
+        return self._balanced
+
+    def _compute_balanced(self) -> bool:
+        """Return whether no member could take a partition from one with two more than it has."""
+        if self._by_size.fewest() >= self._by_size.most() - 1:
+            return True
+        most: defaultdict[str, int] = defaultdict(int)
+        for partitions in self._assigned.values():
+            for topic, _ in partitions:
+                most[topic] = max(most[topic], len(partitions))
+        return not any(
+            most[topic] > len(partitions) + 1
+            for member, partitions in self._assigned.items()
+            if len(partitions) != self._most_possible(member)
+            for topic in self._wanted[member]
+        )
+
+    def _maybe_move(self, topic_partition: TopicPartition) -> bool:
+        """Move a partition to its earlier owner or to the smallest member, if its owner has more.
+
+        Java first looks for a smaller member among those in the racks of the replicas, but whether
+        it finds one or not, the partition goes to the smallest member of all.
+        """
+        topic = topic_partition.topic
+        size = len(self._assigned[self._owners[topic_partition]])
+        stale = self._stale_owners.get(topic_partition)
+        if (
+            stale is not None
+            and topic in self._wanted[stale]
+            and size > len(self._assigned[stale]) + 1
+        ):
+            self._move(topic_partition, stale)
+            return True
+        if any(size > len(self._assigned[it]) + 1 for it in self._subscribers[topic]):
+            self._move(
+                topic_partition, next(it for it in self._by_size if topic in self._wanted[it])
+            )
+            return True
+        return False
+
+    def _move(self, topic_partition: TopicPartition, target: str) -> None:
+        source = self._owners[topic_partition]
+        moving = self._movements.partition_to_move(topic_partition, source, target)
+        source = self._owners[moving]
+        self._by_size.remove(source)
+        self._by_size.remove(target)
+        self._movements.move(moving, source, target)
+        self._assigned[source].remove(moving)
+        self._assigned[target].append(moving)
+        self._owners[moving] = target
+        self._by_size.add(target)
+        self._by_size.add(source)
+        self._balanced = None
+
+
+class _MembersBySize:
+    """Members sorted by the number of their partitions, then by id.
+
+    Remove a member before its partitions change, and add it again afterwards.
+    """
+
+    def __init__(self, assigned: Partitions) -> None:
+        self._assigned = assigned
+        self._sorted: list[tuple[int, bytes, str]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return (member for _, _, member in self._sorted)
+
+    def _entry(self, member: str) -> tuple[int, bytes, str]:
+        return len(self._assigned[member]), text_order(member), member
+
+    def add(self, member: str) -> None:
+        entry = self._entry(member)
+        self._sorted.insert(bisect_left(self._sorted, entry), entry)
+
+    def remove(self, member: str) -> None:
+        del self._sorted[bisect_left(self._sorted, self._entry(member))]
+
+    def fewest(self) -> int:
+        return self._sorted[0][0]
+
+    def most(self) -> int:
+        return self._sorted[-1][0]
+
+
+def _imbalance(assigned: Partitions) -> int:
+    """Return the sum of the differences in size between all pairs of members."""
+    sizes = sorted(map(len, assigned.values()))
+    return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))

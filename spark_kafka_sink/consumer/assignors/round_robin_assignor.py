@@ -1,0 +1,39 @@
+"""Round robin: members take turns, and skip the partitions of topics that they do not want.
+
+Source: org.apache.kafka.clients.consumer.RoundRobinAssignor.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
+    AbstractPartitionAssignor,
+    sorted_members,
+)
+from spark_kafka_sink.model import TopicPartition
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
+        Partitions,
+        Subscriptions,
+        Topics,
+    )
+
+
+class RoundRobinAssignor(AbstractPartitionAssignor):
+    """The assignor `roundrobin`: balanced if all members want the same topics."""
+
+    name = "roundrobin"
+
+    def assign_partitions(self, topics: Topics, subscriptions: Subscriptions) -> Partitions:
+        """Assign the partitions in order, to the members in a circle."""
+        assigned: Partitions = {member: [] for member in subscriptions}
+        turns = cycle(sorted_members(subscriptions))
+        for topic in sorted(topics):
+            for partition in range(len(topics[topic])):
+                # Each topic has a subscriber, so the search ends.
+                member = next(it for it in turns if topic in subscriptions[it].topics)
+                assigned[member].append(TopicPartition(topic, partition))
+        return assigned

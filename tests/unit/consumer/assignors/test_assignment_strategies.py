@@ -1,0 +1,147 @@
+"""The setting partition.assignment.strategy."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.consumer.assignors.assignment_strategies import (
+    assignor_instances,
+    check_cooperative_assignment,
+    rebalance_protocol,
+)
+from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
+    CooperativeStickyAssignor,
+)
+from spark_kafka_sink.consumer.assignors.partition_assignor import (
+    Assignment,
+    GroupAssignment,
+    GroupSubscription,
+    RebalanceProtocol,
+    Subscription,
+)
+from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
+from spark_kafka_sink.consumer.assignors.round_robin_assignor import RoundRobinAssignor
+from spark_kafka_sink.consumer.assignors.sticky_assignor import StickyAssignor
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+
+BUILT_IN = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class OneForAll:
+    """An assignor of a user that only works with the cooperative protocol."""
+
+    name = "one-for-all"
+    version = 7
+    supported_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+
+@pytest.mark.parametrize(("name", "expected"), BUILT_IN.items())
+def test_an_assignor_has_two_names(name, expected):
+    """A built-in assignor is found by the name in JoinGroup and by Java's class name."""
+    java_name = f"org.apache.kafka.clients.consumer.{expected.__name__}"
+    for given in (name, java_name, f" {java_name} "):
+        [found] = assignor_instances([given])
+        assert expected is type(found)
+        assert (name, 0) == (found.name, found.version)
+
+
+def test_assignors_keep_their_order():
+    """The order of preference is that of the setting, and an object stays the same object."""
+    own = OneForAll()
+    found = assignor_instances(["sticky", own, "range"])
+    assert ["sticky", "one-for-all", "range"] == [it.name for it in found]
+    assert own is found[1]
+
+
+def test_each_consumer_has_its_own_assignor():
+    """An assignor remembers its member's assignment, so none is shared."""
+    [first], [second] = assignor_instances(["sticky"]), assignor_instances(["sticky"])
+    first.on_assignment(
+        Assignment((TopicPartition("a", 1),)), ConsumerGroupMetadata("group", 1, "member")
+    )
+    assert first.subscription_user_data(frozenset()) is not None
+    assert second.subscription_user_data(frozenset()) is None
+
+
+def test_eager_assignors_without_memory_send_no_user_data():
+    """Range and round robin send no user data, whatever was assigned before."""
+    for assignor in assignor_instances(["range", "roundrobin"]):
+        assignor.on_assignment(
+            Assignment((TopicPartition("a", 1),)), ConsumerGroupMetadata("group", 1, "member")
+        )
+        assert assignor.subscription_user_data(frozenset({"a"})) is None
+
+
+@pytest.mark.parametrize("name", ["Range", "org.apache.kafka.clients.consumer.range", ""])
+def test_an_unknown_assignor_is_refused(name):
+    """The error names the setting, the unknown assignor and those that exist."""
+    with pytest.raises(ConfigError) as caught:
+        assignor_instances([name])
+    for part in ("partition.assignment.strategy", repr(name), *BUILT_IN):
+        assert part in str(caught.value)
+
+
+def test_an_assignor_is_named_only_once():
+    """Two assignors with the same name are refused, also if they are named differently."""
+    with pytest.raises(ConfigError, match="'range' twice"):
+        assignor_instances(["range", "org.apache.kafka.clients.consumer.RangeAssignor"])
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["range", "roundrobin"], RebalanceProtocol.EAGER),
+        (["cooperative-sticky"], RebalanceProtocol.COOPERATIVE),
+        # The default of Java's consumer, from which a group can move to the cooperative protocol.
+        (["range", "cooperative-sticky"], RebalanceProtocol.EAGER),
+    ],
+)
+def test_the_highest_common_protocol_is_used(names, expected):
+    """A consumer uses the cooperative protocol if all its assignors support it."""
+    assert expected is rebalance_protocol(assignor_instances(names))
+
+
+@pytest.mark.parametrize(
+    ("strategies", "expected"),
+    [([], "is empty"), (["range", OneForAll()], "range, one-for-all have no rebalance protocol")],
+)
+def test_assignors_need_a_common_protocol(strategies, expected):
+    """Without a protocol that all assignors support the setting is refused."""
+    with pytest.raises(ConfigError, match=expected):
+        rebalance_protocol(assignor_instances(strategies))
+
+
+def cooperative(assigned):
+    owned = {"m1": (TopicPartition("a", 0), TopicPartition("a", 1)), "m2": ()}
+    check_cooperative_assignment(
+        GroupSubscription(
+            {
+                member: Subscription(topics=("a",), owned_partitions=partitions)
+                for member, partitions in owned.items()
+            }
+        ),
+        GroupAssignment(
+            {
+                member: Assignment(tuple(TopicPartition("a", number) for number in numbers))
+                for member, numbers in assigned.items()
+            }
+        ),
+    )
+
+
+def test_an_owned_partition_does_not_move_at_once():
+    """A cooperative assignor that gives an owned partition to another member is wrong."""
+    with pytest.raises(ValueError, match=r"gives 1 partitions .* such as a-1"):
+        cooperative({"m1": [0], "m2": [1, 2]})
+
+
+@pytest.mark.parametrize("assigned", [{"m1": [0], "m2": [2]}, {"m1": [0, 1], "m2": [2]}])
+def test_a_withheld_partition_is_correct(assigned):
+    """A cooperative assignor may take an owned partition away, or leave it."""
+    cooperative(assigned)
