@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
+from spark_kafka_sink.devbroker.handlers.create_acls import CreateAclsHandler
 from spark_kafka_sink.devbroker.handlers.create_partitions import CreatePartitionsHandler
 from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
+from spark_kafka_sink.devbroker.handlers.delete_acls import DeleteAclsHandler
 from spark_kafka_sink.devbroker.handlers.delete_groups import DeleteGroupsHandler
 from spark_kafka_sink.devbroker.handlers.delete_records import DeleteRecordsHandler
 from spark_kafka_sink.devbroker.handlers.delete_topics import DeleteTopicsHandler
+from spark_kafka_sink.devbroker.handlers.describe_acls import DescribeAclsHandler
 from spark_kafka_sink.devbroker.handlers.describe_cluster import DescribeClusterHandler
 from spark_kafka_sink.devbroker.handlers.describe_configs import DescribeConfigsHandler
 from spark_kafka_sink.devbroker.handlers.describe_groups import DescribeGroupsHandler
@@ -68,6 +71,9 @@ HANDLERS: Final[tuple[Handler[Any, Any], ...]] = (
     DescribeProducersHandler(),
     ListTransactionsHandler(),
     DescribeTransactionsHandler(),
+    DescribeAclsHandler(),
+    CreateAclsHandler(),
+    DeleteAclsHandler(),
     DeleteGroupsHandler(),
     DescribeGroupsHandler(),
     HeartbeatHandler(),
