@@ -73,6 +73,7 @@ SUPPORTED: Final = (
     ApiKey.DELETE_ACLS,
     ApiKey.OFFSET_DELETE,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 _INT32: Final = struct.Struct(">i")
 #: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.

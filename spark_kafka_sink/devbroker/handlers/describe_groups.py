@@ -72,7 +72,7 @@ def _describe(context: RequestContext, group_id: str, allowed: int) -> Described
         context.cluster.check_group_coordinator(context.node_id, group_id)
     except RefusedError as refused:
         return _group(group_id, error_code=refused.error_code, message=refused.message)
-    group = context.cluster.groups.find(group_id)
+    group = context.cluster.groups.find_classic(group_id)
     if group is None:
         known = context.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
         return _group(

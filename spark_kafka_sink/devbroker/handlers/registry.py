@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
+from spark_kafka_sink.devbroker.handlers.consumer_group_describe import (
+    ConsumerGroupDescribeHandler,
+)
+from spark_kafka_sink.devbroker.handlers.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatHandler,
+)
 from spark_kafka_sink.devbroker.handlers.create_acls import CreateAclsHandler
 from spark_kafka_sink.devbroker.handlers.create_partitions import CreatePartitionsHandler
 from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
@@ -38,6 +44,7 @@ from spark_kafka_sink.devbroker.handlers.list_offsets import ListOffsetsHandler
 from spark_kafka_sink.devbroker.handlers.list_transactions import ListTransactionsHandler
 from spark_kafka_sink.devbroker.handlers.metadata import MetadataHandler
 from spark_kafka_sink.devbroker.handlers.offset_commit import OffsetCommitHandler
+from spark_kafka_sink.devbroker.handlers.offset_delete import OffsetDeleteHandler
 from spark_kafka_sink.devbroker.handlers.offset_fetch import OffsetFetchHandler
 from spark_kafka_sink.devbroker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
@@ -81,8 +88,11 @@ HANDLERS: Final[tuple[Handler[Any, Any], ...]] = (
     LeaveGroupHandler(),
     ListGroupsHandler(),
     OffsetCommitHandler(),
+    OffsetDeleteHandler(),
     OffsetFetchHandler(),
     SyncGroupHandler(),
+    ConsumerGroupHeartbeatHandler(),
+    ConsumerGroupDescribeHandler(),
     TxnOffsetCommitHandler(),
     SaslHandshakeHandler(),
     SaslAuthenticateHandler(),

@@ -56,6 +56,7 @@ public class MessageGoldens {
             ApiKeys.LIST_TRANSACTIONS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
             ApiKeys.DESCRIBE_ACLS, ApiKeys.CREATE_ACLS, ApiKeys.DELETE_ACLS,
             ApiKeys.OFFSET_DELETE, ApiKeys.CONSUMER_GROUP_DESCRIBE,
+            ApiKeys.CONSUMER_GROUP_HEARTBEAT,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
