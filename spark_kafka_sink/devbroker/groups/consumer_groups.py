@@ -11,6 +11,7 @@ without members: the broker behaves as Kafka with group.consumer.migration.polic
 
 from __future__ import annotations
 
+import base64
 import logging
 import uuid
 from dataclasses import dataclass, replace
@@ -20,24 +21,24 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_pattern import TopicPattern
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
-from spark_kafka_sink.devbroker.groups.consumer_group import (
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
     ResolvedRegex,
     TopicIdPartition,
 )
-from spark_kafka_sink.devbroker.groups.consumer_group_records import (
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
     encode_changes,
     partitions_by_topic,
 )
-from spark_kafka_sink.devbroker.groups.current_assignment import reconcile
-from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
-from spark_kafka_sink.devbroker.groups.partition_assignors import (
+from spark_kafka_sink.devbroker.groups.consumer.current_assignment import reconcile
+from spark_kafka_sink.devbroker.groups.consumer.partition_assignors import (
     ASSIGNORS,
     AssignedMember,
     assign,
 )
+from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     JOIN_GROUP_MEMBER_EPOCH,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timer, Timers
-    from spark_kafka_sink.devbroker.groups.consumer_group import TopicsView
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
 
@@ -88,7 +89,7 @@ class ConsumerGroups:
         topics: TopicsView,
         log: CoordinatorLog,
     ) -> None:
-        """Work on `groups`, which has the classic groups too."""
+        """Manage the consumer groups in `groups`, which has the classic groups too."""
         self._settings = settings
         self._timers = timers
         self._groups = groups
@@ -218,7 +219,7 @@ class ConsumerGroups:
 
         Raises RefusedError.
         """
-        member_id, instance_id = request.member_id or str(uuid.uuid4()), request.instance_id
+        member_id, instance_id = request.member_id or _new_member_id(), request.instance_id
         if is_joining:
             if instance_id is None:
                 return group.members.get(member_id, ConsumerMember(member_id=member_id))
@@ -485,6 +486,11 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, version: int) -> None
             f"ServerAssignor {assignor} is not supported. Supported assignors: "
             f"{', '.join(ASSIGNORS)}.",
         )
+
+
+def _new_member_id() -> str:
+    """Return a random id in the form of Kafka's Uuid."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _is_blank(text: str | None) -> bool:

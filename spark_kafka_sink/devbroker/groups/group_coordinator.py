@@ -15,8 +15,10 @@ from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partitio
 from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
-from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup
-from spark_kafka_sink.devbroker.groups.consumer_group_records import encode_deleted_consumer_group
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+    encode_deleted_consumer_group,
+)
 from spark_kafka_sink.devbroker.groups.consumer_groups import ConsumerGroups
 from spark_kafka_sink.devbroker.groups.group_answers import join_error, synced
 from spark_kafka_sink.devbroker.groups.group_joins import GroupJoins
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timers
-    from spark_kafka_sink.devbroker.groups.consumer_group import TopicsView
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
     from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest

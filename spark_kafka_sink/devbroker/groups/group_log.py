@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
-from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup
-from spark_kafka_sink.devbroker.groups.consumer_group_records import (
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
     CONSUMER_GROUP_KEYS,
     group_of,
     replay_record,

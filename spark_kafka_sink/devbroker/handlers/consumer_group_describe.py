@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.consumer_group_records import partitions_by_topic
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import partitions_by_topic
 from spark_kafka_sink.devbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -29,7 +29,7 @@ from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.groups.consumer_group import (
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
         ConsumerGroup,
         ConsumerMember,
         TopicIdPartition,
@@ -119,19 +119,14 @@ def _member(context: RequestContext, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _assignment(context: RequestContext, partitions: Iterable[TopicIdPartition]) -> Assignment:
-    found = {
-        context.cluster.topic_by_id(topic_id): indexes
-        for topic_id, indexes in partitions_by_topic(partitions).items()
-    }
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(
-                topic_id=topic.topic_id, topic_name=topic.name, partitions=tuple(indexes)
+    found = []
+    for topic_id, indexes in partitions_by_topic(partitions).items():
+        topic = context.cluster.topic_by_id(topic_id)
+        if topic is not None:
+            found.append(
+                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
             )
-            for topic, indexes in found.items()
-            if topic is not None
-        )
-    )
+    return Assignment(topic_partitions=tuple(found))
 
 
 def _failed(group_id: str, error_code: ErrorCode, message: str) -> DescribedGroup:

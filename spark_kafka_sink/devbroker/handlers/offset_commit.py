@@ -5,8 +5,8 @@ no members. A commit with generation -1 creates a group that does not exist; wit
 it gets ILLEGAL_GENERATION, from version 9 on GROUP_ID_NOT_FOUND. A commit counts as a heartbeat.
 
 A member of the new consumer protocol (KIP-848) sends its epoch, from version 9 on; before, it gets
-UNSUPPORTED_VERSION. STALE_MEMBER_EPOCH means that the epoch is from the future, or, for a single
-partition, older than its assignment (KIP-1251). Such a commit does not count as a heartbeat.
+UNSUPPORTED_VERSION. STALE_MEMBER_EPOCH means that the epoch is from the future, or older than the
+assignment of one of the partitions (KIP-1251). Such a commit does not count as a heartbeat.
 
 Each partition has its own result: UNKNOWN_TOPIC_OR_PARTITION if it does not exist, UNKNOWN_TOPIC_ID
 for an unknown topic id (10+), OFFSET_METADATA_TOO_LARGE for too much metadata. Offsets do not
@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup, TopicIdPartition
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    TopicIdPartition,
+)
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.model import TopicPartition
@@ -35,7 +38,9 @@ from spark_kafka_sink.protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerMember
+    from collections.abc import Iterable
+
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerMember
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -76,7 +81,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         if exists:
             member = _check_group(context, request)
             if member is not None:
-                _refuse_stale_epochs(context, request, member, codes, offsets)
+                _check_epochs(context, member, request.generation_id_or_member_epoch, offsets)
             context.cluster.groups.offsets.commit(request.group_id, offsets, now_ms=context.now_ms)
         return _response(request, codes)
 
@@ -105,26 +110,22 @@ def _topic_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str
     return None if known is None else known.name
 
 
-def _refuse_stale_epochs(
+def _check_epochs(
     context: RequestContext,
-    request: OffsetCommitRequest,
     member: ConsumerMember,
-    codes: dict[tuple[int, int], ErrorCode],
-    offsets: dict[TopicPartition, CommittedOffset],
+    epoch: int,
+    partitions: Iterable[TopicPartition],
 ) -> None:
-    """Remove the offsets of partitions that were assigned to the member after its epoch."""
-    for topic_number, asked in enumerate(request.topics):
-        name = _topic_name(context, asked)
-        topic = None if name is None else context.cluster.topic(name)
-        if topic is None:
-            continue
-        for number, partition in enumerate(asked.partitions):
-            index = partition.partition_index
-            if codes[topic_number, number] is ErrorCode.NONE and member.has_stale_epoch(
-                request.generation_id_or_member_epoch, TopicIdPartition(topic.topic_id, index)
-            ):
-                codes[topic_number, number] = ErrorCode.STALE_MEMBER_EPOCH
-                offsets.pop(TopicPartition(topic.name, index), None)
+    """Raise RefusedError with STALE_MEMBER_EPOCH if a partition was assigned after the epoch."""
+    for topic_partition in partitions:
+        topic = context.cluster.existing_topic(topic_partition.topic)
+        if member.has_stale_epoch(
+            epoch, TopicIdPartition(topic.topic_id, topic_partition.partition)
+        ):
+            raise RefusedError(
+                ErrorCode.STALE_MEMBER_EPOCH,
+                f"member epoch {epoch} is older than the assignment of {topic_partition}",
+            )
 
 
 def _check_group(context: RequestContext, request: OffsetCommitRequest) -> ConsumerMember | None:

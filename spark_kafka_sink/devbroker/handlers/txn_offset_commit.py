@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup, TopicIdPartition
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    TopicIdPartition,
+)
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.groups.consumer_group import (
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.groups.consumer_group import (
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     ConsumerMember,
     MemberState,
     TopicIdPartition,
@@ -60,7 +60,7 @@ def _without_unsubscribed(
     subscribed: Collection[uuid.UUID],
     owned: Collection[TopicIdPartition] | None,
 ) -> ConsumerMember:
-    """Revoke the partitions of topics to which the member no longer subscribes."""
+    """Return a member without the partitions of topics to which it no longer subscribes."""
     assigned = {p: epoch for p, epoch in member.assigned.items() if p.topic_id in subscribed}
     if len(assigned) == len(member.assigned):
         return member

@@ -159,7 +159,8 @@ class ConsumerGroup:
     """A consumer group."""
 
     group_id: str
-    group_epoch: int = 0
+    #: The first one that members see is 2: joining raises it.
+    group_epoch: int = 1
     #: Identifies the subscribed topics with their partitions; a change needs a new epoch.
     metadata_hash: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
@@ -204,7 +205,10 @@ class ConsumerGroup:
     def assignor(self) -> str:
         """The assignor that most members prefer."""
         preferred = Counter(m.server_assignor for m in self.members.values() if m.server_assignor)
-        return max(sorted(preferred), key=preferred.__getitem__, default=DEFAULT_ASSIGNOR)
+        # Kafka's hash codes prefer `uniform` to `range` if both have as many members.
+        return max(
+            sorted(preferred, reverse=True), key=preferred.__getitem__, default=DEFAULT_ASSIGNOR
+        )
 
     @property
     def regexes(self) -> frozenset[str]:
@@ -310,8 +314,8 @@ class ConsumerGroup:
         """Return the member that commits, whose epoch is still to be compared for each partition.
 
         None means that anyone may commit: the group has no members, or the commit belongs to a
-        transaction (it has no `version`) and names none. Raises RefusedError with UNKNOWN_MEMBER_ID,
-        UNSUPPORTED_VERSION, or STALE_MEMBER_EPOCH for an epoch from the future.
+        transaction (it has no `version`) and names none. Raises RefusedError with
+        UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, or STALE_MEMBER_EPOCH for an epoch from the future.
         """
         if epoch < 0 and not self.members:
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.groups.consumer_group import TopicIdPartition
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicIdPartition
 
 if TYPE_CHECKING:
     import uuid
