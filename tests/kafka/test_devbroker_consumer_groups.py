@@ -60,10 +60,12 @@ from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or
 from tests.support.kafka.real_kafka import start_kafka
 from tests.support.network.raw_client import RawClient
 
+pytestmark = pytest.mark.kafka
+
 PATIENCE_SECONDS = 30
 #: The errors of a coordinator that is still loading.
 LOADING = {14, 15, 16}
-INTERVAL_MS, SESSION_MS, MAX_SIZE = 500, 3_000, 4
+INTERVAL_MS, SESSION_MS, MAX_SIZE = 500, 6_000, 4
 #: The settings of both brokers: quick, and without conversions between protocols.
 KAFKA_SETTINGS = {
     "group.consumer.migration.policy": "disabled",
@@ -438,7 +440,13 @@ def expressions(group):
     group.describe("none of them joined")
     group.join("not resolved yet", "a", regex=others + ".*")
     group.beat_until(
-        "resolved", "a", 0, lambda a: a.member_epoch, regex=others + ".*", owned={}, timeout_ms=1000
+        "resolved",
+        "a",
+        0,
+        lambda a: a.member_epoch,
+        regex=others + ".*",
+        owned={},
+        timeout_ms=30_000,
     )
     group.describe("resolved")
     group.beat("confirms", "a", 2, owned={topic: [0, 1, 2]})

@@ -57,7 +57,7 @@ class Members:
         return answer.error_code, answer.member_epoch, assigned
 
     def two(self):
-        """Let two members join, which then have two partitions each in epoch 3."""
+        """Add two members, which then have two partitions each in epoch 3."""
         self.join("a")
         self.join("b")
         self.beat("a", 2)
