@@ -1,8 +1,9 @@
 """DescribeGroups 0-6: describes consumer groups, their members and assignments.
 
 A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Only
-stable groups have member metadata and assignments. There is no authorizer, so all operations are
-authorized.
+stable groups have member metadata and assignments. A group of the new consumer protocol (KIP-848)
+gets the same answer as one that does not exist: ConsumerGroupDescribe describes it. There is no
+authorizer, so all operations are authorized.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -158,6 +159,17 @@ def test_a_static_member_that_stays_away_is_removed(broker, members):
     members.join("a", instance_id="i")
     members.beat("a", -2, instance_id="i")
     broker.tick(NOW + SESSION + 1)
+    assert "Empty" == state(broker)
+
+
+def test_members_have_a_session_to_find_a_coordinator_that_moved(broker, members):
+    """The sessions of all members restart when the group gets another coordinator."""
+    members.join("a")
+    members.now += SESSION - 1
+    broker.cluster.groups.moved(coordinator_partition(GROUP), members.now)
+    broker.tick(members.now + SESSION - 1)
+    assert "Stable" == state(broker)
+    broker.tick(members.now + SESSION + 1)
     assert "Empty" == state(broker)
 
 
