@@ -73,7 +73,8 @@ def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: boo
         case Scalar(write, read, size, of_struct):
             return Codec(write, read, size, Numbers(of_struct, size) if of_struct else None)
         case Struct(message_class):
-            return struct_codec(message_class, version, flexible=flexible)
+            codec = struct_codec(message_class, version, flexible=flexible)
+            return _nullable_struct_codec(codec) if nullable else codec
         case String(compact):
             form = _COMPACT_LENGTH if flexible and compact else _INT16_LENGTH
             return _sized_codec(form, nullable, _write_text, Reader.read_text)
@@ -84,6 +85,23 @@ def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: boo
         case Array(element_type):
             element = _type_codec(element_type, version, flexible=flexible, nullable=False)
             return _sized_codec(long_form, nullable, *_array_functions(element))
+
+
+def _nullable_struct_codec(codec: Codec) -> Codec:
+    """Build the codec of a struct after a byte that says whether it is there: 1, or -1 for null."""
+
+    def write(writer: Writer, value: Any) -> None:
+        if value is None:
+            writer.write_int8(-1)
+        else:
+            writer.write_int8(1)
+            codec.write(writer, value)
+
+    def read(reader: Reader) -> Any:
+        # As in Kafka, any byte that is not negative means that the struct follows.
+        return None if reader.read_int8() < 0 else codec.read(reader)
+
+    return Codec(write, read, 1)
 
 
 def _sized_codec(

@@ -74,7 +74,7 @@ class RecordsType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Struct:
-    """The fields of a class declared with `message`, one after the other; never null."""
+    """The fields of a class declared with `message`, one after the other."""
 
     message_class: type
 
@@ -143,7 +143,7 @@ def field(
         tag,
         ignorable,
     )
-    if nullable is not None and isinstance(spec.type, Scalar | Struct):
+    if nullable is not None and isinstance(spec.type, Scalar):
         raise TypeError(f"{spec.type} cannot be null")
     # A repr omits records: they are long, and users' data must not get into logs.
     shown = not isinstance(spec.type, RecordsType)

@@ -68,6 +68,12 @@ SUPPORTED: Final = (
     ApiKey.DESCRIBE_PRODUCERS,
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 _INT32: Final = struct.Struct(">i")
 #: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.

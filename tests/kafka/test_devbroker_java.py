@@ -109,3 +109,36 @@ def test_java_console_tools_and_librdkafka_read_the_same_records(broker):
     records = consume_with_java(broker.bootstrap_servers, "console", len(values))
     assert values == {record.key.decode(): record.value.decode() for record in records}
     assert records == read_with_confluent(broker.bootstrap_servers, "console")
+
+
+def test_javas_consumer_and_administrators_use_the_new_group_protocol(broker):
+    """A member with group.protocol=consumer commits what it reads, and the tools describe it."""
+    topic, group = "java-groups", "java-group"
+    broker.create_topic(topic, partitions=3)
+    values = {f"k{n}": f"v{n}" for n in range(20)}
+    produce_with_java(broker.bootstrap_servers, topic, values)
+    server = ("--bootstrap-server", broker.bootstrap_servers)
+
+    output = run_java_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *(*server, "--include", "java-gr.*", "--from-beginning", "--max-messages", "20"),
+        *("--command-property", "group.protocol=consumer", "--timeout-ms", "60000"),
+        *("--command-property", f"group.id={group}"),
+    )
+    assert set(values.values()) == set(output.split())
+
+    def groups(*arguments):
+        tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        return run_java_tool(tool, *server, *arguments)
+
+    def offsets():
+        rows = [row.split() for row in groups("--describe", "--group", group).splitlines()]
+        return {int(row[2]): int(row[3]) for row in rows if row[:2] == [group, topic]}
+
+    assert [group, "Consumer"] in [row.split() for row in groups("--list", "--type").splitlines()]
+    before = offsets()
+    assert 20 == sum(before.values())
+    groups("--delete-offsets", "--group", group, "--topic", f"{topic}:0")
+    assert {index: offset for index, offset in before.items() if index} == offsets()
+    groups("--delete", "--group", group)
+    assert group not in groups("--list")

@@ -9,6 +9,8 @@ import pytest
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.log_cleaner import clean
 from spark_kafka_sink.record.decode import decode_record_batch
+from tests.support.devbroker.broker_requests import ask
+from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.group_client import GroupClient, txn_commit_request
 from tests.support.devbroker.log_script import SMALL, LogWriter, Step, open_log
@@ -180,3 +182,31 @@ def test_kafka_reads_a_compacted_log(tmp_path):
 
     assert "isvalid: false" not in output
     assert kept == len(re.findall(r"^\| offset: ", output, re.MULTILINE)) < 20
+
+
+def test_kafka_reads_the_records_of_consumer_groups(tmp_path):
+    """Members, expressions, epochs and assignments of the new protocol are Kafka's records."""
+    cluster = DurableCluster(tmp_path)
+    state = cluster.broker.cluster
+    topic = state.create_topic("t", partitions=2, config=cluster.broker.settings.topic_defaults)
+    for request in (
+        joining("g", "a", topics=["t"], instance_id="i", rack_id="r", assignor="range"),
+        joining("g", "b", regex="t.*"),
+        consumer_heartbeat("g", "b", 2),
+        consumer_heartbeat("g", "a", 2, instance_id="i"),
+        consumer_heartbeat("g", "a", 2, instance_id="i", owned={topic.topic_id: [0]}),
+        consumer_heartbeat("g", "b", 3),
+        consumer_heartbeat("g", "b", -1),
+    ):
+        assert 0 == ask(cluster.broker, request).error_code
+    cluster.close()
+
+    output = dump("--offsets-decoder", "--files", logs(tmp_path, "__consumer_offsets"))
+
+    kinds = re.findall(r'key: \{"type":"(\d+)"', output)
+    assert {"3", "5", "6", "7", "8", "16"} == set(kinds)
+    assert '"instanceId":"i","rackId":"r","clientId":"test"' in output
+    assert '"regularExpression":"t.*"' in output
+    assert '"topics":["t"]' in output
+    assert '"assignmentEpochs":[2]' in output
+    assert "Could not" not in output

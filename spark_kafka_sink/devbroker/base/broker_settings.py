@@ -88,6 +88,20 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     #: Maximum number of members of a group (group.max.size).
     group_max_size: int = 2**31 - 1
+    #: Interval between the heartbeats of a member of the new consumer protocol
+    #: (group.consumer.heartbeat.interval.ms; Kafka's default, and minimum, is 5 s: too long for
+    #: tests, since a member learns of a rebalance with its next heartbeat).
+    group_consumer_heartbeat_interval_ms: int = 500
+    #: Session timeout of such a member (group.consumer.session.timeout.ms).
+    group_consumer_session_timeout_ms: int = 45_000
+    #: Minimum interval between two target assignments of such a group
+    #: (group.consumer.assignment.interval.ms; Kafka's default is 1 s).
+    group_consumer_assignment_interval_ms: int = 0
+    #: How long a subscription by regular expression is not resolved again unless there are new
+    #: topics (group.consumer.regex.refresh.interval.ms).
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    #: Maximum number of members of such a group (group.consumer.max.size).
+    group_consumer_max_size: int = 2**31 - 1
     #: Maximum characters of metadata stored with an offset (offset.metadata.max.bytes).
     offset_metadata_max_bytes: int = 4096
 
@@ -122,4 +136,9 @@ class SettingChanges(TypedDict, total=False):
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_max_size: int
     offset_metadata_max_bytes: int

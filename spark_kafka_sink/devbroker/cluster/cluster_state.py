@@ -83,6 +83,7 @@ class ClusterState:
             self.timers,
             changed=self.changed,
             log=self._coordinators.logs[GROUP_METADATA_TOPIC],
+            topics=self._topics,
         )
 
     # Storage.

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_state import TRANSITIONS, GroupState
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import IllegalTransitionError
+from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,
 )
+from spark_kafka_sink.protocol.primitives import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,21 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.timers import Timer
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
     from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
+
+
+#: The protocol type of consumers, whose metadata is a subscription.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def subscribed_topics(metadata: bytes) -> tuple[str, ...]:
+    """Return the topics of a consumer's subscription, of any version. Raises DecodeError."""
+    reader = Reader(metadata)
+    if reader.read_int16() < 0:
+        raise DecodeError("a subscription has a negative version")
+    count = reader.read_int32()
+    if not 0 <= count <= reader.remaining:
+        raise DecodeError(f"a subscription of {len(metadata)} bytes claims {count} topics")
+    return tuple(reader.read_text(reader.read_int16()) for _ in range(count))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -94,6 +111,13 @@ class ClassicGroup:
     new_member_added: bool = False
     join_timer: Timer | None = None
     sync_timer: Timer | None = None
+
+    group_type = "Classic"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return self.state is GroupState.EMPTY
 
     @property
     def can_rebalance(self) -> bool:
@@ -202,6 +226,22 @@ class ClassicGroup:
                 ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no member {member_id!r}"
             )
         return member
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Return whether a member subscribes to a topic; if that is not known, it does.
+
+        Members without a protocol in common yet, or with metadata that is not a subscription, may
+        subscribe to any topic (ClassicGroup.computeSubscribedTopics).
+        """
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or not self.members:
+            return False
+        try:
+            return self.protocol_name is None or any(
+                topic in subscribed_topics(member.metadata(self.protocol_name))
+                for member in self.members.values()
+            )
+        except DecodeError:
+            return True
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool

@@ -1,8 +1,9 @@
-"""The coordinator of classic consumer groups, which handles the requests of their members.
+"""The coordinator of groups, which handles the requests of the members of classic groups.
 
-The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`.
-JoinGroup and SyncGroup wait for the other members: they return `Parked`, whose response is set
-later, possibly by a timer. Offsets are in `group_offsets`.
+The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`; the
+other half, groups of the new consumer protocol, is `consumer_groups`. JoinGroup and SyncGroup wait
+for the other members: they return `Parked`, whose response is set later, possibly by a timer.
+Offsets are in `group_offsets`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partitio
 from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+    encode_deleted_consumer_group,
+)
+from spark_kafka_sink.devbroker.groups.consumer_groups import ConsumerGroups
 from spark_kafka_sink.devbroker.groups.group_answers import join_error, synced
 from spark_kafka_sink.devbroker.groups.group_joins import GroupJoins
 from spark_kafka_sink.devbroker.groups.group_log import replay_groups
 from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
 from spark_kafka_sink.devbroker.groups.group_rebalances import GroupRebalances
+from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timers
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
     from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
@@ -47,14 +55,19 @@ class GroupCoordinator:
         *,
         changed: Callable[[Hashable], None],
         log: CoordinatorLog,
+        topics: TopicsView,
     ) -> None:
         """Start without groups; `changed` is called with parked requests that have a response."""
         self._settings = settings
-        self._groups: dict[str, ClassicGroup] = {}
+        self._groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self._log = log
         self.offsets = GroupOffsets(log)
         self._rebalances = GroupRebalances(settings, timers, changed=changed, log=log)
         self._joins = GroupJoins(settings, self._rebalances)
+        #: Handles the groups of the new consumer protocol.
+        self.consumer_groups = ConsumerGroups(
+            settings, timers, groups=self._groups, topics=topics, log=log
+        )
 
     def load(self, topics: Collection[str], now: float) -> None:
         """Replace all groups by those in the log; every member's session restarts.
@@ -62,23 +75,38 @@ class GroupCoordinator:
         Offsets of other topics than `topics` are left over from deleted topics, and are deleted
         (GroupCoordinatorShard.replay).
         """
-        self._groups = replay_groups(self._log, self.offsets)
+        self._groups.clear()
+        self._groups.update(replay_groups(self._log, self.offsets))
         self.delete_topics(self.offsets.topics().difference(topics))
         for group in self._groups.values():
-            for member in group.members.values():
-                self._rebalances.restart_session(group, member, now)
+            if isinstance(group, ConsumerGroup):
+                self.consumer_groups.restart_sessions(group, now)
+            else:
+                for member in group.members.values():
+                    self._rebalances.restart_session(group, member, now)
 
-    def find(self, group_id: str) -> ClassicGroup | None:
+    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """Return a group, or None."""
         return self._groups.get(group_id)
 
-    def all(self) -> list[ClassicGroup]:
+    def find_classic(self, group_id: str) -> ClassicGroup | None:
+        """Return a group of the classic protocol, or None."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def find_consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the new consumer protocol, or None."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def all(self) -> list[ClassicGroup | ConsumerGroup]:
         """Return all groups in the order of their creation."""
         return list(self._groups.values())
 
-    def get_or_create(self, group_id: str) -> ClassicGroup:
-        """Return a group, creating an empty one if needed."""
-        return self._groups.setdefault(group_id, ClassicGroup(group_id))
+    def create(self, group_id: str) -> ClassicGroup:
+        """Create an empty group of the classic protocol."""
+        group = self._groups[group_id] = ClassicGroup(group_id)
+        return group
 
     def delete(self, group_id: str) -> None:
         """Delete a group and its offsets.
@@ -88,10 +116,13 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             raise RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
-        self.offsets.delete_group(group_id)
-        group.transition_to(GroupState.DEAD)
+        if isinstance(group, ConsumerGroup):
+            self.offsets.delete_group(group_id, encode_deleted_consumer_group(group))
+        else:
+            self.offsets.delete_group(group_id, [encode_deleted_group(group_id)])
+            group.transition_to(GroupState.DEAD)
         del self._groups[group_id]
 
     def delete_topics(self, topics: Collection[str]) -> None:
@@ -124,6 +155,9 @@ class GroupCoordinator:
         for group_id, group in self._groups.items():
             if coordinator_partition(group_id) != partition:
                 continue
+            if isinstance(group, ConsumerGroup):
+                self.consumer_groups.restart_sessions(group, now)
+                continue
             for member in group.members.values():
                 if member.awaiting_join is not None:
                     response = join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
@@ -149,10 +183,17 @@ class GroupCoordinator:
                 f"group.max.session.timeout.ms, {self._settings.group_max_session_timeout_ms}",
             )
         group = self._groups.get(request.group_id)
-        if group is None:
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            raise RefusedError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {request.group_id!r} uses the new consumer protocol",
+            )
+        if not isinstance(group, ClassicGroup):
             if request.member_id:
                 raise _unknown_member(request.group_id, request.member_id)
-            group = self.get_or_create(request.group_id)
+            if group is not None:
+                self._log.append(request.group_id, encode_deleted_consumer_group(group))
+            group = self.create(request.group_id)
         return self._joins.join(group, request, client, now)
 
     # The assignment.
@@ -196,7 +237,8 @@ class GroupCoordinator:
         """Return a group and a member of its current generation. Raises RefusedError."""
         _check_group_id(request.group_id)
         group = self._groups.get(request.group_id)
-        if group is None or not group.members:
+        # A member of the new protocol is not a member for requests of the classic one.
+        if not isinstance(group, ClassicGroup) or not group.members:
             raise _unknown_member(request.group_id, request.member_id)
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
@@ -226,6 +268,8 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             raise _unknown_member(group_id, "")
+        if isinstance(group, ConsumerGroup):
+            return self.consumer_groups.remove_members(group, members, now)
         codes = [self._leave_one(group, member) for member in members]
         if ErrorCode.NONE in codes:
             if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:

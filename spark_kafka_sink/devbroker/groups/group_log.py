@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+    CONSUMER_GROUP_KEYS,
+    group_of,
+    replay_record,
+)
 from spark_kafka_sink.devbroker.groups.group_records import decode_group, decode_offset
+from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import GROUP_EPOCH_KEY
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     GROUP_METADATA_KEY,
     GroupMetadataKey,
@@ -18,13 +25,15 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
 
 
-def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, ClassicGroup]:
+def replay_groups(
+    log: CoordinatorLog, offsets: GroupOffsets
+) -> dict[str, ClassicGroup | ConsumerGroup]:
     """Read all groups and offsets back from the log (GroupCoordinatorShard.replay).
 
     A group that has only offsets is empty. Raises CorruptRecordError.
     """
     offsets.clear()
-    groups: dict[str, ClassicGroup] = {}
+    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
 
     def apply(batch: CoordinatorBatch) -> None:
         if batch.committed is not None:
@@ -32,7 +41,9 @@ def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, Class
             return
         for record in batch.records:
             key, value = record.key or b"", record.value
-            if version_of(key) != GROUP_METADATA_KEY:
+            if version_of(key) in CONSUMER_GROUP_KEYS:
+                _replay_consumer_group(groups, key, value)
+            elif version_of(key) != GROUP_METADATA_KEY:
                 offsets.replay(*decode_offset(key, value), batch.producer_id)
             elif value is None:
                 groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
@@ -44,3 +55,21 @@ def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, Class
     for group_id in sorted(offsets.groups()):
         groups.setdefault(group_id, ClassicGroup(group_id))
     return groups
+
+
+def _replay_consumer_group(
+    groups: dict[str, ClassicGroup | ConsumerGroup], key: bytes, value: bytes | None
+) -> None:
+    """Apply a record of a consumer group, which replaces a classic one; raises DecodeError."""
+    group_id = group_of(key)
+    group = groups.get(group_id)
+    if version_of(key) == GROUP_EPOCH_KEY and value is None:
+        # The last record of a deleted group.
+        if isinstance(group, ConsumerGroup):
+            del groups[group_id]
+        return
+    if not isinstance(group, ConsumerGroup):
+        if value is None:
+            return
+        group = groups[group_id] = ConsumerGroup(group_id)
+    replay_record(group, key, value)

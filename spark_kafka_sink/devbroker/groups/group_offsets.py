@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
-from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group, encode_offsets
+from spark_kafka_sink.devbroker.groups.group_records import encode_offsets
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID,
@@ -23,7 +23,7 @@ from spark_kafka_sink.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
@@ -160,16 +160,32 @@ class GroupOffsets:
         """Return the topics with committed offsets."""
         return {partition.topic for offsets in self._committed.values() for partition in offsets}
 
-    def delete_group(self, group_id: str) -> None:
-        """Delete a group with all its offsets. Raises RefusedError; then nothing has changed."""
+    def delete_group(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Delete all offsets of a group, and write the records that delete the group itself.
+
+        Raises RefusedError; then nothing has changed.
+        """
         if self._log.is_durable:
             gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
-            records = _encode_tombstones(group_id, gone)
-            self._log.append(group_id, [*records, encode_deleted_group(group_id)])
+            self._log.append(group_id, [*_encode_tombstones(group_id, gone), *records])
         self._committed.pop(group_id, None)
         self._unwritten.pop(group_id, None)
         for pending in self._pending.values():
             pending.pop(group_id, None)
+
+    def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
+        """Delete offsets of a group, also those that are pending in a transaction.
+
+        Raises RefusedError; then nothing has changed.
+        """
+        pending = [groups.get(group_id, {}) for groups in self._pending.values()]
+        known = [self._committed.get(group_id, {}), *pending]
+        gone = {p for p in partitions if any(p in offsets for offsets in known)}
+        if gone and self._log.is_durable:
+            self._log.append(group_id, _encode_tombstones(group_id, gone))
+        for offsets in known:
+            for partition in gone.intersection(offsets):
+                del offsets[partition]
 
     def delete_topics(self, topics: Collection[str]) -> None:
         """Remove the offsets of deleted topics; call `write_deletions` afterwards."""

@@ -186,6 +186,19 @@ def _broker_settings(context: RequestContext) -> list[_Setting]:
             integer,
             str(settings.group_initial_rebalance_delay_ms),
         ),
+        "group.consumer.assignment.interval.ms": (
+            integer,
+            str(settings.group_consumer_assignment_interval_ms),
+        ),
+        "group.consumer.heartbeat.interval.ms": (
+            integer,
+            str(settings.group_consumer_heartbeat_interval_ms),
+        ),
+        "group.consumer.max.size": (integer, str(settings.group_consumer_max_size)),
+        "group.consumer.session.timeout.ms": (
+            integer,
+            str(settings.group_consumer_session_timeout_ms),
+        ),
         "group.max.session.timeout.ms": (integer, str(settings.group_max_session_timeout_ms)),
         "group.max.size": (integer, str(settings.group_max_size)),
         "group.min.session.timeout.ms": (integer, str(settings.group_min_session_timeout_ms)),

@@ -1,8 +1,9 @@
 """DescribeGroups 0-6: describes consumer groups, their members and assignments.
 
 A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Only
-stable groups have member metadata and assignments. There is no authorizer, so all operations are
-authorized.
+stable groups have member metadata and assignments. A group of the new consumer protocol (KIP-848)
+gets the same answer as one that does not exist: ConsumerGroupDescribe describes it. There is no
+authorizer, so all operations are authorized.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -72,7 +73,7 @@ def _describe(context: RequestContext, group_id: str, allowed: int) -> Described
         context.cluster.check_group_coordinator(context.node_id, group_id)
     except RefusedError as refused:
         return _group(group_id, error_code=refused.error_code, message=refused.message)
-    group = context.cluster.groups.find(group_id)
+    group = context.cluster.groups.find_classic(group_id)
     if group is None:
         known = context.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
         return _group(

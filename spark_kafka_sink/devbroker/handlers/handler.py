@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
+
+#: Kafka's message with SECURITY_DISABLED.
+NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")

@@ -1,7 +1,7 @@
 """ListGroups 0-5: lists the consumer groups that this broker coordinates.
 
-The filters by state (4+) and type (5+) ignore case. All groups have the type "Classic": this broker
-does not support the newer consumer protocol (KIP-848).
+The filters by state (4+) and type (5+) ignore case. The type is "Classic", or "Consumer" for groups
+of the new consumer protocol (KIP-848).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -17,7 +17,6 @@ from spark_kafka_sink.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 
-_GROUP_TYPE = "Classic"
 _FIRST_VERSION_WITH_STATES = 4
 _FIRST_VERSION_WITH_TYPES = 5
 
@@ -37,7 +36,7 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
             for group in context.cluster.groups.all()
             if context.cluster.group_coordinator(group.group_id) == context.node_id
             and (not states or group.state.lower() in states)
-            and (not types or _GROUP_TYPE.lower() in types)
+            and (not types or group.group_type.lower() in types)
         ]
         return ListGroupsResponse(
             error_code=ErrorCode.NONE,
@@ -48,7 +47,9 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
                     group_state=str(group.state)
                     if context.version >= _FIRST_VERSION_WITH_STATES
                     else "",
-                    group_type=_GROUP_TYPE if context.version >= _FIRST_VERSION_WITH_TYPES else "",
+                    group_type=group.group_type
+                    if context.version >= _FIRST_VERSION_WITH_TYPES
+                    else "",
                 )
                 for group in groups
             ),

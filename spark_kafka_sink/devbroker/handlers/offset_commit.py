@@ -4,6 +4,10 @@ Members of the current generation may commit, and any client with generation -1 
 no members. A commit with generation -1 creates a group that does not exist; with another generation
 it gets ILLEGAL_GENERATION, from version 9 on GROUP_ID_NOT_FOUND. A commit counts as a heartbeat.
 
+A member of the new consumer protocol (KIP-848) sends its epoch, from version 9 on; before, it gets
+UNSUPPORTED_VERSION. STALE_MEMBER_EPOCH means that the epoch is from the future, or older than the
+assignment of one of the partitions (KIP-1251). Such a commit does not count as a heartbeat.
+
 Each partition has its own result: UNKNOWN_TOPIC_OR_PARTITION if it does not exist, UNKNOWN_TOPIC_ID
 for an unknown topic id (10+), OFFSET_METADATA_TOO_LARGE for too much metadata. Offsets do not
 expire; the retention time of a request is ignored.
@@ -17,6 +21,10 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    TopicIdPartition,
+)
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.model import TopicPartition
@@ -30,6 +38,9 @@ from spark_kafka_sink.protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerMember
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -68,7 +79,9 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
                         )
                 codes[topic_number, number] = code
         if exists:
-            _check_group(context, request)
+            member = _check_group(context, request)
+            if member is not None:
+                _check_epochs(context, member, request.generation_id_or_member_epoch, offsets)
             context.cluster.groups.offsets.commit(request.group_id, offsets, now_ms=context.now_ms)
         return _response(request, codes)
 
@@ -97,7 +110,26 @@ def _topic_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str
     return None if known is None else known.name
 
 
-def _check_group(context: RequestContext, request: OffsetCommitRequest) -> None:
+def _check_epochs(
+    context: RequestContext,
+    member: ConsumerMember,
+    epoch: int,
+    partitions: Iterable[TopicPartition],
+) -> None:
+    """Raise RefusedError with STALE_MEMBER_EPOCH if a partition was assigned after the epoch."""
+    for topic_partition in partitions:
+        topic = context.cluster.existing_topic(topic_partition.topic)
+        if member.has_stale_epoch(
+            epoch, TopicIdPartition(topic.topic_id, topic_partition.partition)
+        ):
+            raise RefusedError(
+                ErrorCode.STALE_MEMBER_EPOCH,
+                f"member epoch {epoch} is older than the assignment of {topic_partition}",
+            )
+
+
+def _check_group(context: RequestContext, request: OffsetCommitRequest) -> ConsumerMember | None:
+    """Check that the sender may commit; return it if its epoch is still to be compared."""
     groups = context.cluster.groups
     generation_id = request.generation_id_or_member_epoch
     group = groups.find(request.group_id)
@@ -109,13 +141,18 @@ def _check_group(context: RequestContext, request: OffsetCommitRequest) -> None:
                 else ErrorCode.GROUP_ID_NOT_FOUND,
                 f"group {request.group_id!r} does not exist",
             )
-        group = groups.get_or_create(request.group_id)
+        group = groups.create(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return group.check_offset_commit(
+            request.member_id, generation_id, request.group_instance_id, version=context.version
+        )
     group.check_offset_commit(
         request.member_id, request.group_instance_id, generation_id, transactional=False
     )
     member = group.members.get(request.member_id)
     if group.state in _HEARTBEAT_STATES and member is not None:
         groups.restart_session(group, member, context.now)
+    return None
 
 
 def _response(

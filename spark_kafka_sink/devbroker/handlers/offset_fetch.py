@@ -4,7 +4,8 @@ A partition without a committed offset gets -1 and no error, even if the group d
 instead of a list of topics (2+) requests all offsets of the group. With `require_stable` (7+), an
 offset that an open transaction may change gets UNSTABLE_OFFSET_COMMIT (KIP-447). From version 8 on
 a request can have several groups, each with its own error; from version 10 on topics are given by
-id, and an unknown one gets UNKNOWN_TOPIC_ID.
+id, and an unknown one gets UNKNOWN_TOPIC_ID. A member of the new consumer protocol can send its id
+and epoch (9+), and gets UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH if they are not current.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -89,6 +90,9 @@ def _group(
 ) -> OffsetFetchResponseGroup:
     try:
         context.cluster.check_group_coordinator(context.node_id, asked.group_id)
+        group = context.cluster.groups.find_consumer_group(asked.group_id)
+        if group is not None:
+            group.check_offset_fetch(asked.member_id, asked.member_epoch)
     except RefusedError as refused:
         return _failed(context, asked, refused.error_code)
     topics = _all_topics(context, asked) if asked.topics is None else asked.topics

@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
+from spark_kafka_sink.devbroker.handlers.consumer_group_describe import (
+    ConsumerGroupDescribeHandler,
+)
+from spark_kafka_sink.devbroker.handlers.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatHandler,
+)
+from spark_kafka_sink.devbroker.handlers.create_acls import CreateAclsHandler
 from spark_kafka_sink.devbroker.handlers.create_partitions import CreatePartitionsHandler
 from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
+from spark_kafka_sink.devbroker.handlers.delete_acls import DeleteAclsHandler
 from spark_kafka_sink.devbroker.handlers.delete_groups import DeleteGroupsHandler
 from spark_kafka_sink.devbroker.handlers.delete_records import DeleteRecordsHandler
 from spark_kafka_sink.devbroker.handlers.delete_topics import DeleteTopicsHandler
+from spark_kafka_sink.devbroker.handlers.describe_acls import DescribeAclsHandler
 from spark_kafka_sink.devbroker.handlers.describe_cluster import DescribeClusterHandler
 from spark_kafka_sink.devbroker.handlers.describe_configs import DescribeConfigsHandler
 from spark_kafka_sink.devbroker.handlers.describe_groups import DescribeGroupsHandler
@@ -35,6 +44,7 @@ from spark_kafka_sink.devbroker.handlers.list_offsets import ListOffsetsHandler
 from spark_kafka_sink.devbroker.handlers.list_transactions import ListTransactionsHandler
 from spark_kafka_sink.devbroker.handlers.metadata import MetadataHandler
 from spark_kafka_sink.devbroker.handlers.offset_commit import OffsetCommitHandler
+from spark_kafka_sink.devbroker.handlers.offset_delete import OffsetDeleteHandler
 from spark_kafka_sink.devbroker.handlers.offset_fetch import OffsetFetchHandler
 from spark_kafka_sink.devbroker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
@@ -68,6 +78,9 @@ HANDLERS: Final[tuple[Handler[Any, Any], ...]] = (
     DescribeProducersHandler(),
     ListTransactionsHandler(),
     DescribeTransactionsHandler(),
+    DescribeAclsHandler(),
+    CreateAclsHandler(),
+    DeleteAclsHandler(),
     DeleteGroupsHandler(),
     DescribeGroupsHandler(),
     HeartbeatHandler(),
@@ -75,8 +88,11 @@ HANDLERS: Final[tuple[Handler[Any, Any], ...]] = (
     LeaveGroupHandler(),
     ListGroupsHandler(),
     OffsetCommitHandler(),
+    OffsetDeleteHandler(),
     OffsetFetchHandler(),
     SyncGroupHandler(),
+    ConsumerGroupHeartbeatHandler(),
+    ConsumerGroupDescribeHandler(),
     TxnOffsetCommitHandler(),
     SaslHandshakeHandler(),
     SaslAuthenticateHandler(),

@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    TopicIdPartition,
+)
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
@@ -142,13 +146,44 @@ def _check_group(context: RequestContext, request: TxnOffsetCommitRequest) -> No
             raise RefusedError(
                 ErrorCode.ILLEGAL_GENERATION, f"group {request.group_id!r} does not exist"
             )
-        group = groups.get_or_create(request.group_id)
+        group = groups.create(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        _check_member_epoch(context, request, group)
+        return
     group.check_offset_commit(
         request.member_id,
         request.group_instance_id,
         request.generation_id,
         transactional=True,
     )
+
+
+def _check_member_epoch(
+    context: RequestContext, request: TxnOffsetCommitRequest, group: ConsumerGroup
+) -> None:
+    """Raise RefusedError with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION."""
+    epoch = request.generation_id
+    try:
+        member = group.check_offset_commit(
+            request.member_id, epoch, request.group_instance_id, version=None
+        )
+    except RefusedError as refused:
+        if refused.error_code is not ErrorCode.STALE_MEMBER_EPOCH:
+            raise
+        raise RefusedError(ErrorCode.ILLEGAL_GENERATION, refused.message) from refused
+    if member is None:
+        return
+    for asked in request.topics:
+        topic = context.cluster.topic(asked.name)
+        for partition in asked.partitions:
+            if topic is not None and member.has_stale_epoch(
+                epoch, TopicIdPartition(topic.topic_id, partition.partition_index)
+            ):
+                raise RefusedError(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    f"epoch {epoch} is older than the assignment of partition "
+                    f"{asked.name}-{partition.partition_index}",
+                )
 
 
 def _response(

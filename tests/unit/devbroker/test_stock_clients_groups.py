@@ -114,6 +114,46 @@ def test_a_member_that_falls_silent_is_removed(broker):
         silent.close()
 
 
+def test_members_of_the_new_protocol_share_the_partitions(broker):
+    """Three members, of which one subscribes to an expression, get their parts from the broker."""
+    settings = {"group.protocol": "consumer"}
+    write(broker, *(b"%d" % n for n in range(20)))
+    first, second = (confluent_consumer(broker, **settings) for _ in range(2))
+    third = confluent_consumer(broker, **settings)
+    third.subscribe([f"^{TOPIC}.*"])
+    members = [first, second, third]
+    try:
+        values = poll_until(lambda seen: len(set(seen)) == 20, *members)
+        poll_until(lambda _: sorted(len(assigned(m)) for m in members) == [1, 1, 2], *members)
+        assert set(range(PARTITIONS)) == set().union(*map(assigned, members))
+        assert {b"%d" % n for n in range(20)} == set(values)
+        first.close()
+        poll_until(lambda _: len(assigned(second)) == len(assigned(third)) == 2, second, third)
+    finally:
+        second.close()
+        third.close()
+
+
+def test_a_silent_member_of_the_new_protocol_is_removed():
+    """When its session is over, the other member gets its partitions."""
+    settings = {"group.protocol": "consumer"}
+    with DevBroker(topics={TOPIC: PARTITIONS}, group_consumer_session_timeout_ms=1500) as broker:
+        first = confluent_consumer(broker, **settings)
+        silent = confluent_consumer(broker, **settings, **{"client.id": "silent"})
+        try:
+            poll_until(lambda _: len(assigned(first)) == len(assigned(silent)) == 2, first, silent)
+            broker.on(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT,
+                lambda _, context: NeverAnswer() if context.header.client_id == "silent" else None,
+            )
+
+            poll_until(lambda _: len(assigned(first)) == PARTITIONS, first)
+        finally:
+            first.close()
+            broker.stop()
+            silent.close()
+
+
 def test_a_group_continues_at_its_committed_offsets(broker):
     """Each client starts at the offsets that another client committed."""
     write(broker, b"a", b"b", b"c", b"d")

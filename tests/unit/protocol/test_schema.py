@@ -166,6 +166,28 @@ def test_an_ignorable_value_missing_from_the_version_is_dropped():
     assert Sample(name="n") == decode(Sample, encode_bytes(sample, 0), 0)
 
 
+@message
+class Optional(Message):
+    """A message with a struct that may be null, plain and tagged."""
+
+    versions = VersionRange(0, 0)
+    flexible_from = 0
+
+    plain: Point | None = field(Point, nullable="0+", default=None)
+    tagged: Point | None = field(Point, nullable="0+", tag=0, default=None)
+
+
+def test_a_struct_may_be_null():
+    """A byte in front of a nullable struct says whether it is there."""
+    assert "ff 00" == encode_bytes(Optional(), 0).hex(" ")
+    point = Point(x=5)
+    assert "01 00 05 00 01 00 04 01 00 05 00" == encode_bytes(
+        Optional(plain=point, tagged=point), 0
+    ).hex(" ")
+    for sample in (Optional(), Optional(plain=point), Optional(tagged=point)):
+        assert sample == decode(Optional, encode_bytes(sample, 0), 0)
+
+
 def test_unsupported_values_of_nested_fields_are_refused():
     """An unsupported value of a nested field is refused like one of the message itself."""
     with pytest.raises(UnsupportedVersionError, match="Point version 0 has no field label"):
@@ -395,8 +417,8 @@ def test_a_tagged_field_requires_a_flexible_version():
         struct_codec(Hasty, 0, flexible=False)
 
 
-@pytest.mark.parametrize("field_type", [INT32, UUID, Point])
-def test_scalars_and_structs_cannot_be_nullable(field_type):
+@pytest.mark.parametrize("field_type", [INT32, UUID])
+def test_scalars_cannot_be_nullable(field_type):
     """A nullable declaration of a type without a null on the wire is refused."""
     with pytest.raises(TypeError, match="cannot be null"):
         field(field_type, nullable="0+")

@@ -60,6 +60,12 @@ def test_every_version_lists_all_apis(version):
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),
         ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
         ApiKey.LIST_TRANSACTIONS: (0, 2),
+        ApiKey.OFFSET_DELETE: (0, 0),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+        ApiKey.DESCRIBE_ACLS: (1, 3),
+        ApiKey.CREATE_ACLS: (1, 3),
+        ApiKey.DELETE_ACLS: (1, 3),
     } == ranges(response)
 
 
@@ -125,7 +131,7 @@ def test_an_unsupported_version_closes_the_connection(api_key, version):
         decode(api_key, version, b"\0" * 20)
 
 
-@pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.CREATE_ACLS])
+@pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.DESCRIBE_QUORUM])
 def test_an_unsupported_api_closes_the_connection(api_key):
     """A Kafka API that this broker does not implement gets no response."""
     with pytest.raises(CloseConnectionError):

@@ -54,6 +54,9 @@ public class MessageGoldens {
             ApiKeys.CREATE_PARTITIONS, ApiKeys.DELETE_GROUPS, ApiKeys.INCREMENTAL_ALTER_CONFIGS,
             ApiKeys.DESCRIBE_CLUSTER, ApiKeys.DESCRIBE_PRODUCERS, ApiKeys.DESCRIBE_TRANSACTIONS,
             ApiKeys.LIST_TRANSACTIONS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
+            ApiKeys.DESCRIBE_ACLS, ApiKeys.CREATE_ACLS, ApiKeys.DELETE_ACLS,
+            ApiKeys.OFFSET_DELETE, ApiKeys.CONSUMER_GROUP_DESCRIBE,
+            ApiKeys.CONSUMER_GROUP_HEARTBEAT,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;

@@ -1,0 +1,511 @@
+r"""Regular expressions over topic names, in the syntax of RE2/J and matched in linear time.
+
+A consumer group may subscribe to a regular expression, which Kafka resolves with RE2/J. This module
+accepts and rejects the same expressions: no back-references, look-around or possessive repeats,
+but flags, named groups, POSIX and Unicode classes, and `\Q...\E`. An expression is compiled to a
+nondeterministic automaton (Thompson's construction), all of whose states are followed at once.
+
+Topic names consist of few characters, so a character class is the set of those that it matches.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+#: The characters of topic names.
+_ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
+_WORD = frozenset(string.ascii_letters + string.digits + "_")
+#: Maximum number of nodes, with each repeat counted; RE2/J has no limit.
+_MAX_NODES = 5_000
+_MAX_REPEATS = 1_000
+_MAX_CODE_POINT = 0x10FFFF
+#: Maximum depth of nested groups, which the parser follows by recursion.
+_MAX_DEPTH = 100
+
+_PERL_CLASSES = {
+    "d": frozenset(string.digits),
+    "s": frozenset(" \t\n\f\r"),
+    "w": _WORD,
+}
+_POSIX_CLASSES = {
+    "alnum": frozenset(string.ascii_letters + string.digits),
+    "alpha": frozenset(string.ascii_letters),
+    "ascii": _ALPHABET,
+    "blank": frozenset(),
+    "cntrl": frozenset(),
+    "digit": frozenset(string.digits),
+    "graph": _ALPHABET,
+    "lower": frozenset(string.ascii_lowercase),
+    "print": _ALPHABET,
+    "punct": frozenset(string.punctuation),
+    "space": frozenset(),
+    "upper": frozenset(string.ascii_uppercase),
+    "word": _WORD,
+    "xdigit": frozenset(string.hexdigits),
+}
+_CATEGORIES = frozenset(
+    """
+    C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z
+    Zl Zp Zs
+    """.split()  # noqa: SIM905 - easier to read than a list
+)
+#: Only the first two have characters of topic names.
+_SCRIPTS = frozenset(
+    """
+    Latin Common Arabic Armenian Avestan Balinese Bamum Batak Bengali Bopomofo Brahmi Braille
+    Buginese Buhid Canadian_Aboriginal Carian Cham Cherokee Coptic Cuneiform Cypriot
+    Cyrillic Deseret Devanagari Egyptian_Hieroglyphs Ethiopic Georgian Glagolitic Gothic
+    Greek Gujarati Gurmukhi Han Hangul Hanunoo Hebrew Hiragana Imperial_Aramaic Inherited
+    Inscriptional_Pahlavi Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kayah_Li
+    Kharoshthi Khmer Lao Lepcha Limbu Linear_B Lisu Lycian Lydian Malayalam Mandaic
+    Meetei_Mayek Mongolian Myanmar New_Tai_Lue Nko Ogham Ol_Chiki Old_Italic Old_Persian
+    Old_South_Arabian Old_Turkic Oriya Osmanya Phags_Pa Phoenician Rejang Runic Samaritan
+    Saurashtra Shavian Sinhala Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le
+    Tai_Tham Tai_Viet Tamil Telugu Thaana Thai Tibetan Tifinagh Ugaritic Unknown Vai Yi
+    """.split()  # noqa: SIM905 - easier to read than a list
+)
+_ESCAPED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+#: Characters outside ASCII that equal a letter if case is ignored.
+_FOLDED = {"k": "\u212a", "s": "\u017f"}
+_REPEAT = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+class _Assertion(Enum):
+    """A condition on a position in the text."""
+
+    BEGIN = "begin"
+    END = "end"
+    WORD_BOUNDARY = "word boundary"
+    NO_WORD_BOUNDARY = "no word boundary"
+
+
+#: What characters other than operators and brackets stand for.
+_SPECIAL: dict[str, _Node] = {".": _ALPHABET, "^": _Assertion.BEGIN, "$": _Assertion.END}
+
+
+class _Sequence(NamedTuple):
+    items: tuple[_Node, ...]
+
+
+class _Choice(NamedTuple):
+    options: tuple[_Node, ...]
+
+
+class _Repeat(NamedTuple):
+    node: _Node
+    low: int
+    #: None for any number.
+    high: int | None
+
+
+_Node = frozenset[str] | _Assertion | _Sequence | _Choice | _Repeat
+
+
+class TopicPattern:
+    """A regular expression that a group subscribes to.
+
+    >>> TopicPattern("orders-[0-9]+|returns").matches("orders-7")
+    True
+    """
+
+    def __init__(self, pattern: str) -> None:
+        """Compile an expression. Raises ValueError if RE2/J would reject it, or it is too large."""
+        self._program = _Program(_Parser(pattern).parse())
+
+    def matches(self, name: str) -> bool:
+        """Return whether the whole name matches."""
+        return self._program.matches(name)
+
+
+class _Parser:
+    """A recursive parser of one expression, with the rules of RE2/J's Parser."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._position = 0
+        self._depth = 0
+        self._ignore_case = False
+        self._names: set[str] = set()
+
+    def parse(self) -> _Node:
+        """Parse the whole expression. Raises ValueError."""
+        node = self._choice()
+        if self._position < len(self._pattern):
+            raise ValueError("unexpected )")
+        return node
+
+    def _rest(self) -> str:
+        return self._pattern[self._position :]
+
+    def _next(self) -> str:
+        """Return the next character and move past it; an empty string at the end."""
+        character = self._pattern[self._position : self._position + 1]
+        self._position += len(character)
+        return character
+
+    def _skip(self, text: str) -> bool:
+        """Move past a text if it is next; return whether it was."""
+        found = self._pattern.startswith(text, self._position)
+        if found:
+            self._position += len(text)
+        return found
+
+    def _choice(self) -> _Node:
+        options = [self._sequence()]
+        while self._skip("|"):
+            options.append(self._sequence())
+        return options[0] if len(options) == 1 else _Choice(tuple(options))
+
+    def _sequence(self) -> _Node:
+        items: list[_Node] = []
+        was_repeat = False
+        while self._rest()[:1] not in {"", "|", ")"}:
+            repeat = self._repeat()
+            if repeat is not None:
+                if was_repeat:
+                    raise ValueError("invalid nested repetition operator")
+                if not items:
+                    raise ValueError("missing argument to repetition operator")
+                items[-1] = _Repeat(items[-1], *repeat)
+                was_repeat = True
+            else:
+                # As in RE2/J, no operator may follow a brace that is not part of one.
+                was_repeat = self._rest().startswith("{")
+                items += self._atom()
+        return items[0] if len(items) == 1 else _Sequence(tuple(items))
+
+    def _repeat(self) -> tuple[int, int | None] | None:
+        """Parse a repetition operator, if one is next; return its minimum and maximum."""
+        found = _REPEAT.match(self._pattern, self._position)
+        if self._skip("*"):
+            bounds: tuple[int, int | None] = (0, None)
+        elif self._skip("+"):
+            bounds = (1, None)
+        elif self._skip("?"):
+            bounds = (0, 1)
+        elif found is not None:
+            self._position = found.end()
+            low = int(found[1])
+            high = low if found[2] is None else None if found[3] is None else int(found[3])
+            if max(low, high or 0) > _MAX_REPEATS or (high is not None and low > high):
+                raise ValueError("invalid repeat count")
+            bounds = (low, high)
+        else:
+            return None
+        # Whether an operator is greedy does not change whether the whole name matches.
+        self._skip("?")
+        return bounds
+
+    def _atom(self) -> list[_Node]:
+        """Parse what is next, other than an operator: usually one node, none for flags."""
+        if self._skip("("):
+            return self._group()
+        if self._skip("["):
+            return [self._class()]
+        if self._rest().startswith("\\"):
+            return self._escape()
+        character = self._next()
+        special = _SPECIAL.get(character)
+        return [self._literal(character) if special is None else special]
+
+    def _group(self) -> list[_Node]:
+        outer = self._ignore_case
+        if self._skip("?"):
+            if self._skip("P<") or self._skip("<"):
+                self._group_name()
+            elif not self._flags():
+                return []
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise ValueError("groups are nested too deeply")
+        node = self._choice()
+        self._depth -= 1
+        if not self._skip(")"):
+            raise ValueError("missing closing )")
+        self._ignore_case = outer
+        return [node if isinstance(node, _Choice | _Sequence) else _Sequence((node,))]
+
+    def _group_name(self) -> None:
+        name, closed, _ = self._rest().partition(">")
+        if not closed or not _GROUP_NAME.fullmatch(name):
+            raise ValueError("invalid named capture")
+        if name in self._names:
+            raise ValueError("duplicate capture group name")
+        self._names.add(name)
+        self._position += len(name) + 1
+
+    def _flags(self) -> bool:
+        """Parse flags after `(?`; return whether a group follows, to which they are limited."""
+        ignore_case = self._ignore_case
+        negated = has_flag = False
+        while character := self._next():
+            if character in "imsU":
+                has_flag = True
+                if character == "i":
+                    ignore_case = not negated
+            elif character == "-" and not negated:
+                negated, has_flag = True, False
+            elif character in ":)" and (has_flag or not negated):
+                self._ignore_case = ignore_case
+                return character == ":"
+            else:
+                break
+        raise ValueError("invalid or unsupported Perl syntax")
+
+    def _escape(self) -> list[_Node]:
+        """Parse what begins with a backslash, outside character classes."""
+        if self._skip(r"\Q"):
+            quoted, _, _ = self._rest().partition(r"\E")
+            self._position += len(quoted)
+            self._skip(r"\E")
+            return [self._literal(character) for character in quoted]
+        for text, assertion in (
+            (r"\A", _Assertion.BEGIN),
+            (r"\z", _Assertion.END),
+            (r"\b", _Assertion.WORD_BOUNDARY),
+            (r"\B", _Assertion.NO_WORD_BOUNDARY),
+        ):
+            if self._skip(text):
+                return [assertion]
+        found = self._shared_class()
+        return [self._literal(self._escaped()) if found is None else found]
+
+    def _shared_class(self) -> frozenset[str] | None:
+        r"""Parse `\d`, `\pL` and the like, which may also stand in brackets, if one is next."""
+        kind = self._rest()[1:2]
+        if not self._rest().startswith("\\") or not kind:
+            return None
+        if kind.lower() in _PERL_CLASSES:
+            self._position += 2
+            return _signed(self._folded(_PERL_CLASSES[kind.lower()]), negated=kind.isupper())
+        if kind not in {"p", "P"}:
+            return None
+        self._position += 2
+        name = self._next()
+        if name == "{":
+            name, closed, _ = self._rest().partition("}")
+            if not closed:
+                raise ValueError("invalid character class range")
+            self._position += len(name) + 1
+        negated = kind == "P"
+        if name.startswith("^"):
+            negated, name = not negated, name[1:]
+        return _signed(self._folded(_unicode_class(name)), negated=negated)
+
+    def _escaped(self) -> str:
+        """Parse an escaped character. Raises ValueError."""
+        self._skip("\\")
+        character = self._next()
+        if not character:
+            raise ValueError("trailing backslash at end of expression")
+        if character in _ESCAPED:
+            return _ESCAPED[character]
+        if character == "x":
+            digits = re.compile(r"\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{2})").match(
+                self._pattern, self._position
+            )
+            if digits is not None and int(digits[1] or digits[2], 16) <= _MAX_CODE_POINT:
+                self._position = digits.end()
+                return chr(int(digits[1] or digits[2], 16))
+        elif character in "01234567":
+            digits = re.compile("[0-7]{0,2}").match(self._pattern, self._position)
+            if digits is not None and (digits[0] or character == "0"):
+                self._position = digits.end()
+                return chr(int(character + digits[0], 8))
+        elif not (character.isascii() and character.isalnum()):
+            return character
+        raise ValueError("invalid escape sequence")
+
+    def _class(self) -> frozenset[str]:
+        """Parse a character class after its opening bracket. Raises ValueError."""
+        negated = self._skip("^")
+        found: set[str] = set()
+        is_first = True
+        while is_first or not self._skip("]"):
+            is_first = False
+            if self._rest().startswith("[:") and (end := self._rest().find(":]", 2)) >= 0:
+                name = self._rest()[2:end]
+                self._position += end + 2
+                known = _POSIX_CLASSES.get(name.removeprefix("^"))
+                if known is None:
+                    raise ValueError("invalid character class range")
+                found |= _signed(self._folded(known), negated=name.startswith("^"))
+                continue
+            shared = self._shared_class()
+            if shared is not None:
+                found |= shared
+                continue
+            low = high = self._class_character()
+            if self._rest().startswith("-") and not self._rest().startswith("-]"):
+                if self._rest() == "-":
+                    raise ValueError("missing closing ]")
+                self._skip("-")
+                high = self._class_character()
+                if high < low:
+                    raise ValueError("invalid character class range")
+            found |= self._matching(partial(_is_between, low, high))
+        return _signed(frozenset(found), negated=negated)
+
+    def _class_character(self) -> str:
+        if not self._rest():
+            raise ValueError("missing closing ]")
+        return self._escaped() if self._rest().startswith("\\") else self._next()
+
+    def _literal(self, literal: str) -> frozenset[str]:
+        return self._matching(lambda character: character == literal)
+
+    def _folded(self, characters: frozenset[str]) -> frozenset[str]:
+        return self._matching(characters.__contains__)
+
+    def _matching(self, matches: Callable[[str], bool]) -> frozenset[str]:
+        """Return the characters of topic names that match, or do if case is ignored."""
+        return frozenset(
+            character
+            for character in _ALPHABET
+            if any(
+                matches(each) for each in (_folds(character) if self._ignore_case else character)
+            )
+        )
+
+
+def _is_between(low: str, high: str, character: str) -> bool:
+    return low <= character <= high
+
+
+def _folds(character: str) -> str:
+    """Return the characters that equal a character if case is ignored."""
+    lower = character.lower()
+    return lower + character.upper() + _FOLDED.get(lower, "")
+
+
+def _signed(characters: Iterable[str], *, negated: bool) -> frozenset[str]:
+    present = _ALPHABET.intersection(characters)
+    return _ALPHABET - present if negated else present
+
+
+def _unicode_class(name: str) -> frozenset[str]:
+    """Return the characters of a Unicode category or script. Raises ValueError."""
+    if name == "Any":
+        return _ALPHABET
+    if name in _CATEGORIES:
+        return frozenset(c for c in _ALPHABET if unicodedata.category(c).startswith(name))
+    if name not in _SCRIPTS:
+        raise ValueError("invalid character class range")
+    letters = frozenset(string.ascii_letters)
+    return letters if name == "Latin" else _ALPHABET - letters if name == "Common" else frozenset()
+
+
+class _Step(NamedTuple):
+    """An instruction: move on to `then` after a character, or at once if a condition holds."""
+
+    condition: frozenset[str] | _Assertion | None
+    then: tuple[int, ...]
+
+
+class _Program:
+    """The automaton of an expression; the instruction after the last one is its end."""
+
+    def __init__(self, node: _Node) -> None:
+        self._steps: list[_Step] = []
+        #: Counted even if it adds no instruction: an empty group can be repeated without end.
+        self._nodes = 0
+        self._add(node)
+
+    def _append(self, step: _Step) -> int:
+        self._steps.append(step)
+        return len(self._steps) - 1
+
+    def _add(self, node: _Node) -> None:
+        """Append the instructions of a node, which continue behind the last of them."""
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise ValueError("it is too large")
+        match node:
+            case _Sequence(items):
+                for item in items:
+                    self._add(item)
+            case _Choice(options):
+                self._add_choice(options)
+            case _Repeat():
+                self._add_repeat(node)
+            case _:
+                self._append(_Step(node, (len(self._steps) + 1,)))
+
+    def _add_choice(self, options: tuple[_Node, ...]) -> None:
+        fork = self._append(_Step(None, ()))
+        starts, exits = [], []
+        for option in options:
+            starts.append(len(self._steps))
+            self._add(option)
+            exits.append(self._append(_Step(None, ())))
+        self._steps[fork] = _Step(None, tuple(starts))
+        for place in exits:
+            self._steps[place] = _Step(None, (len(self._steps),))
+
+    def _add_repeat(self, repeat: _Repeat) -> None:
+        for _ in range(repeat.low):
+            self._add(repeat.node)
+        if repeat.high is None:
+            fork = self._append(_Step(None, ()))
+            self._add(repeat.node)
+            self._append(_Step(None, (fork,)))
+            self._steps[fork] = _Step(None, (fork + 1, len(self._steps)))
+            return
+        forks = []
+        for _ in range(repeat.high - repeat.low):
+            forks.append(self._append(_Step(None, ())))
+            self._add(repeat.node)
+        for fork in forks:
+            self._steps[fork] = _Step(None, (fork + 1, len(self._steps)))
+
+    def matches(self, text: str) -> bool:
+        """Return whether the whole text matches."""
+        states = self._reachable({0}, text, 0)
+        for position, character in enumerate(text):
+            after: set[int] = set()
+            for state in states:
+                if state < len(self._steps):
+                    condition, then = self._steps[state]
+                    if isinstance(condition, frozenset) and character in condition:
+                        after.update(then)
+            states = self._reachable(after, text, position + 1)
+            if not states:
+                return False
+        return len(self._steps) in states
+
+    def _reachable(self, states: set[int], text: str, position: int) -> set[int]:
+        """Return the states that are reached without another character."""
+        reached, left = set(states), list(states)
+        while left:
+            state = left.pop()
+            if state == len(self._steps):
+                continue
+            condition, then = self._steps[state]
+            if isinstance(condition, frozenset) or not _holds(condition, text, position):
+                continue
+            for each in then:
+                if each not in reached:
+                    reached.add(each)
+                    left.append(each)
+        return reached
+
+
+def _holds(condition: _Assertion | None, text: str, position: int) -> bool:
+    if condition is None:
+        return True
+    if condition is _Assertion.BEGIN:
+        return position == 0
+    if condition is _Assertion.END:
+        return position == len(text)
+    before = position > 0 and text[position - 1] in _WORD
+    after = position < len(text) and text[position] in _WORD
+    return (before != after) == (condition is _Assertion.WORD_BOUNDARY)

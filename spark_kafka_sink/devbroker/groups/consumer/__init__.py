@@ -1,0 +1,1 @@
+"""Consumer groups of the new protocol: their state, assignors, reconciliation and records."""

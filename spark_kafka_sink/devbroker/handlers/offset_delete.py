@@ -1,0 +1,87 @@
+"""OffsetDelete 0: deletes committed offsets of a group for single partitions (KIP-496).
+
+A topic to which the group subscribes gets GROUP_SUBSCRIBED_TO_TOPIC; for the classic protocol, the
+broker looks into the members' subscriptions. A group that does not exist gets GROUP_ID_NOT_FOUND,
+one with members of another protocol type than "consumer" NON_EMPTY_GROUP. To delete an offset that
+does not exist is not an error, but for a partition that does not exist it is
+UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
+    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+
+
+class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
+    """The handler that deletes offsets."""
+
+    api_key = ApiKey.OFFSET_DELETE
+    versions = OffsetDeleteRequest.versions
+
+    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        """Delete the offset of each partition that passes the checks."""
+        group = _find_group(context, request.group_id)
+        codes: dict[TopicPartition, ErrorCode] = {}
+        for topic in request.topics:
+            is_subscribed = group.is_subscribed_to(topic.name)
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if not context.cluster.has(topic_partition):
+                    codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif is_subscribed:
+                    codes[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                else:
+                    codes[topic_partition] = ErrorCode.NONE
+        deleted = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
+        context.cluster.groups.offsets.delete(request.group_id, deleted)
+        topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
+        for (name, index), code in codes.items():
+            result = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            topics.setdefault(name, []).append(result)
+        return OffsetDeleteResponse(
+            topics=tuple(
+                OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions))
+                for name, partitions in topics.items()
+            )
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: OffsetDeleteRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> OffsetDeleteResponse:
+        """Return a response with the error: no offset was deleted."""
+        return OffsetDeleteResponse(error_code=error_code, topics=())
+
+
+def _find_group(context: RequestContext, group_id: str) -> ClassicGroup | ConsumerGroup:
+    """Return the group. Raises RefusedError."""
+    if not group_id:
+        raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
+    context.cluster.check_group_coordinator(context.node_id, group_id)
+    group = context.cluster.groups.find(group_id)
+    if group is None:
+        raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+    if group.members and group.protocol_type != "consumer":
+        raise RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+    return group

@@ -1,0 +1,377 @@
+"""Groups of the new consumer protocol, with the time as an argument."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+)
+from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
+from spark_kafka_sink.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.support.devbroker.broker_requests import NOW, ask, broker_with
+from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.durable_cluster import DurableCluster
+from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
+from tests.support.devbroker.group_client import GroupClient, commit_request, join_request
+
+GROUP = "g"
+SESSION = 45.0
+
+
+class Members:
+    """The members of one group, which send heartbeats to an embedded broker."""
+
+    def __init__(self, broker, topic="t"):
+        self.broker = broker
+        self.topic = topic
+        self.now = NOW
+        known = broker.cluster.topic(topic)
+        self.topic_id = None if known is None else known.topic_id
+
+    def join(self, member_id, **fields):
+        """Send a member's first heartbeat."""
+        if "regex" not in fields:
+            fields = {"topics": [self.topic]} | fields
+        return self.ask(joining(GROUP, member_id, **fields))
+
+    def beat(self, member_id, epoch, owned=None, **fields):
+        """Send a heartbeat; `owned` are partitions of the topic."""
+        if owned is not None:
+            fields["owned"] = {self.topic_id: owned} if owned else {}
+        return self.ask(consumer_heartbeat(GROUP, member_id, epoch, **fields))
+
+    def ask(self, request, version=None):
+        """Send a request; return error code, epoch and assigned partitions of the answer."""
+        answer = ask(self.broker, request, version, now=self.now)
+        assigned = None
+        if answer.assignment is not None:
+            assigned = [p for topic in answer.assignment.topic_partitions for p in topic.partitions]
+        return answer.error_code, answer.member_epoch, assigned
+
+    def two(self):
+        """Add two members, which then have two partitions each in epoch 3."""
+        self.join("a")
+        self.join("b")
+        self.beat("a", 2)
+        self.beat("a", 2, [0, 1])
+        assert (0, 3, [2, 3]) == self.beat("b", 3)
+
+
+@pytest.fixture
+def broker():
+    return broker_with({"t": 4})
+
+
+@pytest.fixture
+def members(broker):
+    return Members(broker)
+
+
+def state(broker):
+    group = broker.cluster.groups.find(GROUP)
+    return None if group is None else str(group.state)
+
+
+def test_a_partition_is_not_given_away_before_its_owner_confirms(broker, members):
+    """A new member receives partitions only when the other no longer lists them as owned."""
+    assert (0, 2, [0, 1, 2, 3]) == members.join("a")
+    assert (0, 3, []) == members.join("b")
+    assert (0, 3, None) == members.beat("b", 3)
+    assert (0, 2, [0, 1]) == members.beat("a", 2)
+    assert (0, 2, None) == members.beat("a", 2, [0, 1, 2])
+    assert (0, 3, None) == members.beat("b", 3)
+    assert (0, 3, None) == members.beat("a", 2, [0, 1])
+    assert "Reconciling" == state(broker)
+    assert (0, 3, [2, 3]) == members.beat("b", 3)
+    assert "Stable" == state(broker)
+
+
+def test_a_silent_member_is_removed_after_its_session(broker, members):
+    """When the session is over, the others receive its partitions."""
+    members.two()
+    members.now += SESSION - 1
+    members.beat("b", 3)
+    broker.tick(members.now + 1)
+    members.now += 2
+    assert (0, 4, [0, 1, 2, 3]) == members.beat("b", 3)
+    assert ErrorCode.UNKNOWN_MEMBER_ID == members.beat("a", 3)[0]
+
+
+def test_a_member_that_does_not_revoke_is_removed(members):
+    """A member that owns revoked partitions past its rebalance timeout loses all of them."""
+    members.join("a", timeout_ms=5_000)
+    members.join("b")
+    members.beat("a", 2, range(4))
+    for _ in range(4):
+        members.now += 1
+        assert (0, 2, None) == members.beat("a", 2, range(4))
+    members.now += 1.5
+    assert ErrorCode.UNKNOWN_MEMBER_ID == members.beat("a", 2, range(4))[0]
+    assert (0, 4, [0, 1, 2, 3]) == members.beat("b", 3)
+
+
+def test_the_rebalance_timeout_ends_with_the_revocation(members):
+    """A member that has revoked its partitions keeps its membership."""
+    members.join("a", timeout_ms=5_000)
+    members.join("b")
+    members.beat("a", 2)
+    members.beat("a", 2, [0, 1])
+    members.now += 6
+    assert (0, 3, None) == members.beat("a", 3)
+
+
+def test_a_response_may_be_lost(members):
+    """A member may repeat its previous epoch, with partitions that it still has."""
+    members.two()
+    assert ErrorCode.FENCED_MEMBER_EPOCH == members.beat("a", 2)[0]
+    assert ErrorCode.FENCED_MEMBER_EPOCH == members.beat("a", 2, [0, 1, 2])[0]
+    assert (0, 3, None) == members.beat("a", 2, [1])
+    assert ErrorCode.FENCED_MEMBER_EPOCH == members.beat("a", 4)[0]
+
+
+def test_a_fenced_member_joins_again(members):
+    """A member that joins again with its id gets its assignment anew."""
+    members.two()
+    assert (0, 3, [0, 1]) == members.join("a")
+
+
+def test_a_static_member_returns_to_its_partitions(broker, members):
+    """A static member that left for a while gets its partitions back under another id."""
+    members.join("a", instance_id="i")
+    assert ErrorCode.UNRELEASED_INSTANCE_ID == members.join("c", instance_id="i")[0]
+    assert (0, -2, None) == members.beat("a", -2, instance_id="i")
+    assert (0, 2, [0, 1, 2, 3]) == members.join("c", instance_id="i")
+    assert ErrorCode.FENCED_INSTANCE_ID == members.beat("a", 2, instance_id="i")[0]
+    assert ["c"] == list(broker.cluster.groups.find(GROUP).members)
+
+
+def test_a_static_member_that_stays_away_is_removed(broker, members):
+    """The session of a static member that left for a while goes on."""
+    members.join("a", instance_id="i")
+    members.beat("a", -2, instance_id="i")
+    broker.tick(NOW + SESSION + 1)
+    assert "Empty" == state(broker)
+
+
+def test_members_have_a_session_to_find_a_coordinator_that_moved(broker, members):
+    """The sessions of all members restart when the group gets another coordinator."""
+    members.join("a")
+    members.now += SESSION - 1
+    broker.cluster.groups.moved(coordinator_partition(GROUP), members.now)
+    broker.tick(members.now + SESSION - 1)
+    assert "Stable" == state(broker)
+    broker.tick(members.now + SESSION + 1)
+    assert "Empty" == state(broker)
+
+
+def test_new_partitions_are_assigned(broker, members):
+    """A topic that grows makes a new target assignment."""
+    members.join("a")
+    with broker.cluster.change_topics() as changes:
+        changes.add_partitions(broker.cluster.topic("t"), 6)
+    assert (0, 3, [0, 1, 2, 3, 4, 5]) == members.beat("a", 2)
+
+
+def test_a_topic_that_is_created_later_is_assigned():
+    """A member may subscribe to a topic that does not exist yet."""
+    broker = broker_with({"other": 1})
+    members = Members(broker)
+    assert (0, 2, []) == members.join("a")
+    assert (0, 2, None) == members.beat("a", 2)
+    broker.cluster.create_topic("t", partitions=1, config=broker.settings.topic_defaults)
+    assert (0, 3, [0]) == members.beat("a", 2)
+
+
+def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
+    """Expressions are resolved again when there are new topics, but not more often than that."""
+    assert (0, 1, []) == members.join("a", regex="t.*")
+    assert (0, 2, [0, 1, 2, 3]) == members.beat("a", 1)
+    broker.cluster.create_topic("t2", partitions=1, config=broker.settings.topic_defaults)
+    members.now += 9
+    assert (0, 2, None) == members.beat("a", 2)
+    members.now += 2
+    assert (0, 2, None) == members.beat("a", 2)
+    error_code, epoch, assigned = members.beat("a", 2)
+    assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
+
+
+def test_assignments_can_be_limited_in_time():
+    """Within the assignment interval a new member gets no new target assignment (KIP-1263)."""
+    broker = broker_with({"t": 4}, group_consumer_assignment_interval_ms=1000)
+    members = Members(broker)
+    members.join("a")
+    assert (0, 2, []) == members.join("b")
+    members.now += 1.1
+    assert (0, 2, [0, 1]) == members.beat("a", 2)
+
+
+def test_a_full_group_refuses_further_members():
+    """GROUP_MAX_SIZE_REACHED is for new members only."""
+    broker = broker_with({"t": 4}, group_consumer_max_size=1)
+    members = Members(broker)
+    members.join("a")
+    assert ErrorCode.GROUP_MAX_SIZE_REACHED == members.join("b")[0]
+    assert 0 == members.join("a")[0]
+
+
+def test_protocols_do_not_mix(broker, members):
+    """A group with members of one protocol refuses those of the other."""
+    client = GroupClient(broker, GROUP)
+    client.join()
+    assert ErrorCode.GROUP_ID_NOT_FOUND == members.join("a")[0]
+    client.group_id = "h"
+    members.ask(joining("h", "a", topics=["t"]))
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == ask(broker, join_request("h"), 9).error_code
+
+
+def test_a_group_is_listed_with_its_type(broker, members):
+    """The filter by type distinguishes both protocols."""
+    GroupClient(broker, "classic").join()
+    members.join("a")
+    request = ListGroupsRequest(types_filter=("Consumer",))
+    assert [(GROUP, "Stable", "Consumer")] == [
+        (group.group_id, group.group_state, group.group_type)
+        for group in ask(broker, request).groups
+    ]
+
+
+def test_a_commit_needs_the_epoch_of_the_assignment(broker, members):
+    """A member may commit with an older epoch than its own, but not older than the assignment."""
+    members.two()
+
+    def commit(member_id, epoch, partition):
+        request = commit_request(
+            GROUP, {("t", partition): 1}, member_id=member_id, generation_id=epoch
+        )
+        return ask(broker, request, 9).topics[0].partitions[0].error_code
+
+    assert 0 == commit("a", 3, 0)
+    assert 0 == commit("a", 2, 0)
+    assert ErrorCode.STALE_MEMBER_EPOCH == commit("a", 2, 3)
+    assert ErrorCode.STALE_MEMBER_EPOCH == commit("b", 2, 3)
+    assert ErrorCode.STALE_MEMBER_EPOCH == commit("b", 4, 3)
+    assert ErrorCode.UNKNOWN_MEMBER_ID == commit("c", 3, 3)
+
+
+def test_offsets_are_deleted_unless_the_group_subscribes(broker):
+    """OffsetDelete deletes offsets, but not of subscribed or missing topics."""
+    client = GroupClient(broker, GROUP)
+    client.commit({("t", 0): 5})
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=(
+            OffsetDeleteRequestTopic(
+                name="t",
+                partitions=tuple(OffsetDeleteRequestPartition(partition_index=p) for p in (0, 9)),
+            ),
+        ),
+    )
+
+    def codes():
+        answer = ask(broker, request)
+        return [p.error_code for topic in answer.topics for p in topic.partitions]
+
+    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes()
+    assert (0, -1) == client.offsets("t", 0)["t", 0]
+    client.join(metadata=b"\0\0" + b"\0\0\0\1" + b"\0\1t")
+    assert ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC == codes()[0]
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff" + bytes(4), b"\0\0\0\0\0\2\0\1t"])
+def test_metadata_that_is_not_a_subscription_is_an_error(metadata):
+    """Other bytes than those of a subscription raise DecodeError."""
+    with pytest.raises(DecodeError):
+        subscribed_topics(metadata)
+
+
+def snapshot(broker):
+    """Return everything that the broker knows of the group."""
+    group = broker.cluster.groups.find(GROUP)
+    return {
+        name: getattr(group, name)
+        for name in group.__slots__
+        if name not in {"known_topics", "protocol_type"}
+    }
+
+
+def described(broker):
+    request = ConsumerGroupDescribeRequest(group_ids=(GROUP,), include_authorized_operations=False)
+    return ask(broker, request, 1)
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_a_group_survives_the_broker(tmp_path, how):
+    """Members, epochs, assignments and expressions are read back from disk."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=4, config=defaults)
+    members = Members(cluster.broker)
+    members.join("a", instance_id="i", rack_id="r", assignor="range")
+    members.join("b", regex="t.*")
+    members.beat("b", 3)
+    members.beat("a", 2, instance_id="i")
+    members.join("c")
+    members.beat("c", -1)
+    expected = snapshot(cluster.broker), described(cluster.broker)
+
+    broker = getattr(cluster, how)()
+
+    assert expected == (snapshot(broker), described(broker))
+    members.broker = broker
+    assert ErrorCode.UNKNOWN_MEMBER_ID == members.beat("c", 5)[0]
+    assert 0 == members.beat("a", 2, instance_id="i")[0]
+    cluster.now += SESSION + 1
+    broker.tick(cluster.now)
+    assert "Empty" == state(broker)
+    broker.cluster.groups.delete(GROUP)
+    assert cluster.restart().cluster.groups.find(GROUP) is None
+    cluster.close()
+
+
+def test_a_heartbeat_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
+    """On a full disk a member gets an error, and the group is what it was before."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=4, config=defaults)
+    members = Members(cluster.broker)
+    members.join("a")
+    before = snapshot(cluster.broker)
+    with monkeypatch.context() as patch:
+        FaultyDisk(patch).fail_after(0, Failure.READ_ONLY)
+        assert ErrorCode.NOT_COORDINATOR == members.join("b")[0]
+    assert before == snapshot(cluster.broker)
+    assert (0, 3, []) == members.join("b")
+    cluster.close()
+
+
+def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
+    """A group that was empty is read back with the protocol of its last member."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=1, config=defaults)
+    members, client = Members(cluster.broker), GroupClient(cluster.broker, GROUP)
+    member = client.join().member_id
+    client.sync(member, 1, {member: b""})
+    client.commit({("t", 0): 5}, member_id=member, generation_id=1)
+    client.leave((member, None))
+    assert (0, 2, [0]) == members.join("a")
+
+    broker = cluster.restart()
+    assert "Stable" == state(broker)
+    members.broker = client.broker = broker
+    assert (0, 5) == client.offsets("t", 0)["t", 0]
+    members.beat("a", -1)
+    member = client.join().member_id
+    client.sync(member, 1, {member: b""})
+
+    assert [member] == list(cluster.restart().cluster.groups.find_classic(GROUP).members)
+    cluster.close()
