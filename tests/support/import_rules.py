@@ -65,6 +65,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
     | {
+        "admin",
         "config",
         "consumer",
         "metrics",
@@ -100,6 +101,13 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "lookup": ("config_def",),
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
+        "admin": ("config_def", TOP),
+        "options_table": ("config_def", "source", TOP, "admin"),
+    },
+    "admin": {
+        "values": (),
+        TOP: ("values",),
+        "client": ("values", TOP),
     },
     "network": {
         "base": (),
@@ -159,6 +167,7 @@ _EVENT_LOOP = (
     "network/*.py",
     "network/*/*.py",
     "admin/*.py",
+    "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
     "consumer/*.py",
