@@ -42,8 +42,11 @@ LAYERS: dict[str, frozenset[str]] = {
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
-    # The operator's command.
-    "transactions": _BOTTOM | {"command_line", "exactly_once", "admin", "config", _ERROR_CODES},
+    "cluster_command": _BOTTOM | {"config"},
+    # The operators' commands.
+    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config"},
+    "transactions": _BOTTOM
+    | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
     | {
         "exactly_once",
