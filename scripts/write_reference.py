@@ -20,6 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
+from spark_kafka_sink.config.admin.admin_settings import (  # noqa: E402
+    ADMIN_CONFIG_DEF,
+    REFUSED_ADMIN,
+)
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
 from spark_kafka_sink.config.consumer_settings import (  # noqa: E402
@@ -109,6 +113,7 @@ def pages() -> dict[Path, str]:
         reference / "source-options.md": source_options_page(),
         reference / "producer-settings.md": settings_page(),
         reference / "consumer-settings.md": consumer_settings_page(),
+        reference / "admin-settings.md": admin_settings_page(),
         reference / "errors.md": errors_page(),
         reference / "metrics.md": metrics_page(),
         architecture: with_part(architecture.read_text(), "layers", layers_map()),
@@ -217,6 +222,23 @@ def consumer_settings_page() -> str:
         ),
         "A Spark read [ignores](source-options.md#options-without-effect) those of consumer groups "
         "and polls, with a warning.",
+    )
+
+
+def admin_settings_page() -> str:
+    """Return the page of the settings of the admin client."""
+    return _page(
+        "Admin client settings",
+        "The settings of `AdminClient`, under the names that Kafka's own admin client has for "
+        "them. A setting of Kafka's admin client that is not supported is an error that gives the "
+        "reason, and an unknown one is an error that suggests the nearest known name.",
+        *_general_settings(ADMIN_CONFIG_DEF),
+        "## TLS and SASL",
+        "They are [those of the producer](producer-settings.md#tls-and-sasl), and so are the "
+        "[unsupported ones](producer-settings.md#not-supported).",
+        *_not_supported(
+            {name: row for name, row in REFUSED_ADMIN.items() if name not in REFUSED_SECURITY}
+        ),
     )
 
 

@@ -15,9 +15,46 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.admin.client.admin_client import AdminClient
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
+    from spark_kafka_sink.admin.values.acls import (
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+    from spark_kafka_sink.admin.values.cluster import ClusterDescription
+    from spark_kafka_sink.admin.values.configs import (
+        AlterConfigOp,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ConfigResourceType,
+        ConfigSource,
+        ConfigSynonym,
+    )
+    from spark_kafka_sink.admin.values.groups import (
+        ConsumerGroupDescription,
+        ConsumerGroupListing,
+        MemberDescription,
+    )
+    from spark_kafka_sink.admin.values.offsets import ListedOffset, OffsetSpec
+    from spark_kafka_sink.admin.values.producers import ProducerState
+    from spark_kafka_sink.admin.values.topics import (
+        CreatedTopic,
+        NewPartitions,
+        NewTopic,
+        TopicDescription,
+        TopicListing,
+        TopicPartitionInfo,
+    )
+    from spark_kafka_sink.config.admin.admin_config import AdminConfig
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.consumer.read_arrow import read_arrow
     from spark_kafka_sink.errors import (
+        AdminError,
         AuthenticationError,
         BrokerError,
         BufferExhaustedError,
@@ -48,10 +85,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.reporter import MetricsReporter
-    from spark_kafka_sink.metrics.snapshot import (
-        MetricsSnapshot,
-        Summary,
-    )
+    from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
     from spark_kafka_sink.model import (
         ConsumerGroupMetadata,
         Node,
@@ -81,15 +115,8 @@ if TYPE_CHECKING:
         FutureTableMetadata,
     )
     from spark_kafka_sink.producer.records.serializers import Serializer
-    from spark_kafka_sink.record.columns import (
-        BytesColumn,
-        HeaderColumns,
-        RecordColumns,
-    )
-    from spark_kafka_sink.security.oauth_bearer import (
-        OAuthBearerToken,
-        TokenFunction,
-    )
+    from spark_kafka_sink.record.columns import BytesColumn, HeaderColumns, RecordColumns
+    from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, TokenFunction
     from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
     from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite
     from spark_kafka_sink.spark.sink.write_report import WriteReport
@@ -97,14 +124,32 @@ if TYPE_CHECKING:
     from spark_kafka_sink.version import __version__
 
 __all__ = [
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
+    "AdminClient",
+    "AdminConfig",
+    "AdminError",
+    "AlterConfigOp",
+    "AlterConfigOpType",
     "AuthenticationError",
     "BrokerError",
     "BufferExhaustedError",
     "BytesColumn",
     "CheckedWrite",
+    "ClusterDescription",
+    "ConfigEntry",
     "ConfigError",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
     "ConsumerGroupMetadata",
     "CorruptRecordError",
+    "CreatedTopic",
     "DataLossError",
     "DecodeError",
     "DeliveryError",
@@ -123,15 +168,20 @@ __all__ = [
     "KafkaSink",
     "KafkaSource",
     "KafkaTimeoutError",
+    "ListedOffset",
     "LoggingMetricsReporter",
+    "MemberDescription",
     "MetadataSnapshot",
     "MetricName",
     "MetricsReporter",
     "MetricsSnapshot",
     "NetworkError",
+    "NewPartitions",
+    "NewTopic",
     "Node",
     "OAuthBearerToken",
     "OffsetAndMetadata",
+    "OffsetSpec",
     "PartitionAcks",
     "PartitionInfo",
     "PartitionMetadata",
@@ -143,20 +193,28 @@ __all__ = [
     "ProducerIdAndEpoch",
     "ProducerInterceptor",
     "ProducerRecord",
+    "ProducerState",
     "RecordColumns",
     "RecordError",
     "RecordMetadata",
     "RecordTooLargeError",
+    "ResourcePatternType",
+    "ResourceType",
     "SchemaError",
     "SerializationError",
     "Serializer",
     "Summary",
     "TokenFunction",
+    "TopicDescription",
+    "TopicListing",
     "TopicMetadata",
     "TopicPartition",
+    "TopicPartitionInfo",
     "TopicPartitions",
     "TransactionAbortableError",
     "TransactionAbortedError",
+    "TransactionDescription",
+    "TransactionListing",
     "UnsupportedVersionError",
     "WriteReport",
     "WriteSchema",
@@ -166,14 +224,32 @@ __all__ = [
 
 #: The module that defines each public name.
 _MODULES = {
+    "AclBinding": "spark_kafka_sink.admin.values.acls",
+    "AclBindingFilter": "spark_kafka_sink.admin.values.acls",
+    "AclOperation": "spark_kafka_sink.admin.values.acls",
+    "AclPermissionType": "spark_kafka_sink.admin.values.acls",
+    "AdminClient": "spark_kafka_sink.admin.client.admin_client",
+    "AdminConfig": "spark_kafka_sink.config.admin.admin_config",
+    "AdminError": "spark_kafka_sink.errors",
+    "AlterConfigOp": "spark_kafka_sink.admin.values.configs",
+    "AlterConfigOpType": "spark_kafka_sink.admin.values.configs",
     "AuthenticationError": "spark_kafka_sink.errors",
     "BrokerError": "spark_kafka_sink.errors",
     "BufferExhaustedError": "spark_kafka_sink.errors",
     "BytesColumn": "spark_kafka_sink.record.columns",
     "CheckedWrite": "spark_kafka_sink.spark.sink.driver_checks",
+    "ClusterDescription": "spark_kafka_sink.admin.values.cluster",
+    "ConfigEntry": "spark_kafka_sink.admin.values.configs",
     "ConfigError": "spark_kafka_sink.errors",
+    "ConfigResource": "spark_kafka_sink.admin.values.configs",
+    "ConfigResourceType": "spark_kafka_sink.admin.values.configs",
+    "ConfigSource": "spark_kafka_sink.admin.values.configs",
+    "ConfigSynonym": "spark_kafka_sink.admin.values.configs",
+    "ConsumerGroupDescription": "spark_kafka_sink.admin.values.groups",
+    "ConsumerGroupListing": "spark_kafka_sink.admin.values.groups",
     "ConsumerGroupMetadata": "spark_kafka_sink.model",
     "CorruptRecordError": "spark_kafka_sink.errors",
+    "CreatedTopic": "spark_kafka_sink.admin.values.topics",
     "DataLossError": "spark_kafka_sink.errors",
     "DecodeError": "spark_kafka_sink.errors",
     "DeliveryError": "spark_kafka_sink.errors",
@@ -192,15 +268,20 @@ _MODULES = {
     "KafkaSink": "spark_kafka_sink.spark.data_source",
     "KafkaSource": "spark_kafka_sink.spark.data_source",
     "KafkaTimeoutError": "spark_kafka_sink.errors",
+    "ListedOffset": "spark_kafka_sink.admin.values.offsets",
     "LoggingMetricsReporter": "spark_kafka_sink.metrics.logging_reporter",
+    "MemberDescription": "spark_kafka_sink.admin.values.groups",
     "MetadataSnapshot": "spark_kafka_sink.network.cluster.metadata",
     "MetricName": "spark_kafka_sink.metrics.metric_name",
     "MetricsReporter": "spark_kafka_sink.metrics.reporter",
     "MetricsSnapshot": "spark_kafka_sink.metrics.snapshot",
     "NetworkError": "spark_kafka_sink.errors",
+    "NewPartitions": "spark_kafka_sink.admin.values.topics",
+    "NewTopic": "spark_kafka_sink.admin.values.topics",
     "Node": "spark_kafka_sink.model",
     "OAuthBearerToken": "spark_kafka_sink.security.oauth_bearer",
     "OffsetAndMetadata": "spark_kafka_sink.model",
+    "OffsetSpec": "spark_kafka_sink.admin.values.offsets",
     "PartitionAcks": "spark_kafka_sink.model",
     "PartitionInfo": "spark_kafka_sink.model",
     "PartitionMetadata": "spark_kafka_sink.network.cluster.metadata",
@@ -212,20 +293,28 @@ _MODULES = {
     "ProducerIdAndEpoch": "spark_kafka_sink.model",
     "ProducerInterceptor": "spark_kafka_sink.producer.records.interceptors",
     "ProducerRecord": "spark_kafka_sink.producer.records.producer_record",
+    "ProducerState": "spark_kafka_sink.admin.values.producers",
     "RecordColumns": "spark_kafka_sink.record.columns",
     "RecordError": "spark_kafka_sink.errors",
     "RecordMetadata": "spark_kafka_sink.model",
     "RecordTooLargeError": "spark_kafka_sink.errors",
+    "ResourcePatternType": "spark_kafka_sink.admin.values.acls",
+    "ResourceType": "spark_kafka_sink.admin.values.acls",
     "SchemaError": "spark_kafka_sink.errors",
     "SerializationError": "spark_kafka_sink.errors",
     "Serializer": "spark_kafka_sink.producer.records.serializers",
     "Summary": "spark_kafka_sink.metrics.snapshot",
     "TokenFunction": "spark_kafka_sink.security.oauth_bearer",
+    "TopicDescription": "spark_kafka_sink.admin.values.topics",
+    "TopicListing": "spark_kafka_sink.admin.values.topics",
     "TopicMetadata": "spark_kafka_sink.network.cluster.metadata",
     "TopicPartition": "spark_kafka_sink.model",
+    "TopicPartitionInfo": "spark_kafka_sink.admin.values.topics",
     "TopicPartitions": "spark_kafka_sink.producer.records.partitioner",
     "TransactionAbortableError": "spark_kafka_sink.errors",
     "TransactionAbortedError": "spark_kafka_sink.errors",
+    "TransactionDescription": "spark_kafka_sink.admin.transaction_values",
+    "TransactionListing": "spark_kafka_sink.admin.transaction_values",
     "UnsupportedVersionError": "spark_kafka_sink.errors",
     "WriteReport": "spark_kafka_sink.spark.sink.write_report",
     "WriteSchema": "spark_kafka_sink.spark.sink.write_schema",

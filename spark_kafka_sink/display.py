@@ -161,3 +161,17 @@ def _bar(value: float, largest: float) -> str:
     width = 100 * value / largest if largest else 0.0
     bar = f'<div style="{_BAR};width:{width:.1f}%"></div>' if value else ""
     return _cell("td", bar, style=f";{_BAR_CELL}")
+
+
+def printable(text: str) -> str:
+    r"""Return the text on one line, with control and format characters as escapes such as `\x1b`.
+
+    A terminal interprets control characters (ECMA-48), reverses text after some Unicode format
+    characters, and cannot display surrogates.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )

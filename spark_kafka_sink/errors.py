@@ -16,7 +16,8 @@ import functools
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 class KafkaError(Exception):
@@ -312,6 +313,52 @@ class BrokerError(KafkaError):
         self.retriable = retriable
         #: Whether the error shows that our metadata is stale.
         self.invalid_metadata = invalid_metadata
+
+
+class AdminError(KafkaError):
+    """Some of the items that a call of `AdminClient` was about have failed.
+
+    `what` is the request. `errors` has the error of each item that failed; `results` has the result
+    of each other item, for which the call was successful. Retrying may help if it may help for each
+    of the errors.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     try:
+    ...         admin.create_topics([NewTopic("orders"), NewTopic("invoices")])
+    ...     except AdminError as error:
+    ...         print({topic: it.name for topic, it in error.errors.items()}, list(error.results))
+    {'orders': 'TOPIC_ALREADY_EXISTS'} ['invoices']
+    """
+
+    def __init__(
+        self, what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]
+    ) -> None:
+        """Build the message, which names the items with the same error together."""
+        super().__init__(_failed_items(what, errors, results))
+        self.what = what
+        self.errors = dict(errors)
+        self.results = dict(results)
+        self.retriable = all(error.retriable for error in errors.values())
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """Pickle the arguments, from which the message is built again."""
+        return type(self), (self.what, self.errors, self.results)
+
+
+#: The number of items with the same error that a message names.
+_NAMED_ITEMS = 5
+
+
+def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> str:
+    by_text: dict[str, list[str]] = {}
+    for item, error in errors.items():
+        by_text.setdefault(str(error), []).append(str(item))
+    texts = []
+    for text, items in by_text.items():
+        rest = len(items) - _NAMED_ITEMS
+        names = ", ".join(items[:_NAMED_ITEMS]) + (f" and {rest} more" if rest > 0 else "")
+        texts.append(f"{names}: {text}")
+    return f"{what} failed for {len(errors)} of {len(errors) + len(results)}: {'; '.join(texts)}"
 
 
 class ProducerFencedError(BrokerError):

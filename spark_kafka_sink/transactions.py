@@ -24,23 +24,28 @@ that others have written.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import math
 import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
+from spark_kafka_sink.cluster_command import (
+    OK,
+    REFUSED,
+    WRONG_USAGE,
+    add_connection_options,
+    add_output_options,
+    complain,
+    connection_settings,
+    fail,
+    log_to_standard_error,
+    say,
+)
 from spark_kafka_sink.command_line import add_version, program_name
-from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
-from spark_kafka_sink.config.lookup.java_properties import parse_properties
-from spark_kafka_sink.config.lookup.references import has_reference
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.errors import (
@@ -67,7 +72,6 @@ from spark_kafka_sink.exactly_once.operations.transactions_report import (
     as_text,
     describe_producer,
     held_back_json,
-    printable,
     report_json,
     unreadable_json,
 )
@@ -77,54 +81,28 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-OK: Final = 0
-REFUSED: Final = 1
-WRONG_USAGE: Final = 2
 NEEDS_AN_OPERATOR: Final = 3
-_BOOTSTRAP: Final = "bootstrap.servers"
-_SECRETS: Final = frozenset(
-    key.name for key in PRODUCER_CONFIG_DEF if key.type is ConfigType.PASSWORD
-)
 _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     options = _parser().parse_args(arguments)
-    handler = logging.StreamHandler()
-    handler.setFormatter(_PrintableFormatter())
-    logging.basicConfig(handlers=[handler])
+    log_to_standard_error()
     try:
         config = _config(options)
         if options.prefix is not None:
             check_prefix(options.prefix)
     except (ConfigError, OSError) as error:
-        return _fail(error, WRONG_USAGE)
+        return fail(error, WRONG_USAGE)
     try:
         with AdminClient(config) as admin:
             session = _Session(admin, config, options)
             session.reach()
             code: int = options.run(session)
     except (KafkaError, IllegalStateError) as error:
-        return _fail(error, REFUSED)
+        return fail(error, REFUSED)
     return code
-
-
-def _fail(error: Exception, code: int) -> int:
-    _complain(f"error: {error}")
-    return code
-
-
-def _complain(text: str) -> None:
-    """Write a line to standard error, without the control characters of foreign data."""
-    sys.stderr.write(printable(text) + "\n")
-
-
-class _PrintableFormatter(logging.Formatter):
-    """A formatter that escapes warnings, which quote ids and brokers, like all other output."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
-        return printable(super().formatMessage(record))
 
 
 # --- usage
@@ -145,16 +123,6 @@ def _examples(program: str, *names: str) -> str:
         for name in names
     ]
     return "\n".join(["examples:", *lines])
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return seconds
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -180,23 +148,7 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(run=run)
-        sub.add_argument(
-            "--bootstrap-server", metavar="HOST:PORT,...", help="brokers to connect to first"
-        )
-        sub.add_argument(
-            "--command-config",
-            type=Path,
-            metavar="FILE",
-            help="a .properties file of client settings, as for Kafka's own tools",
-        )
-        sub.add_argument(
-            "--property",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help="another client setting, which takes precedence over the file; put secrets in "
-            "the file",
-        )
+        add_connection_options(sub)
         sub.add_argument(
             "--ledger-topic",
             default=DEFAULT_LEDGER_TOPIC,
@@ -205,14 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--prefix", required=needs_prefix, help="the transactionalIdPrefix of the query or job"
         )
-        sub.add_argument(
-            "--timeout",
-            type=_seconds,
-            default=60.0,
-            metavar="SECONDS",
-            help="the time limit of the command (default: %(default)s)",
-        )
-        sub.add_argument("--json", action="store_true", help="print the result as a JSON object")
+        add_output_options(sub)
         return sub
 
     for name, run, text in (
@@ -247,31 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(options: argparse.Namespace) -> ProducerConfig:
-    settings: dict[str, object] = {}
-    if options.command_config is not None:
-        try:
-            settings.update(parse_properties(options.command_config.read_text()))
-        except ValueError as error:
-            raise ConfigError(
-                f"{options.command_config} is not a valid .properties file: {error}"
-            ) from error
-    for entry in options.property:
-        key, separator, value = entry.partition("=")
-        if not separator:
-            raise ConfigError("--property must be KEY=VALUE")
-        if key.strip() in _SECRETS and not has_reference(value):
-            raise ConfigError(
-                f"--property {key.strip()}: other users of this machine can see the command line; "
-                "put the setting in a file, and pass the file with --command-config"
-            )
-        settings[key.strip()] = value.strip()
-    if options.bootstrap_server is not None:
-        settings[_BOOTSTRAP] = options.bootstrap_server
-    if _BOOTSTRAP not in settings:
-        raise ConfigError(
-            f"no cluster given: pass --bootstrap-server, or set {_BOOTSTRAP} in a file"
-        )
-    return ProducerConfig.from_mapping({"client.id": "spark-kafka-sink-transactions", **settings})
+    return ProducerConfig.from_mapping(
+        connection_settings(options, PRODUCER_CONFIG_DEF, "spark-kafka-sink-transactions")
+    )
 
 
 # --- commands
@@ -314,10 +237,10 @@ class _Session:
         """Wait for the cluster, and report on standard error why the wait takes longer."""
         seconds = self.budget.left("reaching the cluster")
 
-        def say(error: KafkaError) -> None:
-            _complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
+        def report(error: KafkaError) -> None:
+            complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
 
-        self.admin.reach(timeout=seconds, on_wait=say)
+        self.admin.reach(timeout=seconds, on_wait=report)
 
     def states(self) -> dict[str, LedgerState]:
         """Read the ledger of one prefix, or of all; raise _MissingLedgerError if there is none."""
@@ -358,12 +281,7 @@ class _Session:
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
         """Print the result, as text or as JSON."""
-        if self.options.json:
-            # `json.dumps` escapes all other control characters.
-            text = json.dumps(answer, indent=2).replace("\x7f", "\\u007f")
-        else:
-            text = "\n".join(map(printable, lines))
-        sys.stdout.write(text + "\n")
+        say(lines, answer, as_json=self.options.json)
 
 
 def _list(session: _Session) -> int:
@@ -379,7 +297,7 @@ def _show(session: _Session, *, details: bool) -> int:
     try:
         states = session.states()
     except _MissingLedgerError as error:
-        _complain(str(error))
+        complain(str(error))
         states = {}
     reports = [
         inspect(admin, prefix, state, ledger_topic=session.options.ledger_topic, budget=budget)
@@ -390,7 +308,7 @@ def _show(session: _Session, *, details: bool) -> int:
         places |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
     unreadable = [(report.prefix, entry) for report in reports for entry in report.unreadable]
     for prefix, entry in unreadable:
-        _complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
+        complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
     now_ms = session.now_ms
     held = held_back(admin, places, now_ms=now_ms, budget=budget)
     session.say(

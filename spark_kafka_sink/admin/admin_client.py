@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+from spark_kafka_sink.admin.item_requests import request_items
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.partition_events import read_chunk
 from spark_kafka_sink.admin.record_batches import DEFAULT_MAX_BATCH_BYTES, transactional_batches
@@ -21,8 +22,9 @@ from spark_kafka_sink.admin.transaction_values import (
     end_answer,
     producer_error,
 )
-from spark_kafka_sink.errors import BrokerError, KafkaError, NetworkError
-from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.errors import BrokerError, KafkaError
+from spark_kafka_sink.model import OffsetAndMetadata, ProducerIdAndEpoch
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from spark_kafka_sink.record.key_values import read_key_values
 
@@ -33,13 +35,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.cluster_calls import Call
     from spark_kafka_sink.admin.partition_events import PartitionChunk
     from spark_kafka_sink.admin.record_batches import KeyValue
-    from spark_kafka_sink.admin.topic_calls import NewTopic
     from spark_kafka_sink.admin.transaction_values import (
-        ListedTransaction,
         OpenProducer,
         TransactionDescription,
         TransactionEnd,
+        TransactionListing,
     )
+    from spark_kafka_sink.admin.values.topics import NewTopic
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
@@ -50,8 +52,7 @@ T = TypeVar("T")
 
 #: The first pause, in seconds, before checking again whether a partition is stable.
 _FIRST_PAUSE = 0.003
-#: The most ids in one request, so that no request keeps a coordinator of thousands of ids busy.
-_IDS_PER_DESCRIBE = 500
+_UNKNOWN_ID = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 #: The largest decompressed batch that is read from a log, in bytes: four times the largest that
 #: `transactional_batches` builds, since brokers may compress ours (a topic's compression.type). A
 #: batch from any other producer cannot cost more memory than this.
@@ -121,19 +122,19 @@ class AdminClient:
         timeout: float,
         states: tuple[str, ...] = (),
         pattern: str | None = None,
-    ) -> list[ListedTransaction]:
+    ) -> list[TransactionListing]:
         """List the transactional ids of all brokers for which `accepts` returns True.
 
         Without `states`, all states match. `pattern` (RE2J, for the whole id) expresses the same
         condition for brokers that support patterns (KIP-1152).
         """
 
-        async def run(calls: ClusterCalls, deadline: float) -> list[ListedTransaction]:
+        async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
             nodes = await calls.nodes(deadline)
             asked = [
                 transaction_calls.list_call(node, states=states, pattern=pattern) for node in nodes
             ]
-            found: list[ListedTransaction] = []
+            found: list[TransactionListing] = []
             answers = await calls.call_all(asked, deadline)
             for call, answer in zip(asked, answers, strict=True):
                 found += transaction_calls.listed(_raised(answer), call.what)
@@ -149,7 +150,12 @@ class AdminClient:
         async def run(
             calls: ClusterCalls, deadline: float
         ) -> dict[str, TransactionDescription | None]:
-            return await _describe(calls, transactional_ids, deadline)
+            request = transaction_calls.describing_transactions()
+            answer = await request_items(calls, request, transactional_ids, deadline)
+            for error in answer.errors.values():
+                if not isinstance(error, BrokerError) or error.code != _UNKNOWN_ID:
+                    raise error
+            return {name: answer.results.get(name) for name in transactional_ids}
 
         return self._run(run, timeout)
 
@@ -277,7 +283,7 @@ class AdminClient:
 
     def create_topic(self, topic: NewTopic, *, timeout: float) -> bool:
         """Create a topic; return False if one of that name exists already."""
-        call = topic_calls.create_topic_call(topic, timeout_ms=int(timeout * 1000))
+        call = topic_calls.create_topics_call([topic], timeout_ms=int(timeout * 1000))
         return topic_calls.was_created(self._call(call, timeout), call.what)
 
     def topic_configs(self, topic: str, *, timeout: float) -> Mapping[str, str | None]:
@@ -308,7 +314,8 @@ class AdminClient:
         """
         if not offsets:
             return {}
-        call = group_calls.commit_offsets_call(group_id, offsets)
+        committed = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
+        call = group_calls.commit_offsets_call(group_id, committed)
         return group_calls.refused_offsets(self._call(call, timeout), call.what)
 
     # --- contents of a partition
@@ -442,37 +449,3 @@ def _end_answer(answer: EndTxnResponse | KafkaError, what: str) -> EndAnswer | K
         return transaction_calls.ended(answer, what)
     except BrokerError as error:
         return error
-
-
-async def _describe(
-    calls: ClusterCalls, transactional_ids: Sequence[str], deadline: float
-) -> dict[str, TransactionDescription | None]:
-    """Fetch descriptions of ids from their coordinators; look up again those that have moved."""
-    found: dict[str, TransactionDescription | None] = {}
-    missing = list(dict.fromkeys(transactional_ids))
-    attempts = 0
-    while missing:
-        groups = await calls.find_coordinators(missing, deadline)
-        asked = [
-            transaction_calls.describe_call(node, group[start : start + _IDS_PER_DESCRIBE])
-            for node, group in groups.items()
-            for start in range(0, len(group), _IDS_PER_DESCRIBE)
-        ]
-        cause: KafkaError | None = None
-        for answer in await calls.try_all(asked, deadline):
-            if isinstance(answer, NetworkError):
-                cause = answer
-                continue
-            for state in _raised(answer).transaction_states:
-                try:
-                    found[state.transactional_id] = transaction_calls.description(state)
-                except BrokerError as error:
-                    if not error.retriable:
-                        raise
-                    cause = error
-        missing = [name for name in missing if name not in found]
-        if missing:
-            calls.forget_coordinators(missing)
-            await calls.back_off(attempts, deadline, "DescribeTransactions", cause)
-            attempts += 1
-    return found

@@ -237,7 +237,7 @@ class ClusterCalls:
                 # An attempt that the deadline has cut off says less than the one before it.
                 if cause is None or self._loop.time() < deadline:
                     cause = error
-                self._look_up_again(call.destination)
+                self.look_up_again(call.destination)
                 delay = self._backoff.delay(attempts)
             else:
                 code = _first_retriable(call, response)
@@ -254,13 +254,19 @@ class ClusterCalls:
         """Wait before the next attempt; raises KafkaTimeoutError if there is no time for one."""
         await self._sleep(self._backoff.delay(attempts), deadline, what, cause)
 
+    async def pause(self, attempts: int, deadline: float) -> bool:
+        """Wait before the next attempt; return False at once if there is no time for one."""
+        delay = self._backoff.delay(attempts)
+        if self._loop.time() + delay >= deadline:
+            return False
+        await asyncio.sleep(delay)
+        return True
+
     async def _sleep(
         self, delay: float, deadline: float, what: str, cause: KafkaError | None
     ) -> None:
         if self._loop.time() + delay >= deadline:
-            raise KafkaTimeoutError(
-                f"{what} got no final response in time; last cause: {cause}"
-            ) from cause
+            raise out_of_time(what, cause) from cause
         await asyncio.sleep(delay)
 
     async def transaction_version(self, deadline: float) -> int:
@@ -275,7 +281,7 @@ class ClusterCalls:
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
             return min(BUSY_BACKOFF * (attempts + 1), self._backoff.delay(attempts))
         if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._look_up_again(destination)
+            self.look_up_again(destination)
         if is_invalid_metadata(code):
             self._client.metadata.request_update()
         return self._backoff.delay(attempts)
@@ -347,6 +353,10 @@ class ClusterCalls:
         self._coordinators[key] = node
         return node
 
+    async def group_coordinator(self, group_id: str, deadline: float) -> Node:
+        """Return the coordinator of a group; raises KafkaError if it is not found."""
+        return await self._coordinator(_group(group_id), deadline)
+
     async def find_coordinators(
         self, transactional_ids: Iterable[str], deadline: float
     ) -> dict[Node, list[str]]:
@@ -379,13 +389,21 @@ class ClusterCalls:
         for name in transactional_ids:
             self._coordinators.pop(_transaction(name), None)
 
-    def _look_up_again(self, destination: Destination) -> None:
+    def look_up_again(self, destination: Destination) -> None:
+        """Forget the broker of a destination, which may have moved; it is looked up when needed."""
         if isinstance(destination, CoordinatorOf):
             self.forget_coordinators([destination.transactional_id])
         elif isinstance(destination, GroupCoordinatorOf):
             self._coordinators.pop(_group(destination.group_id), None)
         elif isinstance(destination, LeaderOf):
             self._client.metadata.request_update()
+
+
+def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:
+    """Return the error of a request that has no final response by its deadline."""
+    error = KafkaTimeoutError(f"{what} got no final response in time; last cause: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _first_retriable(call: Call[ResponseT], response: ResponseT) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,17 +24,20 @@ _LAST_COMMIT_WITH_NAMES: Final = 9
 
 
 def commit_offsets_call(
-    group_id: str, offsets: Mapping[TopicPartition, int]
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> Call[OffsetCommitResponse]:
     """Build the call that commits offsets of a group from outside the group.
 
     Kafka accepts them as long as the group has no members, and creates a group that does not exist.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
+    for (topic, partition), committed in offsets.items():
         topics.setdefault(topic, []).append(
             OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
+                partition_index=partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
             )
         )
     request = OffsetCommitRequest(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, LeaderOf
-from spark_kafka_sink.errors import BrokerError
+from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -25,10 +25,11 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Buffer
 
+    from spark_kafka_sink.admin.values.topics import NewTopic
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsResponse
     from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
@@ -49,36 +50,36 @@ FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 _FETCH_MAX_WAIT_MS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create; -1 selects the cluster's default (KIP-464)."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: tuple[tuple[str, str], ...] = ()
-
-
-def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call[CreateTopicsResponse]:
-    """Build the call that creates a topic."""
+def create_topics_call(
+    topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
+) -> Call[CreateTopicsResponse]:
+    """Build the call that creates topics; the caller handles the errors of several."""
     request = CreateTopicsRequest(
-        topics=(
-            CreatableTopic(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                configs=tuple(
-                    CreatableTopicConfig(name=name, value=value) for name, value in topic.configs
-                ),
-            ),
-        ),
+        topics=tuple(_creatable(topic) for topic in topics),
         timeout_ms=timeout_ms,
+        validate_only=validate_only,
     )
+    names = ", ".join(repr(topic.name) for topic in topics)
     return Call(
         destination=AnyBroker(),
         build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.topics[0].error_code,),
-        what=f"CreateTopics({topic.name!r})",
+        error_codes=lambda answer: [topic.error_code for topic in answer.topics],
+        what=f"CreateTopics({names})",
+    )
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=tuple(brokers))
+            for partition, brokers in topic.replica_assignments.items()
+        ),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ),
     )
 
 
@@ -88,7 +89,7 @@ def was_created(response: CreateTopicsResponse, what: str) -> bool:
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
     if result.error_code:
-        raise _error(result.error_code, what, result.error_message)
+        raise refusal(result.error_code, what, result.error_message)
     return True
 
 
@@ -115,21 +116,8 @@ def described_configs(response: DescribeConfigsResponse, what: str) -> Mapping[s
     """Return a topic's settings; raises BrokerError, with the broker's own message."""
     result = response.results[0]
     if result.error_code:
-        raise _error(result.error_code, what, result.error_message)
+        raise refusal(result.error_code, what, result.error_message)
     return {config.name: config.value for config in result.configs}
-
-
-def _error(code: int, what: str, message: str | None) -> BrokerError:
-    error = broker_error(code, what)
-    if not message:
-        return error
-    return BrokerError(
-        f"{error}; the broker said: {message}",
-        code=error.code,
-        name=error.name,
-        retriable=error.retriable,
-        invalid_metadata=error.invalid_metadata,
-    )
 
 
 def offset_call(

@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destination, LeaderOf
+from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     TRANSACTION_VERSION_FEATURE,
     EndAnswer,
-    ListedTransaction,
     OpenProducer,
     TransactionDescription,
     TransactionEnd,
+    TransactionListing,
     end_answer,
 )
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID_AND_EPOCH,
     ProducerIdAndEpoch,
     TopicPartition,
 )
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.error_codes import broker_error
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     LAST_CLIENT_VERSION,
     AddPartitionsToTxnRequest,
@@ -49,8 +50,9 @@ from spark_kafka_sink.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
     from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersResponse
@@ -71,6 +73,8 @@ _PATTERN_VERSION: Final = 2
 #: The last Produce version that adds no partition to the transaction (KIP-890).
 _LAST_TV1_PRODUCE: Final = 11
 _ACKS_ALL: Final = -1
+#: The most ids in one request, so that no request keeps a coordinator of thousands of ids busy.
+_IDS_PER_DESCRIBE: Final = 500
 
 
 def transaction_version(versions: NodeApiVersions) -> int:
@@ -79,19 +83,27 @@ def transaction_version(versions: NodeApiVersions) -> int:
 
 
 def list_call(
-    destination: Destination, *, states: tuple[str, ...], pattern: str | None
+    destination: Destination,
+    *,
+    states: tuple[str, ...],
+    pattern: str | None,
+    producer_ids: tuple[int, ...] = (),
+    min_duration_ms: int = -1,
+    needs_pattern: bool = False,
 ) -> Call[ListTransactionsResponse]:
     """Build the call that lists the transactional ids that a broker coordinates.
 
-    `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case.
+    `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case,
+    unless `needs_pattern` makes it an error if the broker does not.
     """
 
     def build(versions: NodeApiVersions) -> tuple[ListTransactionsRequest, int | None]:
         has_pattern = versions.version_for(ApiKey.LIST_TRANSACTIONS) >= _PATTERN_VERSION
         request = ListTransactionsRequest(
             state_filters=states,
-            producer_id_filters=(),
-            transactional_id_pattern=pattern if has_pattern else None,
+            producer_id_filters=producer_ids,
+            duration_filter=min_duration_ms,
+            transactional_id_pattern=pattern if has_pattern or needs_pattern else None,
         )
         return request, None
 
@@ -103,7 +115,7 @@ def list_call(
     )
 
 
-def listed(response: ListTransactionsResponse, what: str) -> list[ListedTransaction]:
+def listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:
     """Return the transactions in a ListTransactions response; raises KafkaError."""
     if response.error_code:
         raise broker_error(response.error_code, what)
@@ -112,33 +124,69 @@ def listed(response: ListTransactionsResponse, what: str) -> list[ListedTransact
             f"{what}: the broker does not know the states {response.unknown_state_filters}"
         )
     return [
-        ListedTransaction(state.transactional_id, state.producer_id, state.transaction_state)
+        TransactionListing(state.transactional_id, state.producer_id, state.transaction_state)
         for state in response.transaction_states
     ]
 
 
-def describe_call(
-    destination: Destination, transactional_ids: Sequence[str]
-) -> Call[DescribeTransactionsResponse]:
-    """Build the call that describes ids; every error is left to the caller."""
-    request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
-    return Call(
-        destination=destination,
-        build=lambda _: (request, None),
-        error_codes=lambda _: (),
-        what=f"DescribeTransactions of {len(request.transactional_ids)} ids",
+def describing_transactions() -> ItemRequest[
+    str, DescribeTransactionsResponse, TransactionDescription
+]:
+    """Describe the request that describes transactional ids."""
+
+    def build(
+        destination: Destination, transactional_ids: Sequence[str], _seconds: float
+    ) -> Call[DescribeTransactionsResponse]:
+        request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
+        return Call(
+            destination=destination,
+            build=lambda _: (request, None),
+            error_codes=lambda _: (),
+            what=f"DescribeTransactions of {len(request.transactional_ids)} ids",
+        )
+
+    def read(
+        response: DescribeTransactionsResponse, _transactional_ids: Sequence[str]
+    ) -> Iterator[tuple[str, TransactionDescription | KafkaError]]:
+        for state in response.transaction_states:
+            what = f"DescribeTransactions of {state.transactional_id!r}"
+            code = state.error_code
+            yield state.transactional_id, broker_error(code, what) if code else _description(state)
+
+    return ItemRequest(
+        what="DescribeTransactions",
+        route=_to_coordinators,
+        forget=lambda calls, ids: calls.forget_coordinators(ids),
+        build=build,
+        read=read,
     )
 
 
-def description(state: TransactionState) -> TransactionDescription | None:
-    """Return the description of one id in a response; None for an unknown id.
+async def _to_coordinators(
+    calls: ClusterCalls, transactional_ids: Sequence[str], deadline: float
+) -> Routes[str]:
+    """Group ids by their coordinators; ids whose coordinator is refused get the error."""
+    lost: dict[str, KafkaError] = {}
+    try:
+        groups = await calls.find_coordinators(transactional_ids, deadline)
+    except BrokerError:
+        groups = {}
+        for name in transactional_ids:
+            try:
+                [node] = await calls.find_coordinators([name], deadline)
+            except BrokerError as error:
+                lost[name] = error
+            else:
+                groups.setdefault(node, []).append(name)
+    routes: list[tuple[Destination, list[str]]] = [
+        (node, group[start : start + _IDS_PER_DESCRIBE])
+        for node, group in groups.items()
+        for start in range(0, len(group), _IDS_PER_DESCRIBE)
+    ]
+    return routes, lost
 
-    Raises BrokerError.
-    """
-    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return None
-    if state.error_code:
-        raise broker_error(state.error_code, f"DescribeTransactions of {state.transactional_id!r}")
+
+def _description(state: TransactionState) -> TransactionDescription:
     start = state.transaction_start_time_ms
     return TransactionDescription(
         transactional_id=state.transactional_id,

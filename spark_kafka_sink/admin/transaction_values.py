@@ -20,8 +20,19 @@ TRANSACTION_V2: Final = 2
 ONGOING: Final = "Ongoing"
 
 
-class ListedTransaction(NamedTuple):
-    """A transactional id, as a broker lists it."""
+class TransactionListing(NamedTuple):
+    """A transactional id in a list.
+
+    `transactional_id` is its name; `producer_id` is that of its last producer.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     [(transactional_id, _, state)] = admin.list_transactions()
+    >>> transactional_id, state
+    ('orders-1', 'Empty')
+    """
 
     transactional_id: str
     producer_id: int
@@ -32,15 +43,33 @@ class ListedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id, as its coordinator describes it."""
+    """A transactional id and its last transaction.
 
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with (
+    ...     AdminClient({"bootstrap.servers": "localhost:9092"}) as admin,
+    ...     KafkaProducer(settings) as producer,
+    ... ):
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    ...     transaction = admin.describe_transactions(["orders-1"])["orders-1"]
+    ...     producer.abort_transaction()
+    >>> transaction.state, transaction.partitions
+    ('Ongoing', (TopicPartition(topic='orders', partition=0),))
+    """
+
+    #: The id.
     transactional_id: str
-    #: The state's name in Kafka, as in `ListedTransaction`.
+    #: The state's name in Kafka, as in `TransactionListing`.
     state: str
+    #: The producer id and epoch of its last producer.
     producer: ProducerIdAndEpoch
+    #: The time after which the coordinator aborts an open transaction.
     timeout_ms: int
     #: Milliseconds since 1970 by the coordinator's clock; None if no transaction is open.
     start_time_ms: int | None
+    #: Those that the open transaction has written to.
     partitions: tuple[TopicPartition, ...]
 
     @property

@@ -42,8 +42,11 @@ LAYERS: dict[str, frozenset[str]] = {
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
-    # The operator's command.
-    "transactions": _BOTTOM | {"command_line", "exactly_once", "admin", "config", _ERROR_CODES},
+    "cluster_command": _BOTTOM | {"config"},
+    # The operators' commands.
+    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config"},
+    "transactions": _BOTTOM
+    | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
     | {
         "exactly_once",
@@ -65,6 +68,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
     | {
+        "admin",
         "config",
         "consumer",
         "metrics",
@@ -100,6 +104,13 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "lookup": ("config_def",),
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
+        "admin": ("config_def", TOP),
+        "options_table": ("config_def", "source", TOP, "admin"),
+    },
+    "admin": {
+        "values": (),
+        TOP: ("values",),
+        "client": ("values", TOP),
     },
     "network": {
         "base": (),
@@ -161,6 +172,7 @@ _EVENT_LOOP = (
     "network/*.py",
     "network/*/*.py",
     "admin/*.py",
+    "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
     # Not `consumer/assignors`, which is pure.

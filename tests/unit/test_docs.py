@@ -20,6 +20,7 @@ from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.devbroker.__main__ import parser
 from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
+from spark_kafka_sink.groups import main as groups_main
 from spark_kafka_sink.transactions import main as transactions_main
 from tests.support.documentation import (
     ADDRESS,
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 REPOSITORY = "https://github.com/spark-kafka-sink/spark-kafka-sink/blob/main/"
 FOLDERS = REPOSITORY.replace("/blob/", "/tree/")
 LINE_LENGTH = 120
+#: The commands of operators, by their modules.
+OPERATORS = {
+    "spark_kafka_sink.groups": groups_main,
+    "spark_kafka_sink.transactions": transactions_main,
+}
 #: How many characters of code a phone shows without scrolling.
 DRAWING_WIDTH = 43
 #: The topics that the blocks write to.
@@ -169,11 +175,11 @@ def test_settings_are_those_of_an_example(block):
 def _check_module(module: str, arguments: list[str]) -> None:
     if module == "spark_kafka_sink.devbroker":
         parser().parse_args(arguments)
-    elif module == "spark_kafka_sink.transactions":
+    elif module in OPERATORS:
         # Whether the words are understood is known before a broker is looked for.
         plain = [word.strip("[]") for word in arguments]
         with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(io.StringIO()):
-            transactions_main([*plain, "--help"])
+            OPERATORS[module]([*plain, "--help"])
         assert 0 == end.value.code
     else:
         assert module in {

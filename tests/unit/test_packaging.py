@@ -18,7 +18,11 @@ with (ROOT / "pyproject.toml").open("rb") as file:
     PYPROJECT = tomllib.load(file)
 PROJECT = PYPROJECT["project"]
 SCRIPTS = PROJECT["scripts"]
-MODULES = ["spark_kafka_sink.devbroker", "spark_kafka_sink.transactions"]
+MODULES = [
+    "spark_kafka_sink.devbroker",
+    "spark_kafka_sink.groups",
+    "spark_kafka_sink.transactions",
+]
 VERSION_LINE = f"spark-kafka-sink {spark_kafka_sink.__version__}\n"
 
 
@@ -51,8 +55,13 @@ def test_the_types_are_installed():
 
 
 def test_each_command_is_installed_under_its_name():
-    """The broker, the operator's command and that for images are console scripts."""
-    assert {"pykafka-devbroker", "pykafka-transactions", "pykafka-warm-cache"} == set(SCRIPTS)
+    """The broker, the operators' commands and that for images are console scripts."""
+    assert {
+        "pykafka-devbroker",
+        "pykafka-groups",
+        "pykafka-transactions",
+        "pykafka-warm-cache",
+    } == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

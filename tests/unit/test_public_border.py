@@ -26,6 +26,7 @@ DOORS = {
 COMMANDS = {
     "spark_kafka_sink.config.options_table",
     "spark_kafka_sink.devbroker",
+    "spark_kafka_sink.groups",
     "spark_kafka_sink.transactions",
     "spark_kafka_sink.warm_cache",
 }

@@ -36,7 +36,7 @@ OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
 SPARK = SimpleNamespace()
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
-    *("FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
+    *("AdminConfig", "FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
     *("FaultHook.ask", "FutureRecordMetadata.fail"),
 }
 #: The classes of `errors`, which users catch.

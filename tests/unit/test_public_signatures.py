@@ -27,6 +27,7 @@ OURS = {
 }
 #: What users neither call nor read, although its name has no underscore.
 NOT_FOR_USERS = {
+    "AdminConfig.security",
     "CheckedWrite.options",
     "FaultHook.__init__",
     "FutureRecordMetadata.chunk",

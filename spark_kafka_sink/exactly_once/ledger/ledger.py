@@ -37,8 +37,8 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.admin.topic_calls import NewTopic
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,
@@ -94,13 +94,13 @@ _ENDED_BY_OTHERS: Final = frozenset(
 )
 _READING: Final = "reading the ledger"
 _CLEANUP_POLICY: Final = "cleanup.policy"
-_COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)
+_COMPACT: Final = {_CLEANUP_POLICY: "compact"}
 #: Small segments, compacted early: a driver that starts reads everything not yet compacted.
-_TOPIC_CONFIGS: Final = (
-    *_COMPACT,
-    ("segment.bytes", str(16 * 1024 * 1024)),
-    ("min.cleanable.dirty.ratio", "0.1"),
-)
+_TOPIC_CONFIGS: Final = {
+    **_COMPACT,
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+}
 
 
 def ensure_ledger_topic(

@@ -2,7 +2,8 @@
 
 Pure functions. Time arguments are milliseconds since 1970; the text shows times in UTC, and JSON
 names contain the unit. Ledger entries and broker answers contain text written by others:
-`printable` escapes it so that a terminal displays it without interpreting control characters.
+the command escapes it (`display.printable`), so that a terminal displays it without interpreting
+control characters.
 """
 
 from __future__ import annotations
@@ -142,20 +143,6 @@ def _time(milliseconds: int) -> str:
             f"a ledger entry has {milliseconds!r} instead of milliseconds since 1970"
         ) from error
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def printable(text: str) -> str:
-    r"""Return the text on one line, with control and format characters as escapes such as `\x1b`.
-
-    A terminal interprets control characters (ECMA-48), reverses text after some Unicode format
-    characters, and cannot display surrogates.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 # --- as JSON

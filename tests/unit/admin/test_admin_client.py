@@ -7,8 +7,8 @@ import pytest
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
-from spark_kafka_sink.admin.topic_calls import NewTopic
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
+from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
@@ -351,7 +351,7 @@ def test_records_that_fill_more_than_one_batch_are_all_written(admin):
 
 def test_a_topic_is_created_once(admin):
     """Creating a topic again returns False, and its settings can be read."""
-    topic = NewTopic("ledger", 1, 1, (("cleanup.policy", "compact"),))
+    topic = NewTopic("ledger", 1, 1, {"cleanup.policy": "compact"})
     assert (True, False) == (
         admin.create_topic(topic, timeout=TIMEOUT),
         admin.create_topic(topic, timeout=TIMEOUT),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
 from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.options_table import main, options_table
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
@@ -12,7 +13,7 @@ from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 def test_all_tables_are_printed(capsys):
     """Without an argument, all tables are printed."""
     assert 0 == main([])
-    names = ("sink", "kafka", "source", "consumer")
+    names = ("sink", "kafka", "source", "consumer", "admin")
     assert "\n".join(map(options_table, names)) == capsys.readouterr().out
 
 
@@ -27,7 +28,7 @@ def test_an_unknown_table_is_rejected(capsys):
     with pytest.raises(SystemExit):
         main(["spark"])
     assert (
-        "there is no table 'spark': choose sink or kafka or source or consumer"
+        "there is no table 'spark': choose sink or kafka or source or consumer or admin"
         in capsys.readouterr().err
     )
 
@@ -39,6 +40,7 @@ def test_an_unknown_table_is_rejected(capsys):
         ("kafka", [f"kafka.{name}" for name in PRODUCER_CONFIG_DEF.names]),
         ("source", SOURCE_OPTIONS_DEF.names),
         ("consumer", [f"kafka.{name}" for name in CONSUMER_CONFIG_DEF.names]),
+        ("admin", ADMIN_CONFIG_DEF.names),
     ],
 )
 def test_every_option_has_a_row(table, names):

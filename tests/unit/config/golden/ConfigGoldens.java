@@ -1,6 +1,6 @@
-// Writes java_config.json and java_consumer_config.json, with which the tests compare: the settings of
-// Kafka's own Java producer and consumer, and whether they take certain values of them. Run by hand,
-// with Kafka 4.3.1:
+// Writes java_config.json, java_consumer_config.json and java_admin_config.json, with which the tests
+// compare: the settings of Kafka's own Java producer, consumer and admin client, and whether they take
+// certain values of them. Run by hand, with Kafka 4.3.1:
 //
 //     java -cp 'DIRECTORY-OF-KAFKA-JARS/*' ConfigGoldens.java OUTPUT-DIRECTORY
 //
@@ -18,6 +18,7 @@ import java.util.stream.Collectors;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 
+import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -49,6 +50,10 @@ public class ConfigGoldens {
         consumer.put("settings", settings(ConsumerConfig.configDef()));
         consumer.put("single", single(ConsumerConfig.configDef(), ConfigGoldens::parseConsumer));
         write(arguments[0], "java_consumer_config.json", consumer);
+        Map<String, Object> admin = new LinkedHashMap<>();
+        admin.put("settings", settings(AdminClientConfig.configDef()));
+        admin.put("single", single(AdminClientConfig.configDef(), ConfigGoldens::parseAdmin));
+        write(arguments[0], "java_admin_config.json", admin);
     }
 
     private static void write(String directory, String name, Map<String, Object> golden) throws Exception {
@@ -169,6 +174,17 @@ public class ConfigGoldens {
         settings.putAll(given);
         try {
             return new ConsumerConfig(settings);
+        } catch (ConfigException error) {
+            return null;
+        }
+    }
+
+    private static AdminClientConfig parseAdmin(Map<String, ?> given) {
+        Map<String, Object> settings = new LinkedHashMap<>();
+        settings.put("bootstrap.servers", "127.0.0.1:9");
+        settings.putAll(given);
+        try {
+            return new AdminClientConfig(settings);
         } catch (ConfigException error) {
             return null;
         }

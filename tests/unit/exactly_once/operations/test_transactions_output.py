@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
-from spark_kafka_sink.exactly_once.operations.transactions_report import printable
 
 #: A window title, a forged line, a right-to-left override, DEL, a C1 control, a lone surrogate.
 HOSTILE = "\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription
+from spark_kafka_sink.display import printable
 from spark_kafka_sink.exactly_once.ledger.errors import (
     CommitPendingError,
     ExactlyOnceError,
@@ -33,7 +34,6 @@ from spark_kafka_sink.exactly_once.operations.inspection import (
 from spark_kafka_sink.exactly_once.operations.transactions_report import (
     as_text,
     held_back_json,
-    printable,
     report_json,
 )
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition

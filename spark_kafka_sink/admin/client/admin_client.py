@@ -1,0 +1,588 @@
+"""The public client for administrative requests.
+
+Each method is one line of what to ask, in the terms of the modules beside this one, and one line of
+what to do with the answer. The rule for errors is in the docstring of the class, and in `_items`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spark_kafka_sink.admin import group_calls, transaction_calls
+from spark_kafka_sink.admin.client import (
+    acl_requests,
+    cluster_requests,
+    config_requests,
+    group_requests,
+    partition_requests,
+    topic_requests,
+)
+from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+from spark_kafka_sink.admin.item_requests import ItemResults, request_items
+from spark_kafka_sink.admin.loop_thread import LoopThread
+from spark_kafka_sink.admin.values.acls import AclBindingFilter
+from spark_kafka_sink.config.admin.admin_config import AdminConfig
+from spark_kafka_sink.errors import (
+    AdminError,
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from types import TracebackType
+
+    from spark_kafka_sink.admin.cluster_calls import Call
+    from spark_kafka_sink.admin.item_requests import ItemRequest
+    from spark_kafka_sink.admin.transaction_values import (
+        TransactionDescription,
+        TransactionListing,
+    )
+    from spark_kafka_sink.admin.values.acls import AclBinding
+    from spark_kafka_sink.admin.values.cluster import ClusterDescription
+    from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigEntry, ConfigResource
+    from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription, ConsumerGroupListing
+    from spark_kafka_sink.admin.values.offsets import ListedOffset
+    from spark_kafka_sink.admin.values.producers import ProducerState
+    from spark_kafka_sink.admin.values.topics import (
+        CreatedTopic,
+        NewPartitions,
+        NewTopic,
+        TopicDescription,
+        TopicListing,
+    )
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.protocol.schema import ResponseT
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+T = TypeVar("T")
+
+
+class AdminClient:
+    """A client that inspects and changes a cluster: topics, settings, groups, offsets, ACLs.
+
+    It is named as Kafka's Java `Admin`, and its methods as Java's, but they return results instead
+    of futures. Any thread may call; calls run one at a time. `close` it or use it in a `with`
+    block. `config` are its settings, with Kafka's names.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     created = admin.create_topics([NewTopic("invoices", num_partitions=2)])
+    ...     sorted(admin.list_topics())
+    ['invoices', 'orders', 'payments']
+
+    Each call takes a `timeout` in seconds, by default default.api.timeout.ms, and is retried until
+    then. A call about several items, such as topics, returns their results by item, or None if
+    there is nothing to return. If any of the items fail, the others are done all the same, and then
+    the call raises AdminError, whose `errors` has the error of each item that failed and whose
+    `results` has the results of the others.
+
+    An error that does not concern single items is raised as it is: BrokerError if a broker refuses
+    the whole request, UnsupportedVersionError if it is too old, KafkaTimeoutError if the cluster
+    has not answered by the end of the timeout, AuthenticationError, and IllegalStateError after
+    `close`.
+
+    A topic that no broker knows is an error after 3 seconds, since it may have just been created.
+    """
+
+    def __init__(self, config: AdminConfig | Mapping[str, object]) -> None:
+        """Create a client, which connects when it is first used.
+
+        Raises ConfigError for invalid or unsupported settings.
+        """
+        if not isinstance(config, AdminConfig):
+            config = AdminConfig.from_mapping(config)
+        self._config = config
+        self._thread = LoopThread("kafka-admin")
+        self._calls: ClusterCalls | None = None
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; may be called more than once."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            self._thread.run(calls.close)
+        self._thread.close()
+
+    # --- topics
+
+    def create_topics(
+        self,
+        new_topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, CreatedTopic]:
+        """Create topics, and return them by name.
+
+        `new_topics` are the topics. With `validate_only` the brokers only check whether
+        they could be created. A topic that exists already is an error,
+        TOPIC_ALREADY_EXISTS. Raises ValueError if two of the topics have the same name.
+        `timeout` is in seconds.
+        """
+        given = list(new_topics)
+        by_name = {topic.name: topic for topic in given}
+        if len(by_name) < len(given):
+            raise ValueError("two of the new topics have the same name")
+        request = topic_requests.creating_topics(by_name, validate_only=validate_only)
+        return self._items(request, by_name, timeout)
+
+    def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete the topics of these `names`, with all their records.
+
+        `timeout` is in seconds.
+        """
+        self._items(topic_requests.deleting_topics(), _several(names), timeout)
+
+    def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicListing]:
+        """List the topics that this user may see, by name.
+
+        Kafka's own topics, such as `__consumer_offsets`, only with `include_internal`.
+        `timeout` is in seconds.
+        """
+        response = self._call(topic_requests.metadata_call(None), timeout)
+        return topic_requests.listed_topics(response, include_internal=include_internal)
+
+    def describe_topics(
+        self,
+        names: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription]:
+        """Describe the topics of these `names`, and return the descriptions by name.
+
+        With `include_authorized_operations` they say what this user may do with each topic.
+        `timeout` is in seconds.
+        """
+        request = topic_requests.describing_topics(
+            include_authorized_operations=include_authorized_operations
+        )
+        return self._items(request, _several(names), timeout)
+
+    def create_partitions(
+        self,
+        new_partitions: Mapping[str, NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Add partitions to topics.
+
+        `new_partitions` has the new number of partitions by topic. With `validate_only` the
+        brokers only check whether they could be added. `timeout` is in seconds.
+        """
+        request = topic_requests.creating_partitions(new_partitions, validate_only=validate_only)
+        self._items(request, new_partitions, timeout)
+
+    # --- partitions
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before these `offsets`, by partition; return the new first offsets.
+
+        The offset -1 is the end of the partition, as in `OffsetSpec.LATEST`. `timeout` is
+        in seconds.
+        """
+        return self._items(partition_requests.deleting_records(offsets), offsets, timeout)
+
+    def list_offsets(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Look up offsets of partitions.
+
+        `offsets` has an `OffsetSpec` or a timestamp by partition. A timestamp, in
+        milliseconds since 1970, is for the first record with that timestamp or a later one.
+        `isolation_level` is read_uncommitted or read_committed, where the latest offset is
+        the last stable offset: the start of the first open transaction. Raises ValueError
+        for any other one. `timeout` is in seconds.
+        """
+        if isolation_level not in _ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}")
+        request = partition_requests.listing_offsets(
+            offsets, read_committed=isolation_level == "read_committed"
+        )
+        return self._items(request, offsets, timeout)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """Describe the idempotent and transactional producers of `partitions`.
+
+        `timeout` is in seconds.
+        """
+        return self._items(partition_requests.describing_producers(), partitions, timeout)
+
+    # --- settings
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of `resources`, by resource and name.
+
+        With `include_synonyms` they have the settings from which their value may come, with
+        `include_documentation` Kafka's own documentation. `timeout` is in seconds.
+        """
+        request = config_requests.describing_configs(
+            include_synonyms=include_synonyms, include_documentation=include_documentation
+        )
+        return self._items(request, resources, timeout)
+
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change settings of resources; settings that are not named keep their values.
+
+        `changes` are the changes by resource: all of a resource are made, or none. With
+        `validate_only` the brokers only check whether they could be made. `timeout` is in
+        seconds.
+        """
+        given = {resource: tuple(of_one) for resource, of_one in changes.items()}
+        request = config_requests.altering_configs(given, validate_only=validate_only)
+        self._items(request, given, timeout)
+
+    # --- the cluster
+
+    def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout: float | None = None
+    ) -> ClusterDescription:
+        """Describe the cluster: its id, its brokers and its controller.
+
+        With `include_authorized_operations` it says what this user may do with the cluster.
+        `timeout` is in seconds.
+        """
+        call = cluster_requests.describe_cluster_call(
+            include_authorized_operations=include_authorized_operations
+        )
+        return cluster_requests.described_cluster(self._call(call, timeout))
+
+    # --- consumer groups
+
+    def list_consumer_groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> list[ConsumerGroupListing]:
+        """List the consumer groups that this user may see, of all brokers, by group id.
+
+        `states` and `types` are names as in `ConsumerGroupListing`; without them, all
+        match. `timeout` is in seconds.
+        """
+        wanted = _several(states), _several(types)
+
+        async def run(calls: ClusterCalls, deadline: float) -> list[ConsumerGroupListing]:
+            asked = [
+                group_requests.list_groups_call(node, states=wanted[0], types=wanted[1])
+                for node in await calls.nodes(deadline)
+            ]
+            found = {}
+            for call, answer in zip(asked, await calls.call_all(asked, deadline), strict=True):
+                for group in group_requests.listed_groups(_raised(answer), call.what):
+                    # A group that moves to another broker is listed by both for a moment.
+                    found[group.group_id] = group
+            return [found[group_id] for group_id in sorted(found)]
+
+        return self._run(run, timeout)
+
+    def describe_consumer_groups(
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, ConsumerGroupDescription]:
+        """Describe the groups of these `group_ids`, and return the descriptions by id.
+
+        A group that does not exist is an error, GROUP_ID_NOT_FOUND. With
+        `include_authorized_operations` they say what this user may do with each group.
+        `timeout` is in seconds.
+        """
+        wanted = _several(group_ids)
+
+        async def run(
+            calls: ClusterCalls, deadline: float
+        ) -> ItemResults[str, ConsumerGroupDescription]:
+            new = await request_items(
+                calls,
+                group_requests.describing_new_groups(
+                    include_authorized_operations=include_authorized_operations
+                ),
+                wanted,
+                deadline,
+            )
+            others = [name for name, error in new.errors.items() if _may_be_classic(error)]
+            classic = await request_items(
+                calls,
+                group_requests.describing_classic_groups(
+                    include_authorized_operations=include_authorized_operations
+                ),
+                others,
+                deadline,
+            )
+            found: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
+            for name in wanted:
+                if name in new.results or name in classic.results:
+                    group = new.results.get(name) or classic.results[name]
+                    coordinator = await calls.group_coordinator(name, deadline)
+                    found.add(name, group_requests.described_group(group, coordinator))
+                else:
+                    found.add(name, classic.errors.get(name) or new.errors[name])
+            return found
+
+        return _all_of("DescribeGroups", self._run(run, timeout))
+
+    def delete_consumer_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> None:
+        """Delete the groups of these `group_ids`, with their offsets; they must have no members.
+
+        `timeout` is in seconds.
+        """
+        self._items(group_requests.deleting_groups(), _several(group_ids), timeout)
+
+    def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of a group, by partition.
+
+        `group_id` is the group's name. Without `partitions`, the result has all that the
+        group has committed. A partition without a committed offset is left out, and a group
+        that does not exist has none. With `require_stable` the call waits until no open
+        transaction can change the offsets (KIP-447). `timeout` is in seconds.
+        """
+        places = None if partitions is None else tuple(partitions)
+        call = group_requests.fetch_offsets_call(group_id, places, require_stable=require_stable)
+        found, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
+        return _all_of(call.what, ItemResults(found, errors))
+
+    def alter_consumer_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Set committed offsets of a group, which must have no members.
+
+        `group_id` is the group's name; a group that does not exist is created. `offsets`
+        has the next offset to read by partition; other partitions keep their offsets. If
+        the group has members, the error of each partition is UNKNOWN_MEMBER_ID. `timeout`
+        is in seconds.
+        """
+        given = {place: group_requests.offset_of(offset) for place, offset in offsets.items()}
+        if not given:
+            return
+        call = group_calls.commit_offsets_call(group_id, given)
+        refused = group_calls.refused_offsets(self._call(call, timeout), call.what)
+        done = dict.fromkeys(given.keys() - refused.keys())
+        _all_of(call.what, ItemResults(done, dict(refused)))
+
+    def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> None:
+        """Delete committed offsets of a group.
+
+        `group_id` is the group's name, and `partitions` are those whose offsets are
+        deleted. The error of a partition is GROUP_SUBSCRIBED_TO_TOPIC if a member reads its
+        topic. `timeout` is in seconds.
+        """
+        places = tuple(partitions)
+        if not places:
+            return
+        call = group_requests.delete_offsets_call(group_id, places)
+        errors = group_requests.undeleted_offsets(self._call(call, timeout), call.what)
+        done = dict.fromkeys(set(places) - errors.keys())
+        _all_of(call.what, ItemResults(done, errors))
+
+    # --- access control lists
+
+    def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
+    ) -> list[AclBinding]:
+        """Return the ACLs that match `acl_filter`, or all ACLs.
+
+        `timeout` is in seconds.
+        """
+        call = acl_requests.describe_acls_call(acl_filter or AclBindingFilter())
+        return acl_requests.described_acls(self._call(call, timeout))
+
+    def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
+        """Create the ACLs `bindings`; those that exist already are left as they are.
+
+        `timeout` is in seconds.
+        """
+        self._items(acl_requests.creating_acls(), bindings, timeout)
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
+    ) -> dict[AclBindingFilter, tuple[AclBinding, ...]]:
+        """Delete the ACLs that match any of `filters`, and return them by filter.
+
+        `timeout` is in seconds.
+        """
+        return self._items(acl_requests.deleting_acls(), filters, timeout)
+
+    # --- transactions
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+        timeout: float | None = None,
+    ) -> list[TransactionListing]:
+        """List the transactional ids of all brokers, by id.
+
+        `states` are names such as Ongoing or Empty, and `producer_ids` numbers of
+        producers; without them, all match. `min_duration_ms` only lets those match whose
+        transaction has been open for longer, in milliseconds (brokers since 3.8);
+        `transactional_id_pattern` those whose id matches as a whole, in the syntax of RE2J
+        (brokers since 4.1). `timeout` is in seconds.
+        """
+        wanted = _several(states), tuple(producer_ids)
+
+        async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
+            asked = [
+                transaction_calls.list_call(
+                    node,
+                    states=wanted[0],
+                    producer_ids=wanted[1],
+                    min_duration_ms=-1 if min_duration_ms is None else min_duration_ms,
+                    pattern=transactional_id_pattern,
+                    needs_pattern=True,
+                )
+                for node in await calls.nodes(deadline)
+            ]
+            found: set[TransactionListing] = set()
+            for call, answer in zip(asked, await calls.call_all(asked, deadline), strict=True):
+                found.update(transaction_calls.listed(_raised(answer), call.what))
+            return sorted(found)
+
+        return self._run(run, timeout)
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TransactionDescription]:
+        """Describe `transactional_ids` and their transactions, and return them by id.
+
+        An id that no coordinator knows is an error, TRANSACTIONAL_ID_NOT_FOUND. `timeout`
+        is in seconds.
+        """
+        request = transaction_calls.describing_transactions()
+        return self._items(request, _several(transactional_ids), timeout)
+
+    # --- running
+
+    def _items(
+        self,
+        request: ItemRequest[KeyT, ResponseT, ValueT],
+        keys: Iterable[KeyT],
+        timeout: float | None,
+    ) -> dict[KeyT, ValueT]:
+        """Send a request about items, and return all results or raise the errors."""
+        wanted = tuple(keys)
+
+        async def run(calls: ClusterCalls, deadline: float) -> ItemResults[KeyT, ValueT]:
+            return await request_items(calls, request, wanted, deadline)
+
+        return _all_of(request.what, self._run(run, timeout)) if wanted else {}
+
+    def _call(self, call: Call[ResponseT], timeout: float | None) -> ResponseT:
+        return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
+
+    def _run(
+        self,
+        function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]],
+        timeout: float | None,
+    ) -> T:
+        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+
+        async def run() -> T:
+            if self._calls is None:
+                self._calls = ClusterCalls(self._config)
+            return await function(self._calls, asyncio.get_running_loop().time() + seconds)
+
+        return self._thread.run(run)
+
+
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+
+
+def _several(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names; a single text would be taken for the names of its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"expected several names, such as [{names!r}], not the text {names!r}")
+    return tuple(dict.fromkeys(names))
+
+
+def _all_of(what: str, answer: ItemResults[KeyT, ValueT]) -> dict[KeyT, ValueT]:
+    """Return the results if no item failed; otherwise raise the errors.
+
+    If no broker has answered for any item, that is one error, and the items do not matter.
+    """
+    if not answer.errors:
+        return answer.results
+    if not answer.results and not any(map(_is_from_a_broker, answer.errors.values())):
+        [*texts] = {str(error) for error in answer.errors.values()}
+        if len(texts) == 1:
+            raise next(iter(answer.errors.values()))
+    raise AdminError(what, answer.errors, answer.results)
+
+
+def _is_from_a_broker(error: KafkaError) -> bool:
+    cause = error.__cause__ if isinstance(error, KafkaTimeoutError) else error
+    return isinstance(cause, BrokerError)
+
+
+def _may_be_classic(error: KafkaError) -> bool:
+    """Return whether a group may be a classic one, from the error of the request for new ones."""
+    if isinstance(error, BrokerError):
+        return error.code in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
+    return isinstance(error, UnsupportedVersionError)
+
+
+def _raised(answer: ResponseT | KafkaError) -> ResponseT:
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer

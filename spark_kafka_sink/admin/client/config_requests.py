@@ -1,0 +1,186 @@
+"""Requests about settings of topics, brokers and groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
+from spark_kafka_sink.admin.refusal import refusal
+from spark_kafka_sink.admin.values.configs import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigSynonym,
+)
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.protocol.messages.create_topics import CreatableTopicConfigs
+from spark_kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.values.configs import AlterConfigOp
+    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.protocol.messages.describe_configs import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+    )
+    from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+        IncrementalAlterConfigsResponse,
+    )
+
+#: The names of ConfigType, by their numbers in responses.
+_TYPE_NAMES: Final = (
+    *(None, "BOOLEAN", "STRING", "INT", "SHORT", "LONG"),
+    *("DOUBLE", "LIST", "CLASS", "PASSWORD"),
+)
+_OF_ONE_BROKER: Final = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+
+def describing_configs(
+    *, include_synonyms: bool, include_documentation: bool
+) -> ItemRequest[ConfigResource, DescribeConfigsResponse, dict[str, ConfigEntry]]:
+    """Describe the request for all settings of resources."""
+
+    def build(
+        destination: Destination, resources: Sequence[ConfigResource], _seconds: float
+    ) -> Call[DescribeConfigsResponse]:
+        request = DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(
+                    resource_type=it.resource_type, resource_name=it.name, configuration_keys=None
+                )
+                for it in resources
+            ),
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+        )
+        return Call(
+            destination=destination,
+            build=lambda _: (request, None),
+            error_codes=lambda answer: [it.error_code for it in answer.results],
+            what="DescribeConfigs",
+        )
+
+    def read(
+        response: DescribeConfigsResponse, resources: Sequence[ConfigResource]
+    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | KafkaError]]:
+        asked = _by_type_and_name(resources)
+        for it in response.results:
+            resource = asked.get((it.resource_type, it.resource_name))
+            if resource is None:
+                continue
+            if it.error_code:
+                what = f"DescribeConfigs of {resource}"
+                yield resource, refusal(it.error_code, what, it.error_message)
+            else:
+                yield resource, {config.name: config_entry(config) for config in it.configs}
+
+    return ItemRequest(what="DescribeConfigs", route=_to_their_brokers, build=build, read=read)
+
+
+def altering_configs(
+    changes: Mapping[ConfigResource, Sequence[AlterConfigOp]], *, validate_only: bool
+) -> ItemRequest[ConfigResource, IncrementalAlterConfigsResponse, None]:
+    """Describe the request that changes settings of resources."""
+
+    def build(
+        destination: Destination, resources: Sequence[ConfigResource], _seconds: float
+    ) -> Call[IncrementalAlterConfigsResponse]:
+        request = IncrementalAlterConfigsRequest(
+            resources=tuple(
+                AlterConfigsResource(
+                    resource_type=it.resource_type,
+                    resource_name=it.name,
+                    configs=tuple(
+                        AlterableConfig(
+                            name=change.name, config_operation=change.op, value=change.value
+                        )
+                        for change in changes[it]
+                    ),
+                )
+                for it in resources
+            ),
+            validate_only=validate_only,
+        )
+        return Call(
+            destination=destination,
+            build=lambda _: (request, None),
+            error_codes=lambda answer: [it.error_code for it in answer.responses],
+            what="IncrementalAlterConfigs",
+        )
+
+    def read(
+        response: IncrementalAlterConfigsResponse, resources: Sequence[ConfigResource]
+    ) -> Iterator[tuple[ConfigResource, KafkaError | None]]:
+        asked = _by_type_and_name(resources)
+        for it in response.responses:
+            resource = asked.get((it.resource_type, it.resource_name))
+            if resource is not None:
+                what, code = f"IncrementalAlterConfigs of {resource}", it.error_code
+                yield resource, refusal(code, what, it.error_message) if code else None
+
+    return ItemRequest(
+        what="IncrementalAlterConfigs", route=_to_their_brokers, build=build, read=read
+    )
+
+
+def _by_type_and_name(
+    resources: Sequence[ConfigResource],
+) -> dict[tuple[int, str], ConfigResource]:
+    return {(it.resource_type, it.name): it for it in resources}
+
+
+async def _to_their_brokers(
+    calls: ClusterCalls, resources: Sequence[ConfigResource], deadline: float
+) -> Routes[ConfigResource]:
+    """Send the settings of a broker to itself, all others to any broker."""
+    of_brokers = [it for it in resources if it.resource_type in _OF_ONE_BROKER and it.name]
+    rest = [it for it in resources if it not in of_brokers]
+    routes: list[tuple[Destination, list[ConfigResource]]] = [(AnyBroker(), rest)] if rest else []
+    lost: dict[ConfigResource, KafkaError] = {}
+    nodes = {str(node.node_id): node for node in await calls.nodes(deadline)} if of_brokers else {}
+    for resource in of_brokers:
+        node = nodes.get(resource.name)
+        if node is None:
+            lost[resource] = NetworkError(f"{resource} is not running: its settings are its own")
+        else:
+            routes.append((node, [resource]))
+    return routes, lost
+
+
+def config_entry(config: DescribeConfigsResourceResult | CreatableTopicConfigs) -> ConfigEntry:
+    """Convert a setting in a response."""
+    if isinstance(config, CreatableTopicConfigs):
+        return ConfigEntry(
+            name=config.name,
+            value=config.value,
+            source=ConfigSource(config.config_source),
+            is_sensitive=config.is_sensitive,
+            is_read_only=config.read_only,
+        )
+    number = config.config_type
+    return ConfigEntry(
+        name=config.name,
+        value=config.value,
+        source=ConfigSource(config.config_source),
+        is_sensitive=config.is_sensitive,
+        is_read_only=config.read_only,
+        type_name=_TYPE_NAMES[number] if 0 <= number < len(_TYPE_NAMES) else None,
+        documentation=config.documentation or None,
+        synonyms=tuple(
+            ConfigSynonym(name=it.name, value=it.value, source=ConfigSource(it.source))
+            for it in config.synonyms
+        ),
+    )

@@ -1,0 +1,251 @@
+"""Requests about topics: pure descriptions, like those in `admin.topic_calls`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.admin.client.config_requests import config_entry
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.item_requests import ItemRequest
+from spark_kafka_sink.admin.refusal import refusal
+from spark_kafka_sink.admin.topic_calls import create_topics_call
+from spark_kafka_sink.admin.values.acls import authorized_operations
+from spark_kafka_sink.admin.values.topics import (
+    CreatedTopic,
+    TopicDescription,
+    TopicListing,
+    TopicPartitionInfo,
+)
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spark_kafka_sink.admin.cluster_calls import Destination
+    from spark_kafka_sink.admin.values.topics import NewPartitions, NewTopic
+    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse
+    from spark_kafka_sink.protocol.messages.create_topics import (
+        CreatableTopicResult,
+        CreateTopicsResponse,
+    )
+    from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsResponse
+    from spark_kafka_sink.protocol.messages.metadata import (
+        MetadataResponse,
+        MetadataResponsePartition,
+        MetadataResponseTopic,
+    )
+
+#: The first DeleteTopics version with a struct for each topic.
+_STATES_VERSION: Final = 6
+
+
+def creating_topics(
+    topics: Mapping[str, NewTopic], *, validate_only: bool
+) -> ItemRequest[str, CreateTopicsResponse, CreatedTopic]:
+    """Describe the request that creates topics, by their names."""
+
+    def build(
+        _destination: Destination, names: Sequence[str], seconds: float
+    ) -> Call[CreateTopicsResponse]:
+        new_topics = [topics[name] for name in names]
+        return create_topics_call(
+            new_topics, timeout_ms=int(seconds * 1000), validate_only=validate_only
+        )
+
+    def read(
+        response: CreateTopicsResponse, _names: Sequence[str]
+    ) -> Iterator[tuple[str, CreatedTopic | KafkaError]]:
+        for topic in response.topics:
+            what = f"CreateTopics({topic.name!r})"
+            yield (
+                topic.name,
+                refusal(topic.error_code, what, topic.error_message)
+                if topic.error_code
+                else _created(topic),
+            )
+
+    return ItemRequest(what="CreateTopics", build=build, read=read, is_for_controller=True)
+
+
+def _created(topic: CreatableTopicResult) -> CreatedTopic:
+    configs = None
+    if topic.configs is not None and not topic.topic_config_error_code:
+        configs = {config.name: config_entry(config) for config in topic.configs}
+    return CreatedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )
+
+
+def deleting_topics() -> ItemRequest[str, DeleteTopicsResponse, None]:
+    """Describe the request that deletes topics."""
+
+    def build(
+        destination: Destination, names: Sequence[str], seconds: float
+    ) -> Call[DeleteTopicsResponse]:
+        timeout_ms = int(seconds * 1000)
+
+        def request(versions: NodeApiVersions) -> tuple[DeleteTopicsRequest, int | None]:
+            if versions.version_for(DeleteTopicsRequest.api_key) < _STATES_VERSION:
+                return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=timeout_ms), None
+            states = tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names)
+            return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms), None
+
+        return Call(
+            destination=destination,
+            build=request,
+            error_codes=lambda answer: [it.error_code for it in answer.responses],
+            what="DeleteTopics",
+        )
+
+    def read(
+        response: DeleteTopicsResponse, _names: Sequence[str]
+    ) -> Iterator[tuple[str, KafkaError | None]]:
+        for topic in response.responses:
+            if topic.name is not None:
+                what = f"DeleteTopics({topic.name!r})"
+                code = topic.error_code
+                yield topic.name, refusal(code, what, topic.error_message) if code else None
+
+    return ItemRequest(what="DeleteTopics", build=build, read=read, is_for_controller=True)
+
+
+def creating_partitions(
+    new_partitions: Mapping[str, NewPartitions], *, validate_only: bool
+) -> ItemRequest[str, CreatePartitionsResponse, None]:
+    """Describe the request that adds partitions to topics."""
+
+    def build(
+        destination: Destination, names: Sequence[str], seconds: float
+    ) -> Call[CreatePartitionsResponse]:
+        request = CreatePartitionsRequest(
+            topics=tuple(_partitions_of(name, new_partitions[name]) for name in names),
+            timeout_ms=int(seconds * 1000),
+            validate_only=validate_only,
+        )
+        return Call(
+            destination=destination,
+            build=lambda _: (request, None),
+            error_codes=lambda answer: [it.error_code for it in answer.results],
+            what="CreatePartitions",
+        )
+
+    def read(
+        response: CreatePartitionsResponse, _names: Sequence[str]
+    ) -> Iterator[tuple[str, KafkaError | None]]:
+        for topic in response.results:
+            what = f"CreatePartitions({topic.name!r})"
+            code = topic.error_code
+            yield topic.name, refusal(code, what, topic.error_message) if code else None
+
+    return ItemRequest(what="CreatePartitions", build=build, read=read, is_for_controller=True)
+
+
+def _partitions_of(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+    assignments = None
+    if new.new_assignments is not None:
+        assignments = tuple(
+            CreatePartitionsAssignment(broker_ids=tuple(brokers)) for brokers in new.new_assignments
+        )
+    return CreatePartitionsTopic(name=name, count=new.total_count, assignments=assignments)
+
+
+# --- metadata
+
+
+def metadata_call(
+    topics: Sequence[str] | None,
+    *,
+    destination: Destination | None = None,
+    operations: bool = False,
+) -> Call[MetadataResponse]:
+    """Build the call that describes topics, or all of them; the caller handles their errors."""
+    request = MetadataRequest(
+        topics=None
+        if topics is None
+        else tuple(MetadataRequestTopic(name=name) for name in topics),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=operations,
+    )
+    return Call(
+        destination=destination or AnyBroker(),
+        build=lambda _: (request, None),
+        error_codes=lambda answer: (answer.error_code,),
+        what="Metadata",
+    )
+
+
+def listed_topics(response: MetadataResponse, *, include_internal: bool) -> dict[str, TopicListing]:
+    """Return the topics in a response to `metadata_call(None)`, by name."""
+    return {
+        topic.name: TopicListing(
+            name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal
+        )
+        for topic in sorted(response.topics, key=lambda it: it.name or "")
+        if topic.name is not None and (include_internal or not topic.is_internal)
+    }
+
+
+def describing_topics(
+    *, include_authorized_operations: bool
+) -> ItemRequest[str, MetadataResponse, TopicDescription]:
+    """Describe the request that describes topics."""
+
+    def build(
+        destination: Destination, names: Sequence[str], _seconds: float
+    ) -> Call[MetadataResponse]:
+        return metadata_call(
+            names, destination=destination, operations=include_authorized_operations
+        )
+
+    def read(
+        response: MetadataResponse, _names: Sequence[str]
+    ) -> Iterator[tuple[str, TopicDescription | KafkaError]]:
+        nodes = nodes_of(response)
+        for topic in response.topics:
+            if topic.name is not None:
+                what = f"Metadata of topic {topic.name!r}"
+                code = topic.error_code
+                yield topic.name, refusal(code, what) if code else _described(topic, nodes)
+
+    return ItemRequest(what="Metadata", build=build, read=read)
+
+
+def nodes_of(response: MetadataResponse) -> dict[int, Node]:
+    """Return the brokers in a response, by their ids."""
+    return {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
+
+
+def _described(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> TopicDescription:
+    def node(node_id: int) -> Node:
+        return nodes.get(node_id, Node(node_id, "", -1))
+
+    def info(partition: MetadataResponsePartition) -> TopicPartitionInfo:
+        return TopicPartitionInfo(
+            partition=partition.partition_index,
+            leader=nodes.get(partition.leader_id),
+            replicas=tuple(map(node, partition.replica_nodes)),
+            isr=tuple(map(node, partition.isr_nodes)),
+        )
+
+    ordered = sorted(topic.partitions, key=lambda it: it.partition_index)
+    return TopicDescription(
+        name=topic.name or "",
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(map(info, ordered)),
+        authorized_operations=authorized_operations(topic.topic_authorized_operations),
+    )

@@ -1,0 +1,166 @@
+"""Access control lists (ACLs): who may do what with which resources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Self
+
+
+class _Code(IntEnum):
+    """A code whose value 0 is UNKNOWN, for codes of newer brokers."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:  # noqa: ARG003 - the signature of Enum
+        return cls(0)
+
+
+class ResourceType(_Code):
+    """The type of a resource that ACLs protect.
+
+    >>> ResourceType.TOPIC.name
+    'TOPIC'
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class ResourcePatternType(_Code):
+    """How the name in an ACL matches resources (KIP-290).
+
+    LITERAL is the name itself, or all resources if it is `*`; PREFIXED are all names that begin
+    with it. In a filter, MATCH finds the ACLs that apply to a resource of that name.
+
+    >>> ResourcePatternType.PREFIXED.name
+    'PREFIXED'
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(_Code):
+    """What an ACL allows or denies.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     topics = admin.describe_topics(["orders"], include_authorized_operations=True)
+    >>> AclOperation.WRITE in topics["orders"].authorized_operations
+    True
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(_Code):
+    """Whether an ACL allows or denies; DENY takes precedence.
+
+    >>> AclPermissionType.ALLOW.name
+    'ALLOW'
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclBinding:
+    """An access control list (ACL) of a resource.
+
+    >>> acl = AclBinding(
+    ...     resource_type=ResourceType.TOPIC,
+    ...     name="orders",
+    ...     principal="User:alice",
+    ...     operation=AclOperation.READ,
+    ... )
+    >>> print(acl)
+    User:alice from *: ALLOW READ of TOPIC 'orders' (LITERAL)
+    """
+
+    #: The type of the resource.
+    resource_type: ResourceType
+    #: The name of the resource, or the beginning of names: see `pattern_type`.
+    name: str
+    #: How the name matches resources.
+    pattern_type: ResourcePatternType = ResourcePatternType.LITERAL
+    #: Such as `User:alice`; `User:*` is every user.
+    principal: str
+    #: The address of the client; `*` is every address.
+    host: str = "*"
+    #: What is allowed or denied.
+    operation: AclOperation
+    #: Whether it is allowed or denied.
+    permission_type: AclPermissionType = AclPermissionType.ALLOW
+
+    def __str__(self) -> str:
+        """Return the ACL as a sentence, for errors."""
+        return (
+            f"{self.principal} from {self.host}: {self.permission_type.name} "
+            f"{self.operation.name} of {self.resource_type.name} {self.name!r} "
+            f"({self.pattern_type.name})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclBindingFilter:
+    """A condition on ACLs; without arguments, all ACLs match.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     try:
+    ...         admin.describe_acls(AclBindingFilter(principal="User:alice"))
+    ...     except BrokerError as error:  # the embedded broker has no authorizer
+    ...         error.name
+    'SECURITY_DISABLED'
+    """
+
+    #: ANY matches every type.
+    resource_type: ResourceType = ResourceType.ANY
+    #: None matches every name.
+    name: str | None = None
+    #: ANY matches every type; MATCH those that apply to a resource of the name.
+    pattern_type: ResourcePatternType = ResourcePatternType.ANY
+    #: None matches every principal.
+    principal: str | None = None
+    #: None matches every host.
+    host: str | None = None
+    #: ANY matches every operation.
+    operation: AclOperation = AclOperation.ANY
+    #: ANY matches both.
+    permission_type: AclPermissionType = AclPermissionType.ANY
+
+
+#: The bits of authorized operations if they were not requested.
+_NOT_REQUESTED = -(2**31)
+
+
+def authorized_operations(bits: int) -> frozenset[AclOperation] | None:
+    """Return the operations of a bit field; None if they were not requested."""
+    if bits == _NOT_REQUESTED:
+        return None
+    return frozenset(it for it in AclOperation if it > AclOperation.ALL and bits & (1 << it))

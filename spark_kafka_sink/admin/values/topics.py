@@ -1,0 +1,137 @@
+"""Topics: new ones, and how brokers describe those that exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping, Sequence
+
+    from spark_kafka_sink.admin.values.acls import AclOperation
+    from spark_kafka_sink.admin.values.configs import ConfigEntry
+    from spark_kafka_sink.model import Node
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create.
+
+    `configs` are its settings, by Kafka's names.
+
+    >>> topic = NewTopic("invoices", num_partitions=2, configs={"cleanup.policy": "compact"})
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     admin.create_topics([topic])["invoices"].num_partitions
+    2
+    """
+
+    #: The name of the topic.
+    name: str
+    #: -1 for the cluster's default (KIP-464).
+    num_partitions: int = -1
+    #: -1 for the cluster's default.
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    #: The ids of each partition's brokers, the preferred leader first. If it is given, the numbers
+    #: of partitions and replicas follow from it.
+    replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """A topic that was created, or would be: see `validate_only`.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     created = admin.create_topics([NewTopic("invoices", 2)])["invoices"]
+    >>> created.num_partitions, created.configs["cleanup.policy"].value
+    (2, 'delete')
+    """
+
+    #: The name of the topic.
+    name: str
+    #: All zeros if the broker is older than 2.8, or if the topic was only validated.
+    topic_id: uuid.UUID
+    #: -1 if the user may not see it, or if the broker is older than 2.4.
+    num_partitions: int
+    #: -1 if the user may not see it, or if the broker is older than 2.4.
+    replication_factor: int
+    #: Its settings by name; None if the user may not see them.
+    configs: Mapping[str, ConfigEntry] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    """A topic in a list.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     admin.list_topics()["orders"].is_internal
+    False
+    """
+
+    #: The name of the topic.
+    name: str
+    #: All zeros if the broker is older than 2.8.
+    topic_id: uuid.UUID
+    #: Whether it is one of Kafka's own, such as `__consumer_offsets`.
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitionInfo:
+    """A partition with its leader and replicas.
+
+    A broker that is not running has no address: its host is empty.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     [partition] = admin.describe_topics(["orders"])["orders"].partitions
+    >>> partition.partition, partition.leader.node_id, len(partition.isr)
+    (0, 1, 1)
+    """
+
+    #: Its number, counted from 0.
+    partition: int
+    #: None while there is no leader.
+    leader: Node | None
+    #: The preferred leader is the first.
+    replicas: tuple[Node, ...]
+    #: The replicas that are in sync.
+    isr: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic and its partitions.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     topic = admin.describe_topics(["orders"])["orders"]
+    >>> topic.name, len(topic.partitions)
+    ('orders', 1)
+    """
+
+    #: The name of the topic.
+    name: str
+    #: All zeros if the broker is older than 2.8.
+    topic_id: uuid.UUID
+    #: Whether it is one of Kafka's own, such as `__consumer_offsets`.
+    is_internal: bool
+    #: Ordered by their numbers.
+    partitions: tuple[TopicPartitionInfo, ...]
+    #: What this user may do with it; None unless it was requested.
+    authorized_operations: frozenset[AclOperation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """The number of partitions to which a topic is increased.
+
+    >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     admin.create_partitions({"orders": NewPartitions(3)})
+    ...     len(admin.describe_topics(["orders"])["orders"].partitions)
+    3
+    """
+
+    #: The number of all partitions, old and new.
+    total_count: int
+    #: For each new partition the ids of its brokers; None leaves the choice to the controller.
+    new_assignments: Sequence[Sequence[int]] | None = None
