@@ -20,6 +20,7 @@ CLASSES = {
     "BuiltInPartitionerTest": 4,
     "SubscriptionStateTest": 58,
     "AutoOffsetResetStrategyTest": 4,
+    "HeartbeatTest": 7,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

@@ -14,6 +14,7 @@ from spark_kafka_sink.errors import IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
     from spark_kafka_sink.model import TopicPartition
 
 
@@ -46,6 +47,37 @@ class AssignedPartitions:
         """
         if (state := self._assignment.pop(partition, None)) is not None:
             self._assignment[partition] = state
+
+    # Positions
+
+    def position(self, partition: TopicPartition) -> FetchPosition | None:
+        """Return the position, validated or not; None if there is none."""
+        return self._state(partition).position
+
+    def position_or_none(self, partition: TopicPartition) -> FetchPosition | None:
+        """Return the position; None if there is none or the partition is not assigned."""
+        state = self._assignment.get(partition)
+        return None if state is None else state.position
+
+    def valid_position(self, partition: TopicPartition) -> FetchPosition | None:
+        """Return the position if it is valid, otherwise None."""
+        state = self._state(partition)
+        return state.position if state.has_valid_position else None
+
+    def has_valid_position(self, partition: TopicPartition) -> bool:
+        """Return whether the partition is assigned and has a valid position."""
+        state = self._assignment.get(partition)
+        return state is not None and state.has_valid_position
+
+    @property
+    def has_all_fetch_positions(self) -> bool:
+        """Whether every assigned partition has a valid position."""
+        return all(state.has_valid_position for state in self._assignment.values())
+
+    def valid_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the valid position; None without one."""
+        position = self.valid_position(partition)
+        return None if position is None else position.offset
 
     # Pauses
 

@@ -204,11 +204,6 @@ class SubscriptionState(AssignedPartitions):
             return FetchedRecords.DROP
         return FetchedRecords.RETURN
 
-    def valid_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the valid position; None without one."""
-        position = self.valid_position(partition)
-        return None if position is None else position.offset
-
     def _is_wanted(self, partition: TopicPartition) -> bool:
         """Return whether an explicit list of topics, if there is one, has the partition's topic."""
         return (
@@ -252,30 +247,6 @@ class SubscriptionState(AssignedPartitions):
         Raise IllegalStateError if the partition has no valid position.
         """
         self._state(partition).move(position)
-
-    def position(self, partition: TopicPartition) -> FetchPosition | None:
-        """Return the position, validated or not; None if there is none."""
-        return self._state(partition).position
-
-    def position_or_none(self, partition: TopicPartition) -> FetchPosition | None:
-        """Return the position; None if there is none or the partition is not assigned."""
-        state = self._assignment.get(partition)
-        return None if state is None else state.position
-
-    def valid_position(self, partition: TopicPartition) -> FetchPosition | None:
-        """Return the position if it is valid, otherwise None."""
-        state = self._state(partition)
-        return state.position if state.has_valid_position else None
-
-    def has_valid_position(self, partition: TopicPartition) -> bool:
-        """Return whether the partition is assigned and has a valid position."""
-        state = self._assignment.get(partition)
-        return state is not None and state.has_valid_position
-
-    @property
-    def has_all_fetch_positions(self) -> bool:
-        """Whether every assigned partition has a valid position."""
-        return all(state.has_valid_position for state in self._assignment.values())
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit: the valid positions with their epochs."""
