@@ -87,9 +87,9 @@ Leave Limit List Listen Load Lock Log Look Make Manage Mark Measure Merge Move N
 Parse Partition Pass Perform Pickle Place Plan Poll Prefix Prepare Print Probe Process Protect Pull
 Put Raise Read Rebuild Receive Record Refresh Register Relay Release Remove Rename Replace Replay
 Report Request Require Resend Reserve Reset Resolve Respond Restart Restore Restrict Resume Retrieve
-Retry Return Round Run Schedule Send Serialize Set Show Sign Simulate Skip Split Spread Stage Start
-Stop Store Subtract Summarize Suspend Take Treat Truncate Try Undo Uninstall Unregister Update Use
-Validate Verify Wait Wake Weight Wrap Write Yield
+Retry Return Round Run Schedule Seek Send Serialize Set Show Sign Simulate Skip Split Spread Stage
+Start Stop Store Subscribe Subtract Summarize Suspend Take Treat Truncate Try Undo Uninstall
+Unregister Update Use Validate Verify Wait Wake Weight Wrap Write Yield
 """
 AGREED = frozenset(VERBS.split())
 SOURCES = sorted(

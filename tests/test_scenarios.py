@@ -18,6 +18,9 @@ CLASSES = {
     "SenderTest": 76,
     "TransactionManagerTest": 140,
     "BuiltInPartitionerTest": 4,
+    "SubscriptionStateTest": 58,
+    "AutoOffsetResetStrategyTest": 4,
+    "HeartbeatTest": 7,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")
