@@ -31,6 +31,7 @@ spark = (
 # hour, which has 10,000 clicks, it sends four times as fast.
 
 # %%
+import math
 import threading
 import time
 
@@ -113,7 +114,8 @@ class Collector:
     def export(self, event: StreamEvent) -> None:
         """Keep the numbers of an event that has a report."""
         if event.report is not None and event.batch_id:  # the first batch only starts the workers
-            lag = sum(event.lag.get("clicks", {}).values())
+            # A micro-batch that Spark repeats after a restart comes without the latest offsets.
+            lag = sum(event.lag["clicks"].values()) if "clicks" in event.lag else math.nan
             speed = event.report["rows_per_second"] or 0.0
             batches.append((time.monotonic() - began, speed, lag))
 
@@ -227,7 +229,7 @@ query.isActive
 # ## Resume
 #
 # The new query continues where the old one stopped, and catches up. The gray area is the time
-# without a stream.
+# without a stream; after it, the new query needs some seconds to start.
 
 # %%
 query = start_stream()
