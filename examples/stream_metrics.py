@@ -19,7 +19,7 @@ from cluster import kafka_for
 from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink import KafkaProducer, KafkaSink
+from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.observability import (
     JsonLogExporter,
     KafkaStreamListener,
@@ -50,7 +50,6 @@ def main() -> None:
 def copy_topic(bootstrap_servers: str, directory: Path) -> None:
     """Copy the topic in micro-batches, observed by a listener."""
     spark = SparkSession.builder.master("local[2]").getOrCreate()
-    spark.dataSource.register(KafkaSink)
     report_path = str(directory / "report.jsonl")
     observe(spark, report_path)
     servers = {"kafka.bootstrap.servers": bootstrap_servers}
