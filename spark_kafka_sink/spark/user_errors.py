@@ -122,10 +122,8 @@ def may_be_bug(error: KafkaError) -> bool:
         if isinstance(cause, KafkaError):
             if type(cause) is KafkaError or cause.is_from_user_code:
                 return True
-        elif isinstance(cause, TimeoutError):
-            # Its cause is the cancellation of what was waited for.
-            return False
-        elif not isinstance(cause, (OSError, EOFError)):
+        # Not an Exception: an interrupt, or the cancellation of a wait that a TimeoutError ended.
+        elif isinstance(cause, Exception) and not isinstance(cause, (OSError, EOFError)):
             return True
         cause = cause.__cause__
     return False

@@ -146,6 +146,7 @@ def of_user_code(cause):
         of_user_code(FileNotFoundError("/tokens/team-a.jwt")),
         failed(KafkaTimeoutError("no topic"), of_user_code(FileNotFoundError("/tokens/a.jwt"))),
         failed(DeliveryError("failed"), ZeroDivisionError("a bug of ours")),
+        failed(NetworkError("late"), failed(TimeoutError(), TypeError("a bug of ours"))),
         failed(AuthenticationError("no token"), RuntimeError("a provider of the user's")),
         RefusedWriteError.of(failed(NetworkError("lost"), LookupError("a bug of ours"))),
         RefusedWriteError.of(failed(KafkaError("This is a bug"), OSError("reset"))),
