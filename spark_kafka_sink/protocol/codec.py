@@ -104,6 +104,17 @@ def _nullable_struct_codec(codec: Codec) -> Codec:
     return Codec(write, read, 1)
 
 
+def _never_null(codec: Codec) -> Codec:
+    """Build the codec of a struct that can be null in other versions."""
+
+    def write(writer: Writer, value: Any) -> None:
+        if value is None:
+            raise _NullError
+        codec.write(writer, value)
+
+    return codec._replace(write=write)
+
+
 def _sized_codec(
     length_form: _LengthForm,
     nullable: bool,  # noqa: FBT001 - a step of `_type_codec`, which takes it by keyword
@@ -290,6 +301,8 @@ def _field_codec(
     spec = declared.spec
     nullable = spec.nullable is not None and version in spec.nullable
     codec = _type_codec(spec.type, version, flexible=flexible, nullable=nullable)
+    if isinstance(spec.type, Struct) and spec.nullable is not None and not nullable:
+        codec = _never_null(codec)
 
     def write(writer: Writer, value: Any) -> None:
         try:

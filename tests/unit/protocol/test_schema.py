@@ -188,6 +188,26 @@ def test_a_struct_may_be_null():
         assert sample == decode(Optional, encode_bytes(sample, 0), 0)
 
 
+@message
+class LaterOptional(Message):
+    """A message with a struct that may be null from version 1 on."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = 0
+
+    point: Point | None = field(Point, nullable="1+")
+
+
+def test_a_struct_is_not_null_in_a_version_without_null():
+    """A null struct is refused by name in versions without null, which have no byte for it."""
+    refusal = "point cannot be null in LaterOptional version 0"
+    with pytest.raises(UnsupportedVersionError, match=refusal):
+        encode(LaterOptional(point=None), 0)
+    sample = LaterOptional(point=Point(x=5))
+    assert sample == decode(LaterOptional, encode_bytes(sample, 0), 0)
+    assert LaterOptional(point=None) == decode(LaterOptional, b"\xff\0", 1)
+
+
 def test_unsupported_values_of_nested_fields_are_refused():
     """An unsupported value of a nested field is refused like one of the message itself."""
     with pytest.raises(UnsupportedVersionError, match="Point version 0 has no field label"):
