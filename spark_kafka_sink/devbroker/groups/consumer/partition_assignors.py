@@ -7,6 +7,7 @@ subscribe to the same topics. Where Kafka's order depends on hash codes, this on
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -139,17 +140,19 @@ def _assign_to_different_subscribers(spec: _Spec) -> _Assignment:
 
 def _balance(topic_id: uuid.UUID, subscribers: list[str], assigned: _Assignment) -> int:
     """Move a topic's partitions from members with many to members with few; return how many."""
+    owned = {m: sorted(p for p in assigned[m] if p.topic_id == topic_id) for m in subscribers}
     moved = 0
     while True:
-        owners = [m for m in subscribers if any(p.topic_id == topic_id for p in assigned[m])]
+        owners = [member_id for member_id in subscribers if owned[member_id]]
         if not owners:
             return moved
         most = max(owners, key=lambda member_id: len(assigned[member_id]))
         least = min(subscribers, key=lambda member_id: len(assigned[member_id]))
         if len(assigned[most]) - len(assigned[least]) <= 1:
             return moved
-        partition = max(p for p in assigned[most] if p.topic_id == topic_id)
+        partition = owned[most].pop()
         assigned[most].remove(partition)
+        insort(owned[least], partition)
         assigned[least].add(partition)
         moved += 1
 
