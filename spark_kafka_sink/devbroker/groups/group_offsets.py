@@ -71,10 +71,20 @@ class GroupOffsets:
             self._pending[producer_id].setdefault(group_id, {})[partition] = committed
         elif committed is not None:
             self._committed.setdefault(group_id, {})[partition] = committed
-        elif group_id in self._committed:
-            self._committed[group_id].pop(partition, None)
-            if not self._committed[group_id]:
-                del self._committed[group_id]
+        else:
+            self._forget(group_id, {partition})
+
+    def _known(self, group_id: str) -> list[dict[TopicPartition, CommittedOffset]]:
+        """Return the offsets of a group: the committed ones, then those of each transaction."""
+        pending = [groups.get(group_id, {}) for groups in self._pending.values()]
+        return [self._committed.get(group_id, {}), *pending]
+
+    def _forget(self, group_id: str, gone: Collection[TopicPartition]) -> None:
+        for offsets in self._known(group_id):
+            for partition in gone:
+                offsets.pop(partition, None)
+        if not self._committed.get(group_id, True):
+            del self._committed[group_id]
 
     def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker from the log of a __consumer_offsets partition."""
@@ -166,7 +176,7 @@ class GroupOffsets:
         Raises RefusedError; then nothing has changed.
         """
         if self._log.is_durable:
-            gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
+            gone = set(self._unwritten.get(group_id, ())).union(*self._known(group_id))
             self._log.append(group_id, [*_encode_tombstones(group_id, gone), *records])
         self._committed.pop(group_id, None)
         self._unwritten.pop(group_id, None)
@@ -178,14 +188,11 @@ class GroupOffsets:
 
         Raises RefusedError; then nothing has changed.
         """
-        pending = [groups.get(group_id, {}) for groups in self._pending.values()]
-        known = [self._committed.get(group_id, {}), *pending]
+        known = self._known(group_id)
         gone = {p for p in partitions if any(p in offsets for offsets in known)}
         if gone and self._log.is_durable:
             self._log.append(group_id, _encode_tombstones(group_id, gone))
-        for offsets in known:
-            for partition in gone.intersection(offsets):
-                del offsets[partition]
+        self._forget(group_id, gone)
 
     def delete_topics(self, topics: Collection[str]) -> None:
         """Remove the offsets of deleted topics; call `write_deletions` afterwards."""

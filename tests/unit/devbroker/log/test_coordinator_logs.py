@@ -19,6 +19,11 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
+from spark_kafka_sink.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from tests.support.devbroker.broker_requests import NOW, ask
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.group_client import GroupClient, txn_commit_request
@@ -209,6 +214,27 @@ def test_deleted_offsets_remain_deleted_after_a_restart(world, how):
     groups = world.group.broker.cluster.groups
     assert {"other"} == {group.group_id for group in groups.all()}
     assert [TopicPartition("t", 0)] == list(groups.offsets.committed("other"))
+
+
+def test_a_deleted_offset_does_not_come_back_with_its_transaction(world, how):
+    """An offset that was pending when it was deleted is not there after a restart, nor a commit."""
+    client, group = world.client, world.group
+    group.commit({("t", 0): 1})
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    topic = OffsetDeleteRequestTopic(name="t", partitions=(partition,))
+    ask(group.broker, OffsetDeleteRequest(group_id="g", topics=(topic,)))
+
+    world.again(how)
+
+    assert {("t", 0): (OK, -1)} == group.offsets("t", 0, require_stable=True)
+    assert OK == client.end(identity, committed=True)[0]
+    assert {("t", 0): (OK, -1)} == group.offsets("t", 0)
+
+    world.again(how)
+
+    assert {("t", 0): (OK, -1)} == group.offsets("t", 0)
 
 
 @pytest.mark.parametrize("committed", [True, False])
