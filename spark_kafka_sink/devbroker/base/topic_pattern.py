@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 #: The characters of topic names.
 _ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
-#: Maximum number of nodes, with each repeat counted; RE2/J has no limit.
-_MAX_NODES = 5_000
+#: Limits that RE2/J does not have: a hostile expression must not keep the broker busy. Characters,
+#: and nodes with each repeat counted.
+_MAX_CHARACTERS = 1_000
+_MAX_NODES = 1_000
+#: The most moves that an automaton remembers.
+_MAX_MOVES = 2_000
 _MAX_REPEATS = 1_000
 _MAX_CODE_POINT = 0x10FFFF
 #: Maximum depth of nested groups, which the parser follows by recursion.
@@ -119,6 +123,8 @@ class TopicPattern:
 
     def __init__(self, pattern: str) -> None:
         """Compile an expression. Raises ValueError if RE2/J would reject it, or it is too large."""
+        if len(pattern) > _MAX_CHARACTERS:
+            raise ValueError("it is too large")
         self._program = _Program(_Parser(pattern).parse())
 
     def matches(self, name: str) -> bool:
@@ -419,6 +425,10 @@ class _Program:
         #: Counted even if it adds no instruction: an empty group can be repeated without end.
         self._nodes = 0
         self._add(node)
+        self._has_assertions = any(isinstance(step.condition, _Assertion) for step in self._steps)
+        #: The states after a character, by those before it: names have the same few characters.
+        #: Only if there are no assertions, which depend on the place in the name.
+        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def _append(self, step: _Step) -> int:
         self._steps.append(step)
@@ -471,18 +481,31 @@ class _Program:
         """Return whether the whole text matches."""
         states = self._reachable({0}, text, 0)
         for position, character in enumerate(text):
-            after: set[int] = set()
-            for state in states:
-                if state < len(self._steps):
-                    condition, then = self._steps[state]
-                    if isinstance(condition, frozenset) and character in condition:
-                        after.update(then)
-            states = self._reachable(after, text, position + 1)
+            states = self._move(states, text, position, character)
             if not states:
                 return False
         return len(self._steps) in states
 
-    def _reachable(self, states: set[int], text: str, position: int) -> set[int]:
+    def _move(
+        self, states: frozenset[int], text: str, position: int, character: str
+    ) -> frozenset[int]:
+        """Return the states after the character at a position."""
+        if (known := self._moves.get((states, character))) is not None:
+            return known
+        after: set[int] = set()
+        for state in states:
+            if state < len(self._steps):
+                condition, then = self._steps[state]
+                if isinstance(condition, frozenset) and character in condition:
+                    after.update(then)
+        reached = self._reachable(after, text, position + 1)
+        if not self._has_assertions:
+            if len(self._moves) >= _MAX_MOVES:
+                self._moves.clear()
+            self._moves[states, character] = reached
+        return reached
+
+    def _reachable(self, states: set[int], text: str, position: int) -> frozenset[int]:
         """Return the states that are reached without another character."""
         reached, left = set(states), list(states)
         while left:
@@ -496,7 +519,7 @@ class _Program:
                 if each not in reached:
                     reached.add(each)
                     left.append(each)
-        return reached
+        return frozenset(reached)
 
 
 def _holds(condition: _Assertion | None, text: str, position: int) -> bool:

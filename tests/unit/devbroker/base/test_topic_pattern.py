@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from unittest.mock import patch
 
 import pytest
 
@@ -70,6 +72,8 @@ def test_names_match_as_a_whole(pattern, matching, other):
         *(r"(a)\1", r"\Z", r"\C", r"\q", r"\x", r"\x{110000}", r"\8", "\\"),
         "(" * 200 + ")" * 200,
         "((((a{50}){50}){50}){50})",
+        "a" * 1001,
+        "a{501}b{501}",
         "((((){1000}){1000}){1000}){1000}",
     ],
 )
@@ -84,3 +88,38 @@ def test_a_hostile_expression_takes_little_time():
     started = time.process_time()
     assert not TopicPattern("((a+)+)+b").matches("a" * 249)
     assert time.process_time() - started < 5
+
+
+def test_a_long_expression_is_rejected_before_it_is_read():
+    """An expression with more characters than the limit is not parsed at all."""
+    with (
+        patch("spark_kafka_sink.devbroker.base.topic_pattern._Parser") as parser,
+        pytest.raises(ValueError, match="it is too large"),
+    ):
+        TopicPattern("(" * 1001)
+    parser.assert_not_called()
+
+
+def test_names_with_the_same_beginning_are_matched_by_remembered_moves():
+    """A second name costs only the moves that differ from those of the first."""
+    pattern = TopicPattern("(.*){100}(.?){100}")
+    program = pattern._program
+    assert pattern.matches("orders-1")
+    moves = len(program._moves)
+    assert pattern.matches("orders-2")
+    assert moves + 1 == len(program._moves)
+
+
+def test_remembered_moves_are_bounded_and_change_no_result(monkeypatch):
+    """An automaton that forgets its moves gives the same results, with and without assertions."""
+    names = ["a", "ab", "abab", "b", "a-b", "ab-ab", ""]
+    patterns = ["(ab)*", r"\bab\b.*", "^a.*b$", "(a|ab)(b|-.*)?"]
+    expected = [[TopicPattern(each).matches(name) for name in names] for each in patterns]
+    monkeypatch.setattr("spark_kafka_sink.devbroker.base.topic_pattern._MAX_MOVES", 1)
+    found = []
+    for each in patterns:
+        pattern = TopicPattern(each)
+        found.append([pattern.matches(name) for name in names])
+        assert len(pattern._program._moves) <= 1
+    assert expected == found
+    assert [[re.fullmatch(each, name) is not None for name in names] for each in patterns] == found
