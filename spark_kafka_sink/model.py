@@ -166,9 +166,9 @@ class CompressionLevels(NamedTuple):
     highest: int
 
 
-#: The levels of each codec of `compression.type` that has any (KIP-390). The default of gzip lies
 #: The most bytes to which a record batch may be decompressed, unless something else is configured.
 DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+#: The levels of each codec of `compression.type` that has any (KIP-390). The default of gzip lies
 #: outside of its levels: it leaves the choice to zlib.
 COMPRESSION_LEVELS: Final = {
     "gzip": CompressionLevels(default=-1, lowest=1, highest=9),
