@@ -345,7 +345,7 @@ class AdminError(KafkaError):
         return type(self), (self.what, self.errors, self.results)
 
 
-#: The number of items with the same error that a message names.
+#: The number of errors that a message has, and of items that it names with each.
 _NAMED_ITEMS = 5
 
 
@@ -354,10 +354,12 @@ def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[
     for item, error in errors.items():
         by_text.setdefault(str(error), []).append(str(item))
     texts = []
-    for text, items in by_text.items():
+    for text, items in list(by_text.items())[:_NAMED_ITEMS]:
         rest = len(items) - _NAMED_ITEMS
         names = ", ".join(items[:_NAMED_ITEMS]) + (f" and {rest} more" if rest > 0 else "")
         texts.append(f"{names}: {text}")
+    if len(by_text) > _NAMED_ITEMS:
+        texts.append(f"and {len(by_text) - _NAMED_ITEMS} more errors, see `errors`")
     return f"{what} failed for {len(errors)} of {len(errors) + len(results)}: {'; '.join(texts)}"
 
 

@@ -124,8 +124,18 @@ def _parser() -> argparse.ArgumentParser:
 
     command("list", _list, "show the consumer groups of a cluster")
     described = command("describe", _describe, "show the members and the lag of one group")
-    described.add_argument("group", metavar="GROUP", help="the group.id of the consumers")
+    described.add_argument(
+        "group", metavar="GROUP", type=_group_id, help="the group.id of the consumers"
+    )
     return parser
+
+
+def _group_id(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
 
 
 # --- list

@@ -75,11 +75,12 @@ class AdminClient:
     ...     sorted(admin.list_topics())
     ['invoices', 'orders', 'payments']
 
-    Each call takes a `timeout` in seconds, by default default.api.timeout.ms, and is retried until
-    then. A call about several items, such as topics, returns their results by item, or None if
-    there is nothing to return. If any of the items fail, the others are done all the same, and then
-    the call raises AdminError, whose `errors` has the error of each item that failed and whose
-    `results` has the results of the others.
+    Each call takes a positive `timeout` in seconds, by default default.api.timeout.ms, and is
+    retried until then. A call about several items, such as topics, returns their results by item,
+    or None if there is nothing to return. If any of the items fail, the others are done all the
+    same, and then the call raises AdminError, whose `errors` has the error of each item that failed
+    and whose `results` has the results of the others. If the answer to a request was lost, it is
+    sent again: then a topic that exists already may be the one that this call has created.
 
     An error that does not concern single items is raised as it is: BrokerError if a broker refuses
     the whole request, UnsupportedVersionError if it is too old, KafkaTimeoutError if the cluster
@@ -537,6 +538,9 @@ class AdminClient:
         timeout: float | None,
     ) -> T:
         seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        if not seconds > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
+        seconds = min(seconds, _LONGEST_SECONDS)
 
         async def run() -> T:
             if self._calls is None:
@@ -546,6 +550,8 @@ class AdminClient:
         return self._thread.run(run)
 
 
+#: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.
+_LONGEST_SECONDS = (2**31 - 1) / 1000
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 

@@ -414,12 +414,19 @@ def fetched_offsets(
 
 
 def offset_of(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return an offset with the metadata that it has if only the offset was given."""
-    return (
-        offset
-        if isinstance(offset, OffsetAndMetadata)
-        else OffsetAndMetadata(offset, NO_LEADER_EPOCH, "")
-    )
+    """Return an offset with the metadata that it has if only the offset was given.
+
+    Raises ValueError for a negative offset, such as that of an OffsetSpec: brokers accept it, and
+    the group has no offset then.
+    """
+    if not isinstance(offset, OffsetAndMetadata):
+        offset = OffsetAndMetadata(offset, NO_LEADER_EPOCH, "")
+    if offset.offset < 0:
+        raise ValueError(
+            f"{offset.offset} is not an offset that can be committed: list_offsets returns the "
+            "first and the last one of a partition"
+        )
+    return offset
 
 
 def delete_offsets_call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
 
@@ -148,7 +148,7 @@ class AlterConfigOp:
 
     #: The name of the setting.
     name: str
-    #: None with DELETE, which restores the default.
-    value: str | None
+    #: None with DELETE, which restores the default. Not in the repr: it may be a secret.
+    value: str | None = field(repr=False)
     #: How it is changed.
     op: AlterConfigOpType = AlterConfigOpType.SET

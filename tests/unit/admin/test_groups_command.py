@@ -164,7 +164,9 @@ def test_a_secret_on_the_command_line_is_rejected(capsys):
     assert "hunter2" not in err
 
 
-@pytest.mark.parametrize("arguments", [["describe"], [], ["delete", "billing"]])
+@pytest.mark.parametrize(
+    "arguments", [["describe"], [], ["delete", "billing"], ["describe", "\udcff"]]
+)
 def test_an_incomplete_command_line_is_wrong_usage(arguments, capsys):
     """What the parser does not accept ends with exit code 2."""
     with pytest.raises(SystemExit) as end:

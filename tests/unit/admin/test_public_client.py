@@ -123,6 +123,43 @@ def test_items_with_the_same_error_are_named_together():
     )
 
 
+def test_many_different_errors_are_cut_short():
+    """The message names the first errors only; all are in `errors`."""
+    errors = {f"t{it}": KafkaTimeoutError(f"t{it} is late") for it in range(7)}
+    error = AdminError("DeleteTopics", errors, {})
+
+    assert str(error).endswith("t4: t4 is late; and 2 more errors, see `errors`")
+    assert errors == error.errors
+
+
+def test_a_change_of_a_setting_does_not_show_its_value():
+    """The value of a setting may be a password, which a repr must not show."""
+    assert "hunter2" not in repr(AlterConfigOp("ssl.keystore.password", "hunter2"))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_must_be_positive(admin, timeout):
+    """A call that has no time is an error, and changes nothing."""
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds"):
+        admin.create_topics([NewTopic("late")], timeout=timeout)
+
+    assert "late" not in admin.list_topics()
+
+
+def test_a_timeout_may_be_infinite(admin):
+    """A timeout beyond what requests can carry is the longest that they can."""
+    admin.create_topics([NewTopic("patient")], timeout=float("inf"))
+
+    assert "patient" in admin.list_topics(timeout=3e6)
+
+
+@pytest.mark.parametrize("offset", [OffsetSpec.EARLIEST, OffsetAndMetadata(-1, -1, "")])
+def test_a_negative_offset_is_not_committed(admin, offset):
+    """The offset of a group is a number, not a specification such as EARLIEST."""
+    with pytest.raises(ValueError, match="not an offset that can be committed"):
+        admin.alter_consumer_group_offsets("billing", {FIRST: offset})
+
+
 def test_an_admin_error_survives_pickling():
     """An error that a task raises reaches the driver with its parts."""
     error = AdminError("DeleteTopics", {"t": KafkaTimeoutError("late")}, {"u": None})
