@@ -39,8 +39,12 @@ class InFlightRequests:
         self._requests.append(request)
 
     def next_deadline(self) -> float | None:
-        """Return the deadline of the oldest request; None if nothing is in flight."""
-        return self._requests[0].deadline if self._requests else None
+        """Return the earliest deadline of all requests; None if nothing is in flight."""
+        return min((request.deadline for request in self._requests), default=None)
+
+    def oldest_timeout(self) -> float:
+        """Return the seconds that the oldest request, which there must be, may take."""
+        return self._requests[0].deadline - self._requests[0].sent_at
 
     def complete(self, correlation_id: int) -> InFlightRequest:
         """Remove and return the oldest request; DecodeError if the response is not for it."""
