@@ -94,6 +94,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "messages": (TOP,),
         "registry": (TOP, "messages"),
+        "group_offsets": (TOP, "messages"),
     },
     "record": {
         TOP: (),
