@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership")}
+_PURE_ROOMS = {("consumer", "membership"), ("consumer", "requests")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -137,7 +137,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "offsets": (),
         "fetching": ("offsets",),
         "membership": (),
-        TOP: ("assignors", "offsets", "fetching", "membership"),
+        "requests": ("offsets", "membership"),
+        TOP: ("assignors", "offsets", "fetching", "membership", "requests"),
     },
     "exactly_once": {
         "ledger": (),
