@@ -107,7 +107,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
         "admin": ("config_def", TOP),
-        "options_table": ("config_def", "source", TOP, "admin"),
+        "consumer": ("config_def", TOP),
+        "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
     "admin": {
         "values": (),
