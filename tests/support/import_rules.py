@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership")}
+_PURE_ROOMS = {("consumer", "membership"), ("consumer", "requests")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -94,6 +94,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "messages": (TOP,),
         "registry": (TOP, "messages"),
+        "group_offsets": (TOP, "messages"),
     },
     "record": {
         TOP: (),
@@ -107,7 +108,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
         "admin": ("config_def", TOP),
-        "options_table": ("config_def", "source", TOP, "admin"),
+        "consumer": ("config_def", TOP),
+        "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
     "admin": {
         "values": (),
@@ -136,7 +138,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "offsets": (),
         "fetching": ("offsets",),
         "membership": (),
-        TOP: ("assignors", "offsets", "fetching", "membership"),
+        "requests": ("offsets", "membership"),
+        TOP: ("assignors", "offsets", "fetching", "membership", "requests"),
     },
     "exactly_once": {
         "ledger": (),
