@@ -477,7 +477,7 @@ class BrokerConnection:
 
     def _time_out(self, overdue: str) -> None:
         timeout, setting = self._settings.request_timeout, " (request.timeout.ms)"
-        if overdue == _NO_ANSWER and (longer := self._in_flight.oldest_timeout()) > timeout:
+        if overdue == _NO_ANSWER and (longer := self._in_flight.next_timeout()) > timeout:
             timeout, setting = longer, ""
         self._fail(NetworkError(f"{self.node}: {overdue} within {timeout:g} s{setting}"), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError
@@ -42,9 +43,10 @@ class InFlightRequests:
         """Return the earliest deadline of all requests; None if nothing is in flight."""
         return min((request.deadline for request in self._requests), default=None)
 
-    def oldest_timeout(self) -> float:
-        """Return the seconds that the oldest request, which there must be, may take."""
-        return self._requests[0].deadline - self._requests[0].sent_at
+    def next_timeout(self) -> float:
+        """Return the seconds that the request with that deadline, which there must be, may take."""
+        first = min(self._requests, key=attrgetter("deadline"))
+        return first.deadline - first.sent_at
 
     def complete(self, correlation_id: int) -> InFlightRequest:
         """Remove and return the oldest request; DecodeError if the response is not for it."""
