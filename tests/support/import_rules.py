@@ -134,8 +134,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "consumer": {
         "assignors": (),
         "offsets": (),
-        "fetching": ("offsets",),
         "membership": (),
+        "fetching": ("offsets", "membership"),
         TOP: ("assignors", "offsets", "fetching", "membership"),
     },
     "exactly_once": {
