@@ -136,9 +136,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "consumer": {
         "assignors": (),
         "offsets": (),
-        "fetching": ("offsets",),
         "membership": (),
         "requests": ("offsets", "membership"),
+        "fetching": ("offsets", "membership"),
         TOP: ("assignors", "offsets", "fetching", "membership", "requests"),
     },
     "exactly_once": {
