@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import LogTruncationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
         OffsetForLeaderEpochResponse,
     )
 
-#: The first version that needs only the right to DESCRIBE the topics. Positions at brokers with
-#: older ones are not validated (hasUsableOffsetForLeaderEpochVersion).
-LOWEST_EPOCH_VERSION: Final = 3
+#: The first version that needs only the right to DESCRIBE the topics.
+_USABLE_VERSION: Final = 3
 _CONSUMER: Final = -1
 _ADVICE: Final = "Grant this user DESCRIBE on the topic"
 
@@ -89,6 +90,17 @@ class EpochAnswers(NamedTuple):
 def epoch_action(code: int) -> EpochAction:
     """Return the action for an error code; what is not in the table is retried, as in Java."""
     return EPOCH_RULES.get(code, EpochAction.RETRY)
+
+
+def supports_validation(versions: NodeApiVersions) -> bool:
+    """Return whether a broker can validate positions; those at an older one are taken as valid.
+
+    Older versions need a right on the whole cluster, which a consumer rarely has.
+
+    Source: OffsetFetcherUtils.hasUsableOffsetForLeaderEpochVersion.
+    """
+    _, highest = versions.versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH, (0, 0))
+    return highest >= _USABLE_VERSION
 
 
 def positions_by_leader(

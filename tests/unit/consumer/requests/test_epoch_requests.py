@@ -23,10 +23,12 @@ from spark_kafka_sink.consumer.requests.epoch_requests import (
     epoch_request,
     positions_by_leader,
     read_epochs,
+    supports_validation,
     truncation_error,
     unauthorized_error,
 )
 from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -77,6 +79,15 @@ def answer(**topics):
             for topic, rows in topics.items()
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [({}, False), ({23: (0, 2)}, False), ({23: (0, 3)}, True), ({23: (2, 4)}, True)],
+)
+def test_only_a_broker_that_needs_no_right_to_the_cluster_is_asked(versions, expected):
+    """Kafka 2.1 and 2.2 have version 2; the oldest of all have no such request."""
+    assert expected is supports_validation(NodeApiVersions(versions, {}))
 
 
 def test_each_leader_is_asked_about_its_partitions():
