@@ -53,10 +53,10 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
-        _settle_fetch_wait(values, given)
+        settle_fetch_wait(values, given)
 
 
-def _settle_fetch_wait(values: dict[str, Any], given: GivenSettings) -> None:
+def settle_fetch_wait(values: dict[str, Any], given: GivenSettings) -> None:
     """Make brokers answer before the request times out; Java leaves this to its users."""
     wait, timeout = values["fetch.max.wait.ms"], values["request.timeout.ms"]
     if wait < timeout:

@@ -31,6 +31,7 @@ _IMPORT_PATH: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^
 _JAVA_CLASS: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d][\w$]*)+")
 _JAVA_SERIALIZERS: Final = "org.apache.kafka.common.serialization."
 _JAVA_PRODUCER: Final = "org.apache.kafka.clients.producer."
+_JAVA_CONSUMER: Final = "org.apache.kafka.clients.consumer."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,28 +130,44 @@ class PluginKind:
 
 
 #: `int` is `int64` (8 bytes, big-endian), and `float` is `float64`.
+_SERIAL_FORMS: Final = (
+    *("bytes", "string", "int", "float", "json"),
+    *("int16", "int32", "int64", "float32", "float64", "boolean", "uuid", "void"),
+)
+#: The names of Java's (de)serializers, without their endings.
+_JAVA_SERIAL_FORMS: Final = {
+    "ByteArray": "bytes",
+    "ByteBuffer": "bytes",
+    "Bytes": "bytes",
+    "String": "string",
+    "Short": "int16",
+    "Integer": "int32",
+    "Long": "int64",
+    "Float": "float32",
+    "Double": "float64",
+    "Boolean": "boolean",
+    "UUID": "uuid",
+    "Void": "void",
+}
 SERIALIZERS: Final = PluginKind(
     "a serializer",
-    (
-        *("bytes", "string", "int", "float", "json"),
-        *("int16", "int32", "int64", "float32", "float64", "boolean", "uuid", "void"),
-    ),
+    _SERIAL_FORMS,
+    {f"{_JAVA_SERIALIZERS}{java}Serializer": name for java, name in _JAVA_SERIAL_FORMS.items()},
+)
+DESERIALIZERS: Final = PluginKind(
+    "a deserializer",
+    _SERIAL_FORMS,
+    {f"{_JAVA_SERIALIZERS}{java}Deserializer": name for java, name in _JAVA_SERIAL_FORMS.items()},
+)
+#: The built-in ones have the names that they have in JoinGroup requests.
+ASSIGNORS: Final = PluginKind(
+    "an assignor",
+    ("range", "roundrobin", "sticky", "cooperative-sticky"),
     {
-        f"{_JAVA_SERIALIZERS}{java}Serializer": name
-        for java, name in {
-            "ByteArray": "bytes",
-            "ByteBuffer": "bytes",
-            "Bytes": "bytes",
-            "String": "string",
-            "Short": "int16",
-            "Integer": "int32",
-            "Long": "int64",
-            "Float": "float32",
-            "Double": "float64",
-            "Boolean": "boolean",
-            "UUID": "uuid",
-            "Void": "void",
-        }.items()
+        f"{_JAVA_CONSUMER}RangeAssignor": "range",
+        f"{_JAVA_CONSUMER}RoundRobinAssignor": "roundrobin",
+        f"{_JAVA_CONSUMER}StickyAssignor": "sticky",
+        f"{_JAVA_CONSUMER}CooperativeStickyAssignor": "cooperative-sticky",
     },
 )
 #: For the names that come from librdkafka, see `record.key_hashes.KEY_RULES`.

@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership")}
+_PURE_ROOMS = {("consumer", room) for room in ("membership", "requests", "records")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -94,6 +94,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "messages": (TOP,),
         "registry": (TOP, "messages"),
+        "group_offsets": (TOP, "messages"),
     },
     "record": {
         TOP: (),
@@ -107,7 +108,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
         "admin": ("config_def", TOP),
-        "options_table": ("config_def", "source", TOP, "admin"),
+        "consumer": ("config_def", TOP),
+        "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
     "admin": {
         "values": (),
@@ -135,8 +137,19 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "assignors": (),
         "offsets": (),
         "membership": (),
+        "requests": ("offsets", "membership"),
         "fetching": ("offsets", "membership"),
-        TOP: ("assignors", "offsets", "fetching", "membership"),
+        "records": (),
+        "polling": ("assignors", "offsets", "membership", "requests", "fetching", "records"),
+        TOP: (
+            "assignors",
+            "offsets",
+            "fetching",
+            "membership",
+            "requests",
+            "records",
+            "polling",
+        ),
     },
     "exactly_once": {
         "ledger": (),
@@ -178,10 +191,11 @@ _EVENT_LOOP = (
     "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
-    # Not `consumer/assignors` and `consumer/membership`, which are pure.
+    # Not `assignors`, `membership` and `records` of `consumer`, which are pure.
     "consumer/*.py",
     "consumer/fetching/*.py",
     "consumer/offsets/*.py",
+    "consumer/polling/*.py",
     "devbroker/net/server.py",
 )
 

@@ -18,6 +18,11 @@ from spark_kafka_sink.errors import DecodeError, KafkaError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.group_offsets import (
+    LAST_FETCH_WITH_NAMES,
+    fetched_group,
+    offset_fetch_request,
+)
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     DescribedGroup,
@@ -29,12 +34,6 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from spark_kafka_sink.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from spark_kafka_sink.protocol.primitives import Reader
 
@@ -55,7 +54,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsResponse
     from spark_kafka_sink.protocol.messages.list_groups import ListGroupsResponse
     from spark_kafka_sink.protocol.messages.offset_delete import OffsetDeleteResponse
-    from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchResponse
+    from spark_kafka_sink.protocol.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+    )
 
 #: The protocol type of groups of consumers, as opposed to those of Kafka Connect and others.
 _CONSUMER: Final = "consumer"
@@ -63,9 +65,6 @@ _CLASSIC_TYPE: Final = "Classic"
 _CONSUMER_TYPE: Final = "Consumer"
 #: The state of a group that does not exist, in the responses of older brokers.
 _DEAD: Final = "Dead"
-#: The first OffsetFetch version with a list of groups, and the last one that names topics.
-_FETCH_GROUPS_VERSION: Final = 8
-_LAST_FETCH_WITH_NAMES: Final = 9
 #: The reply to a request that a broker does not know the group for.
 _NOT_FOUND: Final = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -338,36 +337,14 @@ def fetch_offsets_call(
     group_id: str, places: Sequence[TopicPartition] | None, *, require_stable: bool
 ) -> Call[OffsetFetchResponse]:
     """Build the call for the committed offsets of a group: of some partitions, or of all."""
-    topics = None if places is None else by_topic(places)
 
     def build(versions: NodeApiVersions) -> tuple[OffsetFetchRequest, int | None]:
-        version = versions.version_for(ApiKey.OFFSET_FETCH, _LAST_FETCH_WITH_NAMES)
-        if version >= _FETCH_GROUPS_VERSION:
-            group = OffsetFetchRequestGroup(
-                group_id=group_id,
-                topics=None
-                if topics is None
-                else tuple(
-                    OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(partitions))
-                    for topic, partitions in topics.items()
-                ),
-            )
-            request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
-        else:
-            request = OffsetFetchRequest(
-                group_id=group_id,
-                topics=None
-                if topics is None
-                else tuple(
-                    OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(partitions))
-                    for topic, partitions in topics.items()
-                ),
-                require_stable=require_stable,
-            )
-        return request, _LAST_FETCH_WITH_NAMES
+        version = versions.version_for(ApiKey.OFFSET_FETCH, LAST_FETCH_WITH_NAMES)
+        request = offset_fetch_request(group_id, places, version, require_stable=require_stable)
+        return request, LAST_FETCH_WITH_NAMES
 
     def codes(response: OffsetFetchResponse) -> list[int]:
-        code, committed = _fetched(response)
+        code, committed = fetched_group(response)
         return [code, *(found for found, _ in committed.values())]
 
     return Call(
@@ -379,21 +356,6 @@ def fetch_offsets_call(
     )
 
 
-def _fetched(
-    response: OffsetFetchResponse,
-) -> tuple[int, dict[TopicPartition, tuple[int, OffsetAndMetadata]]]:
-    """Return the error code of the group, and that of each partition with its offset."""
-    single = response.groups[0] if response.groups else response
-    return single.error_code, {
-        TopicPartition(topic.name, it.partition_index): (
-            it.error_code,
-            OffsetAndMetadata(it.committed_offset, it.committed_leader_epoch, it.metadata),
-        )
-        for topic in single.topics
-        for it in topic.partitions
-    }
-
-
 def fetched_offsets(
     response: OffsetFetchResponse, what: str
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, KafkaError]]:
@@ -401,7 +363,7 @@ def fetched_offsets(
 
     Raises BrokerError for an error of the group.
     """
-    code, committed = _fetched(response)
+    code, committed = fetched_group(response)
     if code:
         raise refusal(code, what)
     found = {place: it for place, (code, it) in committed.items() if not code and it.offset >= 0}

@@ -5,11 +5,11 @@ Pure values: the time is an argument, and nothing is looked up here.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_kafka_sink.config.consumer.iso_durations import duration_ns
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
 
 #: The timestamps by which ListOffsets names the two ends of a log.
@@ -17,17 +17,7 @@ LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 
 _BY_DURATION: Final = "by_duration:"
-#: The form that java.time.Duration.parse accepts, in either case.
-_DURATION: Final = re.compile(
-    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]+)D)?"
-    r"(?P<time>T(?:(?P<hours>[-+]?[0-9]+)H)?(?:(?P<minutes>[-+]?[0-9]+)M)?"
-    r"(?:(?P<seconds>[-+]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
-    re.IGNORECASE,
-)
 _NANOSECONDS: Final = 1_000_000_000
-_SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-#: Java's Duration counts its seconds in 64 bits.
-_MOST_SECONDS: Final = 2**63 - 1
 
 
 class ResetType(StrEnum):
@@ -94,7 +84,7 @@ def parse_offset_reset(value: str) -> OffsetReset:
     """
     if value in _NAMED:
         return _NAMED[value]
-    duration = _duration_ns(value.removeprefix(_BY_DURATION))
+    duration = duration_ns(value.removeprefix(_BY_DURATION))
     if not value.startswith(_BY_DURATION) or duration is None or duration < 0:
         raise ConfigError(
             f"auto.offset.reset: {value!r} is invalid. Use 'earliest', 'latest', 'none' or "
@@ -102,23 +92,3 @@ def parse_offset_reset(value: str) -> OffsetReset:
             "'by_duration:P1DT12H'"
         )
     return OffsetReset(ResetType.BY_DURATION, duration)
-
-
-def _duration_ns(text: str) -> int | None:
-    """Return the nanoseconds of a duration; None for a text that Java refuses."""
-    match = _DURATION.fullmatch(text)
-    if match is None or (match["time"] or "").upper() == "T":
-        return None
-    parts = {name: match[name] for name in _SECONDS if match[name] is not None}
-    if not parts:
-        return None
-    fraction = int((match["fraction"] or "").ljust(9, "0"))
-    if parts.get("seconds", "").startswith("-"):
-        fraction = -fraction
-    seconds = sum(int(number) * _SECONDS[name] for name, number in parts.items())
-    if abs(seconds) > _MOST_SECONDS or any(
-        abs(int(part)) > _MOST_SECONDS for part in parts.values()
-    ):
-        return None
-    nanoseconds = seconds * _NANOSECONDS + fraction
-    return -nanoseconds if match["sign"] == "-" else nanoseconds

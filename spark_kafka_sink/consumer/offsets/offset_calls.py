@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
-    LAST_COMMIT_WITH_NAMES,
     OffsetAnswers,
     by_leader,
     commit_request,
@@ -35,6 +34,7 @@ from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.group_offsets import LAST_COMMIT_WITH_NAMES
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ class Output:
     ) -> None:
         self._schema = schema
         self._task = task
-        self._constants: dict[tuple[str, object], pa.Array[Any]] = {}
-        self._constant_values: dict[str, object] = {"topic": topic, "partition": partition}
+        self.assign(topic, partition)
         names = schema.names
         task[FIELD["max_rows"]], task[FIELD["max_bytes"]] = max_rows, max_bytes
         task[FIELD["separates_types"]] = "timestampType" in names
@@ -63,6 +62,11 @@ class Output:
         self._pool = ArenaPool(sizes, self._largest)
         self._arena = self._pool.take()
         self._begin()
+
+    def assign(self, topic: str, partition: int) -> None:
+        """Set the topic and the partition of all rows from now on."""
+        self._constants: dict[tuple[str, object], pa.Array[Any]] = {}
+        self._constant_values: dict[str, object] = {"topic": topic, "partition": partition}
 
     def grow(self) -> None:
         """Make room for the next row; the table says how much it needs."""

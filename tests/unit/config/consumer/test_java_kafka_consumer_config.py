@@ -1,0 +1,135 @@
+"""Settings compared with Kafka's own Java consumer; see golden/ConfigGoldens.java."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.config.config_def import REQUIRED
+from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer.kafka_consumer_settings import (
+    KAFKA_CONSUMER_CONFIG_DEF,
+    REFUSED_KAFKA_CONSUMER,
+)
+from spark_kafka_sink.errors import ConfigError
+
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "golden" / "java_consumer_config.json").read_text()
+)
+KEYS = {key.name: key for key in KAFKA_CONSUMER_CONFIG_DEF}
+JAVA_ASSIGNOR = "class org.apache.kafka.clients.consumer."
+
+#: Settings that Java does not have.
+OURS = {"max.uncompressed.batch.bytes"}
+#: Java's defaults where ours differ.
+OTHER_DEFAULTS = {
+    # A mistyped name must not create a topic.
+    "allow.auto.create.topics": "true",
+    # A fixed size keeps the operating system from letting the buffer grow.
+    "receive.buffer.bytes": "65536",
+    "send.buffer.bytes": "131072",
+    "client.id": "",
+    # There is no JMX in Python.
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    # Required in Java, which assumes no type of keys and values.
+    "key.deserializer": None,
+    "value.deserializer": None,
+    # The same assignors, by the names that requests have for them.
+    "partition.assignment.strategy": (
+        f"{JAVA_ASSIGNOR}RangeAssignor,{JAVA_ASSIGNOR}CooperativeStickyAssignor"
+    ),
+}
+#: Values that Java accepts and we reject, and why.
+STRICTER = {
+    # Java's consumer rejects these when it is created.
+    "group.id": {""},
+    "session.timeout.ms": {"0", "1", "-1", "-2"},
+    # Heartbeats would be sent without a pause; the last value is that of the session.
+    "heartbeat.interval.ms": {"0", "-1", "-2", "2147483647"},
+    # The request would time out before the broker answers.
+    "fetch.max.wait.ms": {"2147483647"},
+    # Java accepts negative times here, and then fails each connection.
+    "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
+    "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
+    # Likewise.
+    "sasl.login.connect.timeout.ms": {"0", "-1", "-2"},
+    "sasl.login.read.timeout.ms": {"0", "-1", "-2"},
+    "sasl.login.retry.backoff.ms": {"-1", "-2", "-2147483649"},
+    "sasl.login.retry.backoff.max.ms": {"-1", "-2", "-2147483649"},
+}
+#: Other settings that are needed to satisfy rules between settings, which Java checks later.
+RELATED = {
+    "heartbeat.interval.ms": {"session.timeout.ms": 2**31 - 1},
+    **{
+        name: {"security.protocol": "SASL_SSL"} for name in KEYS if name.startswith(("sasl", "ssl"))
+    },
+}
+
+
+def accepts(settings):
+    given = {"bootstrap.servers": "127.0.0.1:9", "group.id": "group", **settings}
+    try:
+        KafkaConsumerConfig.from_mapping(given)
+    except ConfigError:
+        return False
+    return True
+
+
+def test_every_setting_of_the_java_consumer_is_known():
+    """Every setting of Kafka's consumer is supported, or rejected with a reason."""
+    assert set() == set(GOLDEN["settings"]) - set(KEYS) - set(REFUSED_KAFKA_CONSUMER)
+
+
+def test_every_setting_is_one_of_javas():
+    """Every setting is, or was, a setting of Java's consumer or its deserializers."""
+    gone_since_4_0 = {"auto.include.jmx.reporter"}
+    of_deserializers = {f"{part}deserializer.encoding" for part in ("", "key.", "value.")}
+    known = set(KEYS) | set(REFUSED_KAFKA_CONSUMER)
+    assert OURS | gone_since_4_0 | of_deserializers == known - set(GOLDEN["settings"])
+
+
+def test_no_setting_is_both_supported_and_refused():
+    """A setting is in one of the two tables only."""
+    assert not set(KEYS) & set(REFUSED_KAFKA_CONSUMER)
+
+
+@pytest.mark.parametrize("name", sorted(KEYS.keys() - OURS))
+def test_types_importances_and_defaults_equal_javas(name):
+    """Types, importances and defaults equal Java's, with the listed exceptions."""
+    java, key = GOLDEN["settings"][name], KEYS[name]
+    kind = "list" if key.type == "list of classes" else key.type.value
+    assert (java["type"], java["importance"]) == (kind, key.importance.value)
+    default = OTHER_DEFAULTS.get(name, key.default_text())
+    assert (java["default"] or "") == (default or "")
+    assert (name in OTHER_DEFAULTS) == ((java["default"] or "") != key.default_text())
+
+
+def test_only_the_bootstrap_servers_are_required():
+    """Java also requires deserializers; ours are for bytes."""
+    assert ["bootstrap.servers"] == [key.name for key in KEYS.values() if key.default is REQUIRED]
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
+def test_values_are_accepted_exactly_if_java_accepts_them(name):
+    """Values are accepted exactly if Java accepts them, with the listed exceptions."""
+    values = GOLDEN["single"][name]
+    others = RELATED.get(name, {})
+    given = [*values["accepted"], *values["refused"]]
+    verdicts = {value: accepts({**others, name: value}) for value in given}
+    stricter = STRICTER.get(name, set())
+    assert {value for value in values["accepted"] if value.strip() not in stricter} == {
+        value for value, accepted in verdicts.items() if accepted
+    }
+    assert stricter <= set(values["accepted"])
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_KAFKA_CONSUMER))
+def test_an_unsupported_setting_is_an_error_with_its_reason(name):
+    """A setting of Java's consumer that is not supported is rejected with the reason."""
+    refused = REFUSED_KAFKA_CONSUMER[name]
+    with pytest.raises(ConfigError) as caught:
+        KafkaConsumerConfig.from_mapping({"bootstrap.servers": "a:1", name: "something else"})
+
+    assert f"{name} is not supported: {refused.reason}" == str(caught.value)
