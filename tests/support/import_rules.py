@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership")}
+_PURE_ROOMS = {("consumer", "membership"), ("consumer", "records")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -106,6 +106,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "lookup": ("config_def",),
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
+        "plugins": ("lookup", TOP),
         "admin": ("config_def", TOP),
         "consumer": ("config_def", TOP),
         "options_table": ("config_def", "source", TOP, "admin", "consumer"),
@@ -137,7 +138,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "offsets": (),
         "fetching": ("offsets",),
         "membership": (),
-        TOP: ("assignors", "offsets", "fetching", "membership"),
+        "records": (),
+        TOP: ("assignors", "offsets", "fetching", "membership", "records"),
     },
     "exactly_once": {
         "ledger": (),
@@ -179,7 +181,7 @@ _EVENT_LOOP = (
     "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
-    # Not `consumer/assignors` and `consumer/membership`, which are pure.
+    # Not `assignors`, `membership` and `records` of `consumer`, which are pure.
     "consumer/*.py",
     "consumer/fetching/*.py",
     "consumer/offsets/*.py",
