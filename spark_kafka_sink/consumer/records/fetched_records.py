@@ -106,6 +106,16 @@ class FetchedRecords:
         if not index.batch_count and self._header_error is None:
             self.close()
 
+    @property
+    def end_offset(self) -> int:
+        """The position after the last complete batch."""
+        return self._index.next_offset
+
+    @property
+    def end_epoch(self) -> int:
+        """The leader epoch of the last complete batch; `NO_LEADER_EPOCH` if it is not known."""
+        return self._index.leader_epoch
+
     def take(
         self,
         max_records: int,
