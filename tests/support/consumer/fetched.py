@@ -43,10 +43,13 @@ def expected_records(
     except CorruptRecordError:
         intact = _before_wrong_header(data)
     try:
-        for row in fetched_rows(
-            intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted
-        ):
-            records.append(_record(row, _epoch(intact, row["offset"])))
+        # Those before an error remain.
+        records.extend(
+            _record(row, _epoch(intact, row["offset"]))
+            for row in fetched_rows(
+                intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted
+            )
+        )
     except CorruptRecordError:
         return records, False
     return records, intact is data

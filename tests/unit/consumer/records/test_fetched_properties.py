@@ -16,7 +16,10 @@ from tests.support.record.reading.random_answers import random_answer, random_re
 
 SEEDS = st.integers(0, 2**64 - 1).map(random.Random)
 #: No random answer decompresses to more, except by chance.
-DECODERS = RecordDecoders(max_uncompressed_batch_bytes=1 << 20)
+DECODERS = [
+    RecordDecoders(max_uncompressed_batch_bytes=1 << 20, max_rows=max_rows)
+    for max_rows in (1, 3, 1000)
+]
 ARROW = arrow_schema(["value", "offset"])
 WITHOUT_OFFSETS = arrow_schema(["key"])
 
@@ -42,10 +45,10 @@ def taken(random_, records):
 def test_any_answer_is_returned_as_by_the_slow_decoder(random_):
     """All fields of all records are the same, from any position and with any transactions."""
     answer, reading = random_answer(random_), random_reading(random_)
-    position = reading.start if reading.start >= 0 else 0
+    position = max(reading.start, 0)
     expected, is_intact = expected_records(answer, position, reading.aborted)
 
-    records = fetched(answer, position, aborted=reading.aborted, decoders=DECODERS)
+    records = fetched(answer, position, aborted=reading.aborted, decoders=random_.choice(DECODERS))
     found, was_intact = taken(random_, records)
 
     assert is_intact == was_intact
@@ -61,7 +64,7 @@ def test_objects_and_arrow_may_be_taken_by_turns(random_):
     """Each record is returned once, whether as an object or as a row."""
     answer = random_answer(random_)
     expected, is_intact = expected_records(answer)
-    records = fetched(answer, decoders=DECODERS)
+    records = fetched(answer, decoders=random_.choice(DECODERS))
     found = []
     while not records.is_exhausted:
         most = random_.choice((1, 2, 1000))
@@ -95,7 +98,7 @@ def test_an_error_is_raised_again_by_each_call(random_):
     """A corrupt answer never becomes exhausted, and its position stays where the error is."""
     answer = random_answer(random_)
     _, is_intact = expected_records(answer)
-    records = fetched(answer, decoders=DECODERS)
+    records = fetched(answer, decoders=random_.choice(DECODERS))
     taken(random_, records)
     assert is_intact == records.is_exhausted
     position = records.next_offset
