@@ -22,7 +22,7 @@ from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
-from spark_kafka_sink.consumer.polling.polls import Polls
+from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition

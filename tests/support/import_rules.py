@@ -231,6 +231,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "time": (
         "network/network_client.py",
         "producer/producer_core.py",
+        "consumer/consumer_core.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",

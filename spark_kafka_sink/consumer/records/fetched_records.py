@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.records.record_rows import (
     RECORD_SCHEMA,
-    Deserializers,
     Fault,
     RecordRows,
 )
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
-    from spark_kafka_sink.consumer.records.record_rows import ResolvedDeserializer
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
 
@@ -122,8 +121,7 @@ class FetchedRecords:
     def take(
         self,
         max_records: int,
-        key_deserializer: ResolvedDeserializer | None = None,
-        value_deserializer: ResolvedDeserializer | None = None,
+        deserializers: Deserializers = NO_DESERIALIZERS,
     ) -> list[ConsumerRecord]:
         """Return the next records, at most `max_records`; none if it is exhausted.
 
@@ -131,7 +129,6 @@ class FetchedRecords:
         before it are, and the next call raises CorruptRecordError, or SerializationError with the
         deserializer's error as its cause.
         """
-        deserializers = Deserializers(key_deserializer, value_deserializer)
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
         while (wanted := max_records - len(records)) > 0 and fault is None:

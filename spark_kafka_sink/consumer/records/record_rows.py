@@ -7,20 +7,22 @@ their columns. There is no statement for each record.
 from __future__ import annotations
 
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.record.decode import Header
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
+    from spark_kafka_sink.consumer.records.deserializers import ResolvedDeserializer
     from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
     from spark_kafka_sink.model import TopicPartition
 
@@ -32,30 +34,6 @@ RECORD_SCHEMA: Final = arrow_schema(
 _MICROS_PER_MILLI: Final = 1000
 #: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
 _NEW: Final[Any] = tuple.__new__
-
-#: What a deserializer returns for bytes that are not null.
-Deserialize: TypeAlias = "Callable[..., Any]"
-
-
-class ResolvedDeserializer(NamedTuple):
-    """The deserializer of keys or of values, which is never called for null.
-
-    It is called with the bytes; if `takes_place`, with the topic and the headers of the record too:
-    `deserialize(data, topic, headers)`.
-    """
-
-    deserialize: Deserialize
-    takes_place: bool = False
-
-
-class Deserializers(NamedTuple):
-    """The deserializers of one consumer; without one, keys or values are bytes."""
-
-    key: ResolvedDeserializer | None = None
-    value: ResolvedDeserializer | None = None
-
-
-NO_DESERIALIZERS: Final = Deserializers()
 
 
 class Fault(NamedTuple):

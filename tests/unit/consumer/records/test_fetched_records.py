@@ -8,8 +8,11 @@ import struct
 import pytest
 
 from spark_kafka_sink.consumer.records import fetched_records
+from spark_kafka_sink.consumer.records.deserializers import (
+    Deserializers,
+    ResolvedDeserializer,
+)
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
-from spark_kafka_sink.consumer.records.record_rows import ResolvedDeserializer
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError, SerializationError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.reading.schema import arrow_schema
@@ -322,7 +325,7 @@ def test_deserializers_convert_keys_and_values():
             PlainRecord(key=b"", value=None),
         ]
     )
-    records = fetched(answer).take(9, UPPER, ResolvedDeserializer(json.loads))
+    records = fetched(answer).take(9, Deserializers(UPPER, ResolvedDeserializer(json.loads)))
     assert ["K", None, ""] == [record.key for record in records]
     assert [[1], 2, None] == values(records)
     assert [1, -1, 0] == [record.serialized_key_size for record in records]
@@ -340,7 +343,7 @@ def test_a_deserializer_may_take_the_topic_and_the_headers(nulls):
         ]
     )
     everything = ResolvedDeserializer(lambda *given: given, takes_place=True)
-    found = values(fetched(answer).take(9, None, everything))
+    found = values(fetched(answer).take(9, Deserializers(value=everything)))
     last = None if nulls else (b"c", "orders", (("h", None),))
     assert [(b"a", "orders", (("h", b"1"),)), (b"b", "orders", ()), last] == found
 
@@ -350,20 +353,20 @@ def test_records_before_one_that_cannot_be_deserialized_are_returned_first(part)
     """The next call raises the error with its place; after a seek past it, the rest follows."""
     cells = [b"1", b"2", b"no secret", b"4"]
     answer = plain_batch([PlainRecord(value=each, key=each) for each in cells])
-    deserializers = {f"{part}_deserializer": ResolvedDeserializer(json.loads)}
+    deserializers = Deserializers(**{part: ResolvedDeserializer(json.loads)})
     records = fetched(answer)
-    assert [0, 1] == offsets(records.take(9, **deserializers))
+    assert [0, 1] == offsets(records.take(9, deserializers))
     assert 2 == records.next_offset
     for _ in range(2):
         with pytest.raises(SerializationError) as caught:
-            records.take(9, **deserializers)
+            records.take(9, deserializers)
         assert (
             f"topic 'orders', partition 3, offset 2: the {part}.deserializer cannot read the "
             f"{part} (JSONDecodeError). To skip the record, seek to the offset after it"
         ) == str(caught.value)
         assert isinstance(caught.value.__cause__, json.JSONDecodeError)
     assert (2, False) == (records.next_offset, records.is_exhausted)
-    assert [3] == offsets(fetched(answer, 3).take(9, **deserializers))
+    assert [3] == offsets(fetched(answer, 3).take(9, deserializers))
 
 
 @pytest.mark.parametrize(
@@ -380,11 +383,11 @@ def test_the_first_record_that_fails_counts(keys, cells, expected):
         [PlainRecord(key=key, value=cell) for key, cell in zip(keys, cells, strict=True)]
     )
     part, row = expected
-    from_json = ResolvedDeserializer(json.loads)
+    both = Deserializers(*[ResolvedDeserializer(json.loads)] * 2)
     records = fetched(answer)
-    assert list(range(row)) == offsets(records.take(9, from_json, from_json))
+    assert list(range(row)) == offsets(records.take(9, both))
     with pytest.raises(SerializationError, match=f"offset {row}: the {part}"):
-        records.take(9, from_json, from_json)
+        records.take(9, both)
 
 
 def test_a_deserializer_may_succeed_later():
@@ -399,8 +402,8 @@ def test_a_deserializer_may_succeed_later():
 
     records = fetched(batch(b"a"))
     with pytest.raises(SerializationError, match="OSError"):
-        records.take(1, None, ResolvedDeserializer(flaky))
-    assert [b"a"] == values(records.take(1, None, ResolvedDeserializer(flaky)))
+        records.take(1, Deserializers(value=ResolvedDeserializer(flaky)))
+    assert [b"a"] == values(records.take(1, Deserializers(value=ResolvedDeserializer(flaky))))
 
 
 @pytest.mark.parametrize("takes_place", [True, False])
@@ -412,7 +415,7 @@ def test_a_deserializer_that_stops_an_iteration_loses_no_record(takes_place):
 
     records = fetched(batch(b"a"))
     with pytest.raises(SerializationError, match="offset 0: the value"):
-        records.take(1, None, ResolvedDeserializer(stop, takes_place))
+        records.take(1, Deserializers(value=ResolvedDeserializer(stop, takes_place)))
 
 
 def test_a_keyboard_interrupt_in_a_deserializer_is_not_wrapped():
@@ -423,7 +426,7 @@ def test_a_keyboard_interrupt_in_a_deserializer_is_not_wrapped():
 
     records = fetched(batch(b"a"))
     with pytest.raises(KeyboardInterrupt):
-        records.take(1, None, ResolvedDeserializer(interrupt))
+        records.take(1, Deserializers(value=ResolvedDeserializer(interrupt)))
     assert [b"a"] == values(records.take(1))
 
 

@@ -235,7 +235,7 @@ class Polls:
         reading = self._records_of(fetch)
         taken: list[ConsumerRecord] = []
         try:
-            taken = reading.take(most, *self._deserializers)
+            taken = reading.take(most, self._deserializers)
         finally:
             with self._context.lock:
                 position = self._move(fetch, reading.next_offset, reading.last_epoch)
