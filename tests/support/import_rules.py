@@ -26,7 +26,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership")}
+_PURE_ROOMS = {("consumer", "membership"), ("consumer", "reconciliation")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -136,7 +136,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "offsets": (),
         "fetching": ("offsets",),
         "membership": (),
-        TOP: ("assignors", "offsets", "fetching", "membership"),
+        "reconciliation": ("membership",),
+        TOP: ("assignors", "offsets", "fetching", "membership", "reconciliation"),
     },
     "exactly_once": {
         "ledger": (),
@@ -178,7 +179,7 @@ _EVENT_LOOP = (
     "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
-    # Not `consumer/assignors` and `consumer/membership`, which are pure.
+    # Not `consumer/assignors`, `consumer/membership` and `consumer/reconciliation`: they are pure.
     "consumer/*.py",
     "consumer/fetching/*.py",
     "consumer/offsets/*.py",
