@@ -257,11 +257,11 @@ class ConsumerMembership:
         self._refresh.ended(now)
 
     def commit_done(self, step: CommitBeforeRevocation) -> None:
-        """Go on with the reconciliation, whether or not the commit succeeded."""
+        """Continue the reconciliation, whether or not the commit succeeded."""
         self._member.commit_done(step)
 
     def callback_done(self, step: Callback, error: BaseException | None = None) -> None:
-        """Go on after a callback, which may have raised `error`; the user's `poll` raises that."""
+        """Continue after a callback, which may have raised `error`; the user's `poll` raises that."""
         self._member.callback_done(step, error)
 
     def heartbeat_failed(self, step: SendHeartbeat, now: float) -> None:

@@ -208,12 +208,12 @@ class GroupMember:
         return step
 
     def commit_done(self, step: CommitBeforeRevocation) -> None:
-        """Go on, whether or not the commit succeeded."""
+        """Continue, whether or not the commit succeeded."""
         if self._reconciliation is not None and self._reconciliation.step == step:
             self._revoke(self._reconciliation)
 
     def callback_done(self, step: Callback, error: BaseException | None) -> None:
-        """Go on after a callback, which may have raised."""
+        """Continue after a callback, which may have raised."""
         if step != self._running:
             return
         self._running = None
@@ -287,7 +287,7 @@ class GroupMember:
             self._transition(_S.STABLE)
 
     def fenced(self) -> None:
-        """Lose all partitions, then join again: the coordinator has removed the member.
+        """Release all partitions as lost, then join again: the coordinator removed the member.
 
         Source: AbstractMembershipManager.transitionToFenced.
         """
@@ -305,7 +305,7 @@ class GroupMember:
             self._release_all(leaves=False)
 
     def failed(self) -> bool:
-        """Lose all partitions for good; return False if the member can no longer fail.
+        """Release all partitions for good; return False if the member can no longer fail.
 
         Source: AbstractMembershipManager.transitionToFatal.
         """
@@ -371,7 +371,7 @@ class GroupMember:
     def _reconciled(
         self, reconciliation: _Reconciliation, step: Callback, *, is_done: bool
     ) -> None:
-        """Go on after the callback of a reconciliation."""
+        """Continue after the callback of a reconciliation."""
         if not is_done:
             # The coordinator removes the member if this goes on for its rebalance timeout.
             self._reconciliation = None

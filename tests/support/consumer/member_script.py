@@ -125,7 +125,7 @@ class MemberScript:
         self.member.coordinator_found(self.expect(FindCoordinator), COORDINATOR)
 
     def answer(self, step: SendHeartbeat, *, code: int = 0, **changes: Any) -> None:
-        """Answer a heartbeat with the epoch of the member, or with another one."""
+        """Respond to a heartbeat with the epoch of the member, or with another one."""
         self.epoch = changes.pop("epoch", self.epoch)
         answer = response(self.epoch, error_code=code, **changes)
         self.member.heartbeat_answered(step, answer, self.now)
@@ -176,5 +176,5 @@ class MemberScript:
         self.acknowledge()
 
     def fence(self, code: int) -> None:
-        """Answer the next heartbeat with an error."""
+        """Respond to the next heartbeat with an error."""
         self.answer(self.sleep_until(SendHeartbeat, may_call_back=False), code=code)
