@@ -261,7 +261,7 @@ class ConsumerMembership:
         self._member.commit_done(step)
 
     def callback_done(self, step: Callback, error: BaseException | None = None) -> None:
-        """Continue after a callback, which may have raised `error`; the user's `poll` raises that."""
+        """Continue after a callback; the user's `poll` raises `error` if the callback did."""
         self._member.callback_done(step, error)
 
     def heartbeat_failed(self, step: SendHeartbeat, now: float) -> None:
