@@ -169,6 +169,7 @@ class GroupMember:
         self._leave_operation = operation
         self._subscription_changed = self._rejoins = False
         if self._state is _S.LEAVING:
+            self._subscriptions.unsubscribe()
             return
         was_in_group = self.is_in_group
         if self._state is _S.FENCED:
