@@ -253,6 +253,16 @@ class ClassicMembership:
         if self._is_returned and isinstance(self._join, JoinGroup | SyncGroup):
             self._retry_join("rebalance failed due to the loss of the coordinator", now)
 
+    def generation_ended(self, reason: str, *, keeps_member_id: bool) -> None:
+        """Join again within the next `poll`: an answer to OffsetCommit says that it has ended.
+
+        The caller has checked that the commit was sent in the current generation. The member keeps
+        its id if the coordinator may still know it.
+
+        Source: AbstractCoordinator.resetStateOnResponseError.
+        """
+        self._reset(reason, keeps_member_id=keeps_member_id)
+
     # The outcomes of joining
 
     def join_prepared(self, step: PrepareJoin, *, is_done: bool = True) -> None:
