@@ -1,16 +1,16 @@
-"""The plug-ins that settings of type `class` name: serializers, partitioners, interceptors, ...
+"""The plug-ins that settings of type `class` name: serializers, partitioners, assignors, ...
 
 Java takes the name of a class. Here a plug-in is one of
 
 - the short name (`"string"`, `"round_robin"`) of a built-in plug-in,
 - the name of one of Kafka's own Java classes, which is an alias of its built-in counterpart,
-- `"package.module:attribute"`, which is imported where the producer is created,
+- `"package.module:attribute"`, which is imported where the client is created,
 - in Python, the object or class itself.
 
 Importing runs code, which the environment may restrict (`allow_lists`).
 
-This layer only handles names. The producer creates the plug-ins: by the `built_in` name of a
-`PluginReference` if it has one, otherwise by calling `load`.
+This module only handles names. The client creates the plug-ins: by the `built_in` name of a
+`PluginReference` if it has one, otherwise with `plugins.plug_ins`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink import display
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
@@ -32,7 +33,6 @@ from spark_kafka_sink.producer.records.partitioner import (
     led_partitions,
     resolve_partitioner,
 )
-from spark_kafka_sink.producer.records.plugins import PlugIns, plug_in_settings
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,

@@ -107,6 +107,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "lookup": ("config_def",),
         "source": ("config_def",),
         TOP: ("config_def", "lookup", "source"),
+        "plugins": ("lookup", TOP),
         "admin": ("config_def", TOP),
         "consumer": ("config_def", TOP),
         "options_table": ("config_def", "source", TOP, "admin", "consumer"),

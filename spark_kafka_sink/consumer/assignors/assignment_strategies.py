@@ -1,7 +1,7 @@
 """The setting partition.assignment.strategy: which assignors a member supports.
 
 Built-in assignors are named as in Java, by class, or by the short names that JoinGroup has. Others
-are given as objects.
+are given as objects, or by the path from which they are imported.
 
 Sources: org.apache.kafka.clients.consumer.ConsumerPartitionAssignor (getAssignorInstances);
 org.apache.kafka.clients.consumer.internals.ConsumerCoordinator (its constructor,
@@ -10,8 +10,10 @@ validateCooperativeAssignment).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from spark_kafka_sink.config.plugin_reference import PluginReference
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
     CooperativeStickyAssignor,
     changing_owners,
@@ -46,18 +48,27 @@ _BY_NAME: Final[Mapping[str, type[AbstractPartitionAssignor]]] = {
     **{each.name: each for each in _BUILT_IN},
     **{f"{_JAVA_PACKAGE}.{each.__name__}": each for each in _BUILT_IN},
 }
+#: What a plug-in needs to be an assignor.
+_VALUES: Final = ("name", "version", "supported_protocols")
+_METHODS: Final = ("subscription_user_data", "assign", "on_assignment")
 
 
 def assignor_instances(
-    strategies: Iterable[str | ConsumerPartitionAssignor],
+    strategies: Iterable[str | PluginReference | ConsumerPartitionAssignor],
+    plug_ins: PlugIns | None = None,
 ) -> tuple[ConsumerPartitionAssignor, ...]:
     """Return new built-in assignors by name, and given ones as they are, in the same order.
 
-    Raises ConfigError for an unknown name, and if two assignors have the same name.
+    The plug-ins of a configuration are created, configured and later closed by `plug_ins`. Raises
+    ConfigError for an unknown name, for an object that is not an assignor, and if two assignors
+    have the same name.
     """
     found: dict[str, ConsumerPartitionAssignor] = {}
     for strategy in strategies:
-        assignor = _new(strategy.strip()) if isinstance(strategy, str) else strategy
+        if isinstance(strategy, PluginReference):
+            assignor = _of_plugin(strategy, plug_ins or PlugIns())
+        else:
+            assignor = _new(strategy.strip()) if isinstance(strategy, str) else strategy
         if assignor.name in found:
             raise ConfigError(
                 f"{_SETTING} has the assignor {assignor.name!r} twice; name each only once"
@@ -74,6 +85,19 @@ def _new(name: str) -> AbstractPartitionAssignor:
             f"such as {_JAVA_PACKAGE}.{RangeAssignor.__name__}"
         )
     return _BY_NAME[name]()
+
+
+def _of_plugin(reference: PluginReference, plug_ins: PlugIns) -> ConsumerPartitionAssignor:
+    if reference.built_in is not None:
+        return _new(reference.built_in)
+    loaded = plug_ins.load(reference, _SETTING)
+    missing = [name for name in _VALUES if not hasattr(loaded, name)]
+    missing += [f"{name}()" for name in _METHODS if not callable(getattr(loaded, name, None))]
+    if missing:
+        raise ConfigError(
+            f"{_SETTING}: {reference} is not an assignor: it does not have {', '.join(missing)}"
+        )
+    return cast("ConsumerPartitionAssignor", loaded)
 
 
 def rebalance_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> RebalanceProtocol:

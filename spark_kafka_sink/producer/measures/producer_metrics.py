@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
 from spark_kafka_sink.metrics.metric_config import MIN_WINDOW, MetricConfig, RecordingLevel
 from spark_kafka_sink.metrics.metrics import Metrics
-from spark_kafka_sink.producer.records.plugins import PlugIns, plug_in_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

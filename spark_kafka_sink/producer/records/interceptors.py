@@ -4,9 +4,9 @@ They are called in the order in which `interceptor.classes` names them. An inter
 is logged and skipped: it never prevents a record from being sent. The log contains the topic and
 partition, never a key or a value.
 
-They are configured and closed like all plug-ins (see `plugins`). `on_send` runs on the thread that
-sends, `on_acknowledgement` mostly on the network thread, where it delays all deliveries: it must be
-quick.
+They are configured and closed like all plug-ins (see `config.plugins.plug_ins`). `on_send` runs on
+the thread that sends, `on_acknowledgement` mostly on the network thread, where it delays all
+deliveries: it must be quick.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, takes
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.batch.produce_result import is_interrupt
-from spark_kafka_sink.producer.records.plugins import PlugIns, takes
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 
 if TYPE_CHECKING:

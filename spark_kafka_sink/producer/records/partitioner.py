@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
-from spark_kafka_sink.producer.records.plugins import PlugIns, check_signature
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
 

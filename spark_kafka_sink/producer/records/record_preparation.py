@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.records.partitioner import (
@@ -17,7 +18,6 @@ from spark_kafka_sink.producer.records.partitioner import (
     MethodPartitioner,
     TopicPartitions,
 )
-from spark_kafka_sink.producer.records.plugins import PlugIns
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ a tombstone, and is never passed to a serializer.
 A custom serializer is any callable that takes the value; parameters named `topic` or `headers` are
 passed by keyword. An object that is not callable may have Java's method instead, `serialize(topic,
 headers, data)`. The headers are a list of pairs that a serializer may change; the changed list is
-sent. A class is instantiated first, without arguments; see `plugins` for its life cycle.
+sent. A class is instantiated first, without arguments; see `config.plugins.plug_ins` for its life
+cycle.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature, takes
 from spark_kafka_sink.errors import ConfigError, SerializationError
-from spark_kafka_sink.producer.records.plugins import PlugIns, check_signature, takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.plugin_reference import ASSIGNORS
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.consumer.assignors.assignment_strategies import (
     assignor_instances,
     check_cooperative_assignment,
@@ -57,6 +60,77 @@ def test_assignors_keep_their_order():
     found = assignor_instances(["sticky", own, "range"])
     assert ["sticky", "one-for-all", "range"] == [it.name for it in found]
     assert own is found[1]
+
+
+def test_the_names_of_the_settings_are_those_of_the_assignors():
+    """The settings accept exactly the names by which assignors are found."""
+    assert list(BUILT_IN) == list(ASSIGNORS.names)
+    assert set(BUILT_IN) == set(ASSIGNORS.aliases.values())
+    for java_name, name in ASSIGNORS.aliases.items():
+        [found] = assignor_instances([java_name])
+        assert name == found.name
+
+
+def test_the_assignors_of_a_configuration_are_created():
+    """By default, these are the range and the cooperative sticky assignor, as in Java."""
+    config = KafkaConsumerConfig.from_mapping({"bootstrap.servers": "a:1"})
+    found = assignor_instances(config.partition_assignment_strategy)
+    assert [RangeAssignor, CooperativeStickyAssignor] == [type(each) for each in found]
+
+
+class Plugged(RangeAssignor):
+    """An assignor that is configured and closed as all plug-ins are."""
+
+    def __init__(self):
+        super().__init__()
+        self.life = []
+
+    def configure(self, settings):
+        """Record the group."""
+        self.life.append(settings["group.id"])
+
+    def close(self):
+        """Record the end."""
+        self.life.append("closed")
+
+
+def test_an_assignor_of_a_user_is_configured_and_closed():
+    """A class is instantiated, configured with the settings, and closed with the plug-ins."""
+    plug_ins = PlugIns({"group.id": "billing"})
+    [found] = assignor_instances([ASSIGNORS.read(Plugged)], plug_ins)
+    plug_ins.close()
+    assert isinstance(found, Plugged)
+    assert ["billing", "closed"] == found.life
+
+
+def test_an_imported_assignor_is_created():
+    """An assignor can be named by the path from which it is imported."""
+    path = f"{StickyAssignor.__module__}:StickyAssignor"
+    [found] = assignor_instances([ASSIGNORS.read(path)])
+    assert StickyAssignor is type(found)
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "missing"),
+    [
+        (
+            dict,
+            (
+                "name, version, supported_protocols, subscription_user_data(), assign(), "
+                "on_assignment()"
+            ),
+        ),
+        (OneForAll, "subscription_user_data(), assign(), on_assignment()"),
+    ],
+)
+def test_an_object_that_is_not_an_assignor_is_refused(plug_in, missing):
+    """The error names the setting, the class and what it does not have."""
+    with pytest.raises(ConfigError) as caught:
+        assignor_instances([ASSIGNORS.read(plug_in)])
+    assert (
+        f"partition.assignment.strategy: {plug_in.__module__}.{plug_in.__qualname__} is not an "
+        f"assignor: it does not have {missing}" == str(caught.value)
+    )
 
 
 def test_each_consumer_has_its_own_assignor():

@@ -8,13 +8,13 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from spark_kafka_sink.config.plugin_reference import INTERCEPTORS, PluginReference
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.records.interceptors import (
     ProducerInterceptor,
     ProducerInterceptors,
     resolve_interceptors,
 )
-from spark_kafka_sink.producer.records.plugins import PlugIns
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 
 RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS, PluginReference
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError, SerializationError
 from spark_kafka_sink.producer import kafka_producer, producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.producer.records.plugins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.producer.records.serializers import resolve_serializer
 from tests.support.producer.sending import PARTITIONS, TIMEOUT, records_of, sending_producer
 from tests.support.security.secured import sasl

@@ -1,13 +1,13 @@
-"""The objects that settings name: serializers, interceptors, partitioners and reporters.
+"""The objects that settings name: serializers, deserializers, interceptors, assignors and others.
 
-They are created in the process that creates the producer, never where the configuration is read. A
+They are created in the process that creates the client, never where the configuration is read. A
 plug-in has the life cycle of Java's (Configurable, Closeable), as far as it has the methods:
 
-- `configure(settings)` is called once, after creation, with the producer's settings by Kafka's
-  names except the security settings. If it has a parameter `is_key`, this says whether the
-  serializer is for keys. An error becomes a ConfigError.
+- `configure(settings)` is called once, after creation, with the client's settings by Kafka's names
+  except the security settings. If it has a parameter `is_key`, this says whether the serializer or
+  deserializer is for keys. An error becomes a ConfigError.
 - Its own methods are called any number of times.
-- `close()` is called once, when the producer is closed or could not be created. An error is logged,
+- `close()` is called once, when the client is closed or could not be created. An error is logged,
   and the other plug-ins are still closed.
 """
 
@@ -25,15 +25,15 @@ from spark_kafka_sink.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
-    from spark_kafka_sink.config.producer_config import ProducerConfig
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class PlugIns:
-    """The plug-ins of one producer, from creation to close."""
+    """The plug-ins of one client, from creation to close."""
 
     def __init__(self, settings: Mapping[str, object] = _NO_SETTINGS) -> None:
         """Create no plug-in yet; `settings` are passed to their `configure`."""
@@ -77,8 +77,8 @@ def _close(plug_in: object) -> None:
             _LOG.warning("could not close plug-in %s", type(plug_in).__qualname__, exc_info=True)
 
 
-def plug_in_settings(config: ProducerConfig) -> Mapping[str, object]:
-    """Return all settings except security by Kafka's names, with the producer's values."""
+def plug_in_settings(config: ClientConfig) -> Mapping[str, object]:
+    """Return all settings except security by Kafka's names, with the client's values."""
     return MappingProxyType(
         {
             each.name.replace("_", "."): getattr(config, each.name)
