@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.records.record_rows import (
     RECORD_SCHEMA,
     Fault,
-    consumer_records,
+    RecordRows,
 )
 from spark_kafka_sink.errors import CorruptRecordError, SerializationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
-    from spark_kafka_sink.consumer.records.record_rows import ResolvedDeserializer
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
 
@@ -99,18 +99,29 @@ class FetchedRecords:
         #: The position after what is not returned behind the last row, and what waits there.
         self._end = index.next_offset
         self._error: CorruptRecordError | None = None
-        self._rows: pa.RecordBatch | None = None
+        #: None if the next rows are still to be decoded.
+        self._rows: Any = None
+        self._record_rows: RecordRows | None = None
         self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         #: The number of rows that are returned.
         self._row = 0
         if not index.batch_count and self._header_error is None:
             self.close()
 
+    @property
+    def end_offset(self) -> int:
+        """The position after the last complete batch."""
+        return self._index.next_offset
+
+    @property
+    def end_epoch(self) -> int:
+        """The leader epoch of the last complete batch; `NO_LEADER_EPOCH` if it is not known."""
+        return self._index.leader_epoch
+
     def take(
         self,
         max_records: int,
-        key_deserializer: ResolvedDeserializer | None = None,
-        value_deserializer: ResolvedDeserializer | None = None,
+        deserializers: Deserializers = NO_DESERIALIZERS,
     ) -> list[ConsumerRecord]:
         """Return the next records, at most `max_records`; none if it is exhausted.
 
@@ -121,16 +132,13 @@ class FetchedRecords:
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
         while (wanted := max_records - len(records)) > 0 and fault is None:
-            rows, offsets = self._next_rows(RECORD_SCHEMA, wanted)
-            if rows is None:
+            end = self._find_rows(RECORD_SCHEMA, wanted)
+            if not end:
                 break
-            found, fault = consumer_records(
-                rows,
-                offsets.tolist(),
-                self.topic_partition,
-                self._epochs.of(offsets),
-                key_deserializer,
-                value_deserializer,
+            if self._record_rows is None:
+                self._record_rows = RecordRows(self._rows)
+            found, fault = self._record_rows.records(
+                self._row, end, self.topic_partition, self._epochs, deserializers
             )
             records = records + found if records else found
             self._advance(len(found))
@@ -152,12 +160,14 @@ class FetchedRecords:
         batches: list[pa.RecordBatch] = []
         left = _MAX_OFFSET if max_rows is None else max_rows
         while left > 0:
-            rows, _ = self._next_rows(with_offset, left)
-            if rows is None:
+            end = self._find_rows(with_offset, left)
+            if not end:
                 break
+            count = end - self._row
+            rows = self._rows.slice(self._row, count)
             batches.append(rows if with_offset is schema else rows.select(names))
-            left -= rows.num_rows
-            self._advance(rows.num_rows)
+            left -= count
+            self._advance(count)
         if not batches and left > 0:
             self._raise_error()
         return batches
@@ -183,21 +193,17 @@ class FetchedRecords:
 
     # --- the reading in progress
 
-    def _next_rows(
-        self, schema: pa.Schema, most: int
-    ) -> tuple[pa.RecordBatch | None, npt.NDArray[np.int64]]:
-        """Return the next rows and their offsets without advancing; None if there are no more."""
-        if not self.is_exhausted:
-            if self._schema is None or not (
-                schema is self._schema or schema.equals(self._schema, check_metadata=True)
-            ):
-                self._start_reading(schema)
-            if self._rows is None and self._reading is not None:
-                self._decode(self._reading)
-        if self._rows is None:
-            return None, self._offsets
-        rows = self._rows.slice(self._row, most)
-        return rows, self._offsets[self._row : self._row + rows.num_rows]
+    def _find_rows(self, schema: pa.Schema, most: int) -> int:
+        """Make sure that there are decoded rows; return the end of those to return next, or 0."""
+        if self.is_exhausted:
+            return 0
+        if self._schema is None or not (
+            schema is self._schema or schema.equals(self._schema, check_metadata=True)
+        ):
+            self._start_reading(schema)
+        if self._rows is None and self._reading is not None:
+            self._decode(self._reading)
+        return 0 if self._rows is None else min(self._row + most, self._offsets.size)
 
     def _start_reading(self, schema: pa.Schema) -> None:
         decoder = self._decoders.take(schema, self.topic_partition)
@@ -218,7 +224,7 @@ class FetchedRecords:
             # Between its record batches, the decoder is empty.
             self._reading.batches.close()
             self._decoders.give_back(self._schema, self._reading.decoder)
-        self._schema = self._reading = self._rows = self._error = None
+        self._schema = self._reading = self._rows = self._record_rows = self._error = None
 
     def _decode(self, reading: _Reading) -> None:
         """Decode the next rows, or find that there are none."""
@@ -256,7 +262,7 @@ class FetchedRecords:
         self._row += count
         self._move_to(int(self._offsets[self._row - 1]) + 1)
         if self._row == self._offsets.size:
-            self._rows = None
+            self._rows = self._record_rows = None
             if self._reading is None:
                 self._finish()
 

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
+from spark_kafka_sink.record.reading.record_decoder import DEFAULT_MAX_ROWS, RecordDecoder
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
@@ -24,7 +24,7 @@ class RecordDecoders:
     """The idle decoders of one consumer, and how they decode; not thread-safe.
 
     `check_crcs` is the setting check.crcs. A batch that decompresses to more than
-    `max_uncompressed_batch_bytes` is refused.
+    `max_uncompressed_batch_bytes` is refused. At most `max_rows` rows are decoded at once.
     """
 
     def __init__(
@@ -32,9 +32,11 @@ class RecordDecoders:
         *,
         check_crcs: bool = True,
         max_uncompressed_batch_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
+        max_rows: int = DEFAULT_MAX_ROWS,
     ) -> None:
         self._check_crcs = check_crcs
         self._max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
+        self._max_rows = max_rows
         #: A full deque forgets its oldest item.
         self._idle: deque[tuple[Any, RecordDecoder]] = deque(maxlen=_MOST_IDLE)
 
@@ -49,6 +51,7 @@ class RecordDecoders:
             schema,
             *topic_partition,
             check_crcs=self._check_crcs,
+            max_rows=self._max_rows,
             max_uncompressed_bytes=self._max_uncompressed_batch_bytes,
         )
 

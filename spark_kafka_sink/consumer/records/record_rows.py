@@ -7,43 +7,33 @@ their columns. There is no statement for each record.
 from __future__ import annotations
 
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.record.decode import Header
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
+    from spark_kafka_sink.consumer.records.deserializers import ResolvedDeserializer
+    from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
     from spark_kafka_sink.model import TopicPartition
 
-#: The columns of `consumer_records`, in this order.
+
+#: The columns of `RecordRows`, in this order.
 RECORD_SCHEMA: Final = arrow_schema(
     ["key", "value", "offset", "timestamp", "timestampType", "headers"]
 )
 _MICROS_PER_MILLI: Final = 1000
 #: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
 _NEW: Final[Any] = tuple.__new__
-
-#: What a deserializer returns for bytes that are not null.
-Deserialize: TypeAlias = "Callable[..., Any]"
-
-
-class ResolvedDeserializer(NamedTuple):
-    """The deserializer of keys or of values, which is never called for null.
-
-    It is called with the bytes; if `takes_place`, with the topic and the headers of the record too:
-    `deserialize(data, topic, headers)`.
-    """
-
-    deserialize: Deserialize
-    takes_place: bool = False
 
 
 class Fault(NamedTuple):
@@ -54,74 +44,88 @@ class Fault(NamedTuple):
     error: Exception
 
 
-def consumer_records(  # noqa: PLR0917  the parts of the records
-    rows: pa.RecordBatch,
-    offsets: Sequence[int],
-    topic_partition: TopicPartition,
-    epochs: Iterable[int | None],
-    key_deserializer: ResolvedDeserializer | None,
-    value_deserializer: ResolvedDeserializer | None,
-) -> tuple[list[ConsumerRecord], Fault | None]:
-    """Return the records of rows with the columns of `RECORD_SCHEMA`, and what stopped them.
+class _BytesColumn:
+    """A binary column of rows, with the sizes of its values."""
 
-    `offsets` are those of the rows. An error of a deserializer ends the records before the one that
-    it is about.
-    """
-    keys, values, _, timestamps, timestamp_types, header_lists = rows.columns
-    count = len(offsets)
-    topic, partition = topic_partition
-    key_parts, key_sizes = _bytes_and_sizes(keys)
-    value_parts, value_sizes = _bytes_and_sizes(values)
-    headers = _headers(header_lists)
-    fault: Fault | None = None
-    if key_deserializer is not None or value_deserializer is not None:
-        headers = list(islice(headers, count))
-        if key_deserializer is not None:
-            key_parts, fault = _deserialized("key", key_deserializer, key_parts, topic, headers)
-        if value_deserializer is not None:
-            # A record whose key failed is not needed.
-            wanted = headers if fault is None else headers[: fault.row]
-            value_parts, value_fault = _deserialized(
-                "value", value_deserializer, value_parts, topic, wanted
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        nulls = column.null_count
+        self._is_null = nulls == len(column)
+        #: None if some are null, so that each has to be looked at.
+        self._sizes = None if nulls else np.diff(_list_offsets(column))
+
+    def part(self, start: int, end: int) -> tuple[Iterable[bytes | None], Iterable[int]]:
+        """Return some rows as objects, and their sizes: at least as many."""
+        if self._is_null:
+            return repeat(None), repeat(NULL_SIZE)
+        column = self._column.slice(start, end - start)
+        parts: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+        if self._sizes is None:
+            return parts, [NULL_SIZE if part is None else len(part) for part in parts]
+        return parts, self._sizes[start:end].tolist()
+
+
+class RecordRows:
+    """Rows with the columns of `RECORD_SCHEMA`."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        keys, values, offsets, timestamps, timestamp_types, headers = rows.columns
+        self._keys, self._values = _BytesColumn(keys), _BytesColumn(values)
+        self._offsets = _numbers(offsets)
+        self._timestamps = _numbers(timestamps) // _MICROS_PER_MILLI
+        self._timestamp_type: int = timestamp_types[0].as_py()
+        self._headers: Any = None if headers.null_count == len(headers) else headers
+
+    def records(
+        self,
+        start: int,
+        end: int,
+        topic_partition: TopicPartition,
+        epochs: LeaderEpochs,
+        deserializers: Deserializers,
+    ) -> tuple[list[ConsumerRecord], Fault | None]:
+        """Return the records of some rows, and the error of a deserializer that has ended them."""
+        topic, partition = topic_partition
+        numbers = self._offsets[start:end]
+        first, last = int(numbers[0]), int(numbers[-1])
+        # Gaps between offsets are rare.
+        is_dense = last - first == end - start - 1
+        offsets: Iterable[int] = range(first, last + 1) if is_dense else numbers.tolist()
+        keys, key_sizes = self._keys.part(start, end)
+        values, value_sizes = self._values.part(start, end)
+        headers = repeat(()) if self._headers is None else _headers(self._headers[start:end])
+        fault: Fault | None = None
+        if deserializers != NO_DESERIALIZERS:
+            headers = list(islice(headers, end - start))
+            keys, values, fault = _deserialized(deserializers, keys, values, topic, headers)
+            if fault is not None:
+                offsets = islice(offsets, fault.row)
+        records: list[ConsumerRecord] = list(
+            map(
+                _NEW,
+                repeat(ConsumerRecord),
+                # The offsets end it: constant columns are endless.
+                zip(
+                    repeat(topic),
+                    repeat(partition),
+                    offsets,
+                    keys,
+                    values,
+                    self._timestamps[start:end].tolist(),
+                    repeat(self._timestamp_type),
+                    headers,
+                    epochs.of(numbers),
+                    key_sizes,
+                    value_sizes,
+                    strict=False,
+                ),
             )
-            fault = value_fault or fault
-        if fault is not None:
-            offsets = offsets[: fault.row]
-    micros: Any = timestamps.buffers()[1]
-    micros = np.frombuffer(micros, np.int64)[timestamps.offset : timestamps.offset + count]
-    records: list[ConsumerRecord] = list(
-        map(
-            _NEW,
-            repeat(ConsumerRecord),
-            # Constant columns are endless.
-            zip(
-                repeat(topic),
-                repeat(partition),
-                offsets,
-                key_parts,
-                value_parts,
-                (micros // _MICROS_PER_MILLI).tolist(),
-                repeat(timestamp_types[0].as_py()),
-                headers,
-                epochs,
-                key_sizes,
-                value_sizes,
-                strict=False,
-            ),
         )
-    )
-    return records, fault
+        return records, fault
 
 
-def _bytes_and_sizes(column: Any) -> tuple[Iterable[bytes | None], Iterable[int]]:
-    """Return a binary column as objects, and their sizes."""
-    count, nulls = len(column), column.null_count
-    if nulls == count:
-        return repeat(None), repeat(NULL_SIZE)
-    parts: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
-    if nulls:
-        return parts, [NULL_SIZE if part is None else len(part) for part in parts]
-    return parts, np.diff(_list_offsets(column)).tolist()
+def _numbers(column: Any) -> npt.NDArray[np.int64]:
+    return np.frombuffer(column.buffers()[1], np.int64)[: len(column)]
 
 
 def _list_offsets(column: Any) -> npt.NDArray[np.int32]:
@@ -131,8 +135,6 @@ def _list_offsets(column: Any) -> npt.NDArray[np.int32]:
 
 
 def _headers(column: Any) -> Iterable[tuple[Header, ...]]:
-    if column.null_count == len(column):
-        return repeat(())
     offsets = _list_offsets(column)
     first, last = int(offsets[0]), int(offsets[-1])
     elements = column.values[first:last]
@@ -143,12 +145,32 @@ def _headers(column: Any) -> Iterable[tuple[Header, ...]]:
     counts = np.diff(offsets)
     each = int(counts[0])
     if each and (counts == each).all():
+        # The same iterator, as often as there are headers in a record.
         return zip(*[iter(headers)] * each, strict=True)
     bounds = (offsets - first).tolist()
     return [tuple(headers[start:end]) for start, end in pairwise(bounds)]
 
 
 def _deserialized(
+    deserializers: Deserializers,
+    keys: Iterable[bytes | None],
+    values: Iterable[bytes | None],
+    topic: str,
+    headers: Sequence[tuple[Header, ...]],
+) -> tuple[Iterable[Any], Iterable[Any], Fault | None]:
+    """Return the keys and values of rows, one for each of `headers`, and what has ended them."""
+    fault: Fault | None = None
+    if deserializers.key is not None:
+        keys, fault = _objects("key", deserializers.key, keys, topic, headers)
+    if deserializers.value is not None:
+        # The value of a record whose key failed is not needed.
+        wanted = headers if fault is None else headers[: fault.row]
+        values, value_fault = _objects("value", deserializers.value, values, topic, wanted)
+        fault = value_fault or fault
+    return keys, values, fault
+
+
+def _objects(
     part: str,
     deserializer: ResolvedDeserializer,
     parts: Iterable[bytes | None],
