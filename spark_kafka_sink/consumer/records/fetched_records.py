@@ -212,7 +212,7 @@ class FetchedRecords:
         self._reading = _Reading(decoder, batches)
 
     def _stop_reading(self) -> None:
-        """Give the decoder back, if there is one; rows that are not returned are decoded again."""
+        """Return the decoder, if there is one; rows that are left are decoded again if wanted."""
         if self._reading is not None:
             # Between its record batches, the decoder is empty.
             self._reading.batches.close()
