@@ -20,14 +20,13 @@ import numpy as np
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.records.record_rows import (
-    RECORD_SCHEMA,
     Deserializers,
     Fault,
     RecordRows,
 )
 from spark_kafka_sink.errors import CorruptRecordError, SerializationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

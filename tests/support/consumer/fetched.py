@@ -47,7 +47,7 @@ def expected_records(
         records.extend(
             _record(row, _epoch(intact, row["offset"]))
             for row in fetched_rows(
-                intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted
+                intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted, max_millis=_END
             )
         )
     except CorruptRecordError:
