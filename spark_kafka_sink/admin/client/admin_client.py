@@ -98,8 +98,7 @@ class AdminClient:
         if not isinstance(config, AdminConfig):
             config = AdminConfig.from_mapping(config)
         self._config = config
-        self._thread = LoopThread("kafka-admin")
-        self._calls: ClusterCalls | None = None
+        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -115,10 +114,10 @@ class AdminClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; may be called more than once."""
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            self._thread.run(calls.close)
+        """Close all connections; may be called more than once.
+
+        A call that another thread is making ends with IllegalStateError.
+        """
         self._thread.close()
 
     # --- topics
@@ -542,10 +541,8 @@ class AdminClient:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
         seconds = min(seconds, _LONGEST_SECONDS)
 
-        async def run() -> T:
-            if self._calls is None:
-                self._calls = ClusterCalls(self._config)
-            return await function(self._calls, asyncio.get_running_loop().time() + seconds)
+        async def run(calls: ClusterCalls) -> T:
+            return await function(calls, asyncio.get_running_loop().time() + seconds)
 
         return self._thread.run(run)
 
