@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -262,28 +263,93 @@ def test_a_commit_needs_the_epoch_of_the_assignment(broker, members):
     assert ErrorCode.UNKNOWN_MEMBER_ID == commit("c", 3, 3)
 
 
+def delete_offsets(broker, *partitions, topics=("t",)):
+    """Delete offsets of these partitions of each topic; return their error codes."""
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=tuple(
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetDeleteRequestPartition(partition_index=p) for p in partitions
+                ),
+            )
+            for topic in topics
+        ),
+    )
+    return [p.error_code for topic in ask(broker, request).topics for p in topic.partitions]
+
+
+def subscription(topic):
+    """Return the metadata of a classic member that subscribes to one topic."""
+    name = topic.encode()
+    return b"\0\0" + b"\0\0\0\1" + len(name).to_bytes(2, "big") + name
+
+
+SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
 def test_offsets_are_deleted_unless_the_group_subscribes(broker):
     """OffsetDelete deletes offsets, but not of subscribed or missing topics."""
     client = GroupClient(broker, GROUP)
     client.commit({("t", 0): 5})
-    request = OffsetDeleteRequest(
-        group_id=GROUP,
-        topics=(
-            OffsetDeleteRequestTopic(
-                name="t",
-                partitions=tuple(OffsetDeleteRequestPartition(partition_index=p) for p in (0, 9)),
-            ),
-        ),
-    )
 
-    def codes():
-        answer = ask(broker, request)
-        return [p.error_code for topic in answer.topics for p in topic.partitions]
-
-    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes()
+    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == delete_offsets(broker, 0, 9)
     assert (0, -1) == client.offsets("t", 0)["t", 0]
-    client.join(metadata=b"\0\0" + b"\0\0\0\1" + b"\0\1t")
-    assert ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC == codes()[0]
+    client.join(metadata=subscription("t"))
+    assert [SUBSCRIBED] == delete_offsets(broker, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"metadata": subscription("t")}, [SUBSCRIBED, 0]),
+        ({"metadata": subscription("u")}, [0, SUBSCRIBED]),
+        ({"metadata": b"?"}, [SUBSCRIBED, SUBSCRIBED]),
+    ],
+    ids=["t", "u", "hidden"],
+)
+def test_a_subscription_that_cannot_be_read_is_one_to_all_topics(fields, expected):
+    """A classic member protects the offsets of its topics, or all if the topics are not known."""
+    broker = broker_with({"t": 1, "u": 1})
+    GroupClient(broker, GROUP).join(**fields)
+
+    assert expected == delete_offsets(broker, 0, topics=("t", "u"))
+
+
+def test_members_without_a_protocol_in_common_yet_may_subscribe_to_anything():
+    """Before its first generation a group has no protocol, so its subscriptions are not known."""
+    broker = broker_with({"t": 1}, group_initial_rebalance_delay_ms=3000)
+    GroupClient(broker, GROUP).join(metadata=subscription("u"))
+
+    assert [SUBSCRIBED] == delete_offsets(broker, 0)
+
+
+def test_members_of_the_new_protocol_protect_their_topics():
+    """Topics that a member names, or that match its expression, are subscribed; others are not."""
+    broker = broker_with({"t": 1, "u": 1, "v": 1})
+    members = Members(broker)
+    members.join("a", topics=["t"])
+    members.join("b", regex="u.*")
+
+    assert [SUBSCRIBED, SUBSCRIBED, 0] == delete_offsets(broker, 0, topics=("t", "u", "v"))
+
+
+def test_each_subscription_is_read_once(monkeypatch):
+    """The cost is that of the members and the topics, not of each member for each topic."""
+    topics = {f"t{number}": 1 for number in range(20)}
+    broker = broker_with(topics)
+    GroupClient(broker, GROUP).join(metadata=subscription("t"))
+    read = []
+
+    def count(metadata):
+        read.append(metadata)
+        return subscribed_topics(metadata)
+
+    monkeypatch.setattr(classic_group, "subscribed_topics", count)
+
+    assert [0] * len(topics) == delete_offsets(broker, 0, topics=tuple(topics))
+    assert 1 == len(read)
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff" + bytes(4), b"\0\0\0\0\0\2\0\1t"])
