@@ -441,3 +441,91 @@ def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
 
     assert [member] == list(cluster.restart().cluster.groups.find_classic(GROUP).members)
     cluster.close()
+
+
+#: Requests of new members, and the errors with which they are refused.
+REFUSED = [
+    pytest.param({}, ErrorCode.MEMBER_ID_REQUIRED, id="without an id"),
+    pytest.param({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="without protocols"),
+]
+
+
+@pytest.fixture
+def durable(tmp_path):
+    """Return a cluster with a topic on disk."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=1, config=defaults)
+    yield cluster
+    cluster.close()
+
+
+def emptied(cluster):
+    """Create a group of the new protocol whose only member has committed an offset and left."""
+    members = Members(cluster.broker)
+    members.join("a")
+    request = commit_request(GROUP, {("t", 0): 5}, member_id="a", generation_id=2)
+    assert 0 == ask(cluster.broker, request, 9).topics[0].partitions[0].error_code
+    members.beat("a", -1)
+
+
+def kind(broker):
+    """Return the type, the state and the offset of the group; None if there is no group."""
+    group = broker.cluster.groups.find(GROUP)
+    if group is None:
+        return None
+    return group.group_type, str(group.state), GroupClient(broker, GROUP).offsets("t", 0)["t", 0]
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_a_refused_classic_member_has_changed_the_protocol_of_an_empty_group(durable, fields, code):
+    """As in Kafka, the group is a classic one after the request, also after a restart."""
+    emptied(durable)
+
+    assert code == ask(durable.broker, join_request(GROUP, **fields), 9).error_code
+
+    expected = ("Classic", "Empty", (0, 5))
+    assert (expected, expected) == (kind(durable.broker), kind(durable.restart()))
+    members = Members(durable.broker)
+    assert (0, 2, [0]) == members.join("a")
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_a_refused_classic_member_has_created_its_group(durable, fields, code):
+    """A group that did not exist is an empty one after the request, also after a restart."""
+    assert code == ask(durable.broker, join_request(GROUP, **fields), 9).error_code
+
+    expected = ("Classic", "Empty", (0, -1))
+    assert (expected, expected) == (kind(durable.broker), kind(durable.restart()))
+
+
+@pytest.mark.parametrize("group_exists", [False, True])
+def test_a_classic_member_that_has_an_id_creates_no_group(durable, group_exists):
+    """A client that believes to be a member is told that it is not, and changes nothing."""
+    if group_exists:
+        emptied(durable)
+    before = kind(durable.broker)
+
+    answer = ask(durable.broker, join_request(GROUP, "a"), 9)
+
+    assert ErrorCode.UNKNOWN_MEMBER_ID == answer.error_code
+    assert (before, before) == (kind(durable.broker), kind(durable.restart()))
+    assert group_exists == (before is not None)
+
+
+@pytest.mark.parametrize("group_exists", [False, True])
+def test_a_group_whose_new_protocol_cannot_be_written_stays_what_it_was(
+    durable, monkeypatch, group_exists
+):
+    """On a full disk a new classic member must look up its coordinator again."""
+    if group_exists:
+        emptied(durable)
+    before = kind(durable.broker)
+
+    with monkeypatch.context() as patch:
+        FaultyDisk(patch).fail_after(0, Failure.READ_ONLY)
+        answer = ask(durable.broker, join_request(GROUP), 9)
+
+    assert ErrorCode.NOT_COORDINATOR == answer.error_code
+    assert (before, before) == (kind(durable.broker), kind(durable.restart()))
+    assert group_exists == (before is not None)
