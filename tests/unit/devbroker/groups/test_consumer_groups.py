@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.base import topic_pattern
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
@@ -203,6 +204,32 @@ def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
     assert (0, 2, None) == members.beat("a", 2)
     error_code, epoch, assigned = members.beat("a", 2)
     assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
+
+
+def test_an_expression_that_is_no_longer_valid_matches_no_topics(
+    broker, members, monkeypatch, caplog
+):
+    """A member of an earlier version of the broker keeps its heartbeats, but gets no topics."""
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 3)
+        long_ago = "t.*"
+        members.join("a", regex=long_ago)
+        assert (0, 2, [0, 1, 2, 3]) == members.beat("a", 1)
+        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 2)
+        broker.cluster.create_topic("t2", partitions=1, config=broker.settings.topic_defaults)
+        members.now += 11
+
+        assert (0, 2, None) == members.beat("a", 2)
+
+        [warning] = caplog.messages
+        assert f"group {GROUP} matches no topics: SubscribedTopicRegex `{long_ago}`" in warning
+        assert (0, 2, []) == members.beat("a", 2)
+        assert (0, 3, None) == members.beat("a", 2, [])
+        members.now += 11
+        assert (0, 3, None) == members.beat("a", 3)
+        assert 1 == len(caplog.messages)
+        regex = ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert regex == members.join("b", regex="u.*")[0]
 
 
 def test_assignments_can_be_limited_in_time():
