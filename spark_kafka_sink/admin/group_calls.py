@@ -1,4 +1,4 @@
-"""Calls about consumer groups: pure descriptions, like those in `transaction_calls`."""
+"""Calls about consumer groups, and the way to their coordinators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from spark_kafka_sink.protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.errors import BrokerError
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
 
 #: The last OffsetCommit version that names topics; later ones use topic ids.
 _LAST_COMMIT_WITH_NAMES: Final = 9
+#: A response has all members of each group.
+_GROUPS_PER_REQUEST: Final = 100
 
 
 def commit_offsets_call(
@@ -75,3 +80,35 @@ def _codes(response: OffsetCommitResponse) -> list[tuple[TopicPartition, int]]:
         for topic in response.topics
         for partition in topic.partitions
     ]
+
+
+# --- destinations
+
+
+async def to_group_coordinators(
+    calls: ClusterCalls, group_ids: Sequence[str], deadline: float
+) -> Routes[str]:
+    """Send groups to their coordinators, several with one request.
+
+    A group whose coordinator is not found at once has a request of its own, so that others do not
+    wait for it, and an error of its own.
+    """
+    coordinators = await calls.group_coordinators(group_ids, deadline)
+    routes: list[tuple[Destination, list[str]]] = [
+        (GroupCoordinatorOf(name), [name]) for name in group_ids if name not in coordinators
+    ]
+    by_node: dict[Node, list[str]] = {}
+    for name, node in coordinators.items():
+        by_node.setdefault(node, []).append(name)
+    routes += [
+        (node, names[start : start + _GROUPS_PER_REQUEST])
+        for node, names in by_node.items()
+        for start in range(0, len(names), _GROUPS_PER_REQUEST)
+    ]
+    return routes, {}
+
+
+def forget_group_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
+    """Look up the coordinators of groups again when they are needed."""
+    for group_id in group_ids:
+        calls.look_up_again(GroupCoordinatorOf(group_id))
