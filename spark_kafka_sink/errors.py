@@ -367,6 +367,8 @@ _NAMED_ITEMS = 5
 
 
 def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> str:
+    from spark_kafka_sink.display import printable  # noqa: PLC0415 - importing an error loads no more
+
     by_text: dict[str, list[str]] = {}
     for item, error in errors.items():
         by_text.setdefault(str(error), []).append(str(item))
@@ -375,7 +377,9 @@ def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[
         texts.append(f"{_listed(items)}: {text}")
     if len(by_text) > _NAMED_ITEMS:
         texts.append(f"and {len(by_text) - _NAMED_ITEMS} more errors, see `errors`")
-    return f"{what} failed for {len(errors)} of {len(errors) + len(results)}: {'; '.join(texts)}"
+    counts = f"{len(errors)} of {len(errors) + len(results)}"
+    # Names may be those that others have given, and contain control characters.
+    return printable(f"{what} failed for {counts}: {'; '.join(texts)}")
 
 
 class ProducerFencedError(BrokerError):
