@@ -17,7 +17,6 @@ from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
-from spark_kafka_sink.consumer.polling.rebalances import Rebalances
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
@@ -82,11 +81,8 @@ class Polls:
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
         )
-        self._rebalances = (
-            None
-            if core.coordinator is None
-            else Rebalances(core.context, core.coordinator, self.commit_before_rebalance)
-        )
+        self._context.commit_before_rebalance = self.commit_before_rebalance
+        self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
         self._done_commits: deque[_CommitDone] = deque()
@@ -129,7 +125,7 @@ class Polls:
                 seen = context.changes
                 until = deadline
                 if core.coordinator is not None:
-                    core.coordinator.membership.poll(now)
+                    core.coordinator.member.poll(now)
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
                     if core.coordinator.for_user:
                         step = core.coordinator.for_user.popleft()
@@ -137,8 +133,8 @@ class Polls:
                 if step is None:
                     self._begin_look_ups()
                     self._commit_if_due(now)
-            if step is not None and self._rebalances is not None:
-                self._rebalances.run(step)
+            if step is not None and core.coordinator is not None:
+                core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
                 return found
@@ -317,11 +313,11 @@ class Polls:
 
     # --- commits
 
-    def commit(self, offsets: Offsets, timeout: float) -> None:
+    def commit(self, offsets: Offsets, timeout: float, *, is_of_user: bool = True) -> None:
         """See `KafkaConsumer.commit`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
-        call = commits.commit(offsets, self._core.clock() + timeout)
+        call = commits.commit(offsets, self._core.clock() + timeout, is_of_user=is_of_user)
         self._core.call(call, timeout, "OffsetCommit")
         self._interceptors.on_commit(offsets)
         self.run_commit_callbacks()
@@ -392,9 +388,24 @@ class Polls:
             offsets = self._subscriptions.all_consumed()
         if offsets:
             try:
-                self.commit(offsets, self._core.config.request_timeout_ms / 1000)
+                limit = self._core.config.request_timeout_ms / 1000
+                self.commit(offsets, limit, is_of_user=False)
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
+
+    async def _commit_positions(self, deadline: float) -> None:
+        """Commit all positions from the network thread; a failure is only logged."""
+        with self._context.lock:
+            offsets = self._subscriptions.all_consumed()
+        commits = self._core.commits
+        if offsets and commits is not None:
+            try:
+                await commits.commit(offsets, deadline, is_of_user=False)
+            except KafkaError as error:
+                logger.warning("automatic commit before a rebalance: %s", error)
+            else:
+                with self._context.lock:
+                    self._done_commits.append(_CommitDone(None, offsets, None))
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
@@ -431,20 +442,9 @@ class Polls:
     def leave(self, reason: str, operation: LeaveOperation, timeout: float | None = None) -> None:
         """Revoke everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
-        if coordinator is None or self._rebalances is None:
-            return
-        seconds = self._core.config.request_timeout_ms / 1000 if timeout is None else timeout
-        try:
-            self._rebalances.give_up()
-        finally:
-            with self._context.lock:
-                step = coordinator.membership.leave(reason, operation)
-                coordinator.for_user.clear()
-            if step is not None:
-                try:
-                    self._core.call(coordinator.leave(step), seconds, "LeaveGroup")
-                except KafkaTimeoutError as error:
-                    logger.info("the group is left without its answer: %s", error)
+        if coordinator is not None:
+            limit = self._core.config.request_timeout_ms / 1000
+            coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
     def close(self, timeout: float) -> None:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""

@@ -385,18 +385,6 @@ class ClassicMembership:
                 if action is GroupAction.FENCED:
                     self._fail(ApiKey.HEARTBEAT, code)
 
-    # The outcomes of commits
-
-    def commit_refused(self, sent: Generation, code: int, *, keeps_member_id: bool) -> None:
-        """End the generation in which offsets were refused, if it is still the current one."""
-        if sent == self._generation:
-            action = GroupAction.REJOIN_AS_MEMBER if keeps_member_id else GroupAction.REJOIN_AS_NEW
-            self._reset_after(ApiKey.OFFSET_COMMIT, code, action)
-
-    def commit_fenced(self, code: int) -> None:
-        """Raise the error of a fenced member from the next `poll`."""
-        self._fail(ApiKey.OFFSET_COMMIT, code)
-
     # How the state changes
 
     def _join_failed(
