@@ -24,6 +24,8 @@ CLASSES = {
     "FetchSessionHandlerTest": 14,
     "FetchBufferTest": 5,
     "FetchCollectorTest": 21,
+    "CompletedFetchTest": 6,
+    "FetcherTest": 81,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")
