@@ -14,7 +14,10 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer.kafka_consumer_config import (
+    CONSUMER_PROTOCOL,
+    KafkaConsumerConfig,
+)
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
     from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.model import ConsumerGroupMetadata
@@ -112,30 +116,40 @@ class KafkaConsumer:
         topics: str | Iterable[str] = (),
         *,
         pattern: str | re.Pattern[str] | None = None,
+        broker_pattern: str | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """Join the group, within `poll`, to read its share of the partitions of some topics.
 
         `topics` are names; `pattern` is a regular expression that must match a topic's whole name,
-        also that of a later one. The call replaces an earlier subscription; without both it ends
-        it. The listener's methods are called by `poll` and `close`.
+        also that of a later one. `broker_pattern` is one in RE2's syntax that the broker evaluates,
+        with group.protocol=consumer. The call replaces an earlier subscription; without any of
+        these it ends it. The listener's methods are called by `poll`, `unsubscribe` and `close`.
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
         names: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
         with self._call():
-            if pattern is not None and names:
-                raise ConfigError("subscribe takes either topics or a pattern, not both")
-            if pattern is None and not names:
+            if (pattern is not None) + (broker_pattern is not None) + bool(names) > 1:
+                raise ConfigError("subscribe takes either topics or one pattern, not both")
+            if pattern is None and broker_pattern is None and not names:
                 self._unsubscribe()
                 return
-            self._need_group("subscribe")
+            coordinator = self._need_group("subscribe")
+            if broker_pattern is not None and self._config.group_protocol != CONSUMER_PROTOCOL:
+                raise ConfigError(
+                    "a broker evaluates patterns only with group.protocol=consumer: set it, or "
+                    "pass the regular expression as `pattern`"
+                )
             with self._context.lock:
-                if pattern is None:
+                if broker_pattern is not None:
+                    self._subscriptions.subscribe_broker_pattern(broker_pattern, listener)
+                elif pattern is None:
                     self._subscriptions.subscribe(frozenset(map(_topic, names)), listener)
                 else:
                     compiled = re.compile(pattern)
                     self._subscriptions.subscribe_pattern(compiled, listener)
+                coordinator.subscription_changed()
                 self._context.wake()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -268,10 +282,7 @@ class KafkaConsumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
         with self._call(), self._context.lock:
-            coordinator = self._core.coordinator
-            if coordinator is None:
-                raise _no_group("group_metadata")
-            return coordinator.group_metadata()
+            return self._need_group("group_metadata").group_metadata()
 
     # --- positions
 
@@ -444,7 +455,7 @@ class KafkaConsumer:
                 raise
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled."""
+        """Raise TypeError: sockets and threads cannot be pickled."""
         raise TypeError("a KafkaConsumer cannot be pickled: create it where it is used")
 
     def __repr__(self) -> str:
@@ -465,7 +476,7 @@ class KafkaConsumer:
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Refuse two threads at once; the listener's calls are nested (KafkaConsumer.acquire)."""
+        """Prevent two threads at once; the listener's calls are nested (KafkaConsumer.acquire)."""
         thread = threading.get_ident()
         with self._guard:
             if self._owner not in {None, thread}:
@@ -488,9 +499,10 @@ class KafkaConsumer:
             return self._config.default_api_timeout_ms / 1000
         return _seconds(timeout)
 
-    def _need_group(self, method: str) -> None:
+    def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:
-            raise _no_group(method)
+            raise ConfigError(f"{method} needs a group: set group.id")
+        return self._core.coordinator
 
     def _need_assigned(self, partition: TopicPartition) -> None:
         if not self._subscriptions.is_assigned(partition):
@@ -503,10 +515,6 @@ class KafkaConsumer:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
         return {_partition(each): _offset(each, offset) for each, offset in offsets.items()}
-
-
-def _no_group(method: str) -> ConfigError:
-    return ConfigError(f"{method} needs a group: set group.id")
 
 
 def _seconds(timeout: float) -> float:

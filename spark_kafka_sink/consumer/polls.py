@@ -22,14 +22,11 @@ from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 from spark_kafka_sink.errors import (
-    BrokerError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
-    OffsetOutOfRangeError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -96,7 +93,7 @@ class Polls:
     # --- polling
 
     def poll(self, timeout: float) -> ConsumerRecords:
-        """See `KafkaConsumer.poll`."""
+        """Implement `KafkaConsumer.poll`."""
         found = self._wait_for(self._take_records, timeout)
         if found is None:
             return ConsumerRecords()
@@ -105,7 +102,7 @@ class Polls:
     def poll_arrow(
         self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
     ) -> pa.Table:
-        """See `KafkaConsumer.poll_arrow`."""
+        """Implement `KafkaConsumer.poll_arrow`."""
         schema = arrow_schema(columns, include_headers=include_headers)
         found = self._wait_for(partial(self._take_arrow, schema), timeout)
         return pa.Table.from_batches(found or [], schema)
@@ -162,10 +159,11 @@ class Polls:
 
     # --- taking what was fetched
 
-    def _next_fetch(self) -> CompletedFetch | None:
+    def _next_fetch(self, *, has_records: bool) -> CompletedFetch | None:
         """Return the next fetch with records to return; needs the lock.
 
-        Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError.
+        Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError. If there are records to
+        return before it, the fetch stays, so that the next call raises the error again.
         """
         fetcher = self._core.fetcher
         while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
@@ -173,11 +171,10 @@ class Polls:
                 return fetch
             try:
                 is_readable = fetcher.apply(fetch)
-            except KafkaError as error:
-                fetcher.buffer.remove(fetch)
-                self._context.wake()
-                if isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise OffsetOutOfRangeError({fetch.partition: fetch.next_offset}) from error
+            except KafkaError:
+                if not has_records:
+                    fetcher.buffer.remove(fetch)
+                    self._context.wake()
                 raise
             if not is_readable:
                 fetcher.buffer.remove(fetch)
@@ -212,7 +209,7 @@ class Polls:
         while left > 0:
             try:
                 with self._context.lock:
-                    fetch = self._next_fetch()
+                    fetch = self._next_fetch(has_records=bool(records))
                 if fetch is None:
                     break
                 taken = self._take_of(fetch, left, moved)
@@ -274,7 +271,7 @@ class Polls:
         with self._context.lock:
             while error is None:
                 try:
-                    fetch = self._next_fetch()
+                    fetch = self._next_fetch(has_records=bool(taken))
                     if fetch is None:
                         break
                     records = self._records_of(fetch)
@@ -314,7 +311,7 @@ class Polls:
     # --- commits
 
     def commit(self, offsets: Offsets, timeout: float, *, is_of_user: bool = True) -> None:
-        """See `KafkaConsumer.commit`."""
+        """Implement `KafkaConsumer.commit`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
         call = commits.commit(offsets, self._core.clock() + timeout, is_of_user=is_of_user)
@@ -323,7 +320,7 @@ class Polls:
         self.run_commit_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
-        """See `KafkaConsumer.commit_async`."""
+        """Implement `KafkaConsumer.commit_async`."""
         with self._context.lock:
             self._pending_commits += 1
         self._core.submit(self._commit_later(offsets, callback))
@@ -410,7 +407,7 @@ class Polls:
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """See `KafkaConsumer.committed`."""
+        """Implement `KafkaConsumer.committed`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101
         call = commits.fetch(partitions, self._core.clock() + timeout)
@@ -419,7 +416,7 @@ class Polls:
     # --- positions
 
     def position(self, partition: TopicPartition, timeout: float) -> int:
-        """See `KafkaConsumer.position`."""
+        """Implement `KafkaConsumer.position`."""
         core, context = self._core, self._context
         deadline = core.clock() + timeout
         with context.lock:

@@ -205,7 +205,7 @@ class ClassicCoordinator(Coordinator):
         )
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Let the assignor of this generation remember its assignment."""
+        """Pass its assignment to the assignor of this generation."""
         assignor = self._assignors.get(self.membership.generation.protocol or "")
         if assignor is not None:
             assignor.on_assignment(assignment, self.group_metadata())

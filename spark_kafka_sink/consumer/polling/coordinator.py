@@ -46,7 +46,7 @@ class Membership(Protocol):
         """Record a call of `poll`; raise the error of the group, if there is one, once."""
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Look for the coordinator anew."""
+        """Find the coordinator anew."""
 
 
 class Coordinator(ABC):
@@ -83,7 +83,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def subscription_changed(self) -> None:
-        """Note that the user has subscribed to something else."""
+        """Record that the user has subscribed to something else."""
 
     @abstractmethod
     def run(self, step: Any) -> None:
@@ -184,7 +184,7 @@ class Coordinator(ABC):
             context.tell_user()
 
     def for_poll(self, step: Any) -> None:
-        """Let the user's thread do a step."""
+        """Add a step for the user's thread."""
         self.for_user.append(step)
         self.context.changes += 1
         self.context.lock.notify_all()

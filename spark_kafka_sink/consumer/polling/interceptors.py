@@ -75,7 +75,7 @@ class ConsumerInterceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell all of them about committed offsets."""
+        """Pass committed offsets to all of them."""
         for interceptor in self._interceptors:
             method = getattr(interceptor, "on_commit", None)
             if method is None:

@@ -41,7 +41,7 @@ class OffsetCommits:
     """The commits and look-ups of one consumer."""
 
     def __init__(self, context: ConsumerContext, coordinator: Coordinator) -> None:
-        """Ask the coordinator of the group."""
+        """Create it for the coordinator of the group."""
         self._context = context
         self._coordinator = coordinator
         config = context.config

@@ -42,7 +42,7 @@ class Rebalances:
             self._complete(step)
 
     def _prepare(self, step: PrepareJoin) -> None:
-        """Revoke what another member may get (ConsumerCoordinator.onJoinPrepare)."""
+        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
         try:
             self._context.commit_before_rebalance()
@@ -97,9 +97,7 @@ class Rebalances:
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
                     self._coordinator.on_assignment(assignment)
                 try:
-                    first.of(
-                        lambda: self._tell("on_partitions_assigned", added, always=True)
-                    )
+                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
                 finally:
                     with context.lock:
                         subscriptions.enable_partitions_awaiting_callback(
@@ -111,7 +109,7 @@ class Rebalances:
                 context.tell_user()
 
     def give_up(self) -> None:
-        """Revoke everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
+        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
         with self._context.lock:
             membership = self._coordinator.membership
             is_lost = (
