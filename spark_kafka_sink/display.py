@@ -7,6 +7,7 @@ result is bounded, whatever the number of rows.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from html import escape
 from itertools import islice
 from math import isfinite
@@ -141,6 +142,15 @@ def size(count: float) -> str:
     while count >= _KILO and unit != "TB":
         count, unit = count / _KILO, next(units)
     return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+
+
+def moment(milliseconds: int) -> str:
+    """Return a time since 1970 in words (UTC), or its number if there is no such date."""
+    try:
+        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+    return found.isoformat(sep=" ", timespec="milliseconds")
 
 
 def _is_number(value: object) -> bool:

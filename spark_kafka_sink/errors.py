@@ -3,8 +3,10 @@
 There are three branches: mistakes of the caller (`ConfigError`, `SchemaError`,
 `SerializationError`, `RecordError`, `ProducerClosedError`), invalid bytes from the network
 (`DecodeError`), and error codes from a broker (`BrokerError`, which keeps the code even if it is
-unknown). Beside them are the transient conditions, `NetworkError` and `KafkaTimeoutError`, and
-`AuthenticationError`, which may come from either side.
+unknown). Beside them are the transient conditions, `NetworkError` and `KafkaTimeoutError`,
+`AuthenticationError`, which may come from either side, and what happens to a consumer: its group
+rebalances (`CommitFailedError`, `RebalanceInProgressError`), or its position is not in the log
+(`NoOffsetForPartitionError`, `OffsetOutOfRangeError`).
 
 Whether a retry may help is an attribute, `retriable`, and does not depend on the error's type.
 Messages say what happened, where, and what to do; they never contain a secret.
@@ -16,7 +18,7 @@ import functools
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
 
@@ -365,17 +367,19 @@ _NAMED_ITEMS = 5
 
 
 def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> str:
+    from spark_kafka_sink.display import printable  # noqa: PLC0415 - importing an error loads no more
+
     by_text: dict[str, list[str]] = {}
     for item, error in errors.items():
         by_text.setdefault(str(error), []).append(str(item))
     texts = []
     for text, items in list(by_text.items())[:_NAMED_ITEMS]:
-        rest = len(items) - _NAMED_ITEMS
-        names = ", ".join(items[:_NAMED_ITEMS]) + (f" and {rest} more" if rest > 0 else "")
-        texts.append(f"{names}: {text}")
+        texts.append(f"{_listed(items)}: {text}")
     if len(by_text) > _NAMED_ITEMS:
         texts.append(f"and {len(by_text) - _NAMED_ITEMS} more errors, see `errors`")
-    return f"{what} failed for {len(errors)} of {len(errors) + len(results)}: {'; '.join(texts)}"
+    counts = f"{len(errors)} of {len(errors) + len(results)}"
+    # Names may be those that others have given, and contain control characters.
+    return printable(f"{what} failed for {counts}: {'; '.join(texts)}")
 
 
 class ProducerFencedError(BrokerError):
@@ -511,3 +515,121 @@ class DataLossError(KafkaError):
     def __reduce__(self) -> tuple[Callable[..., DataLossError], tuple[str]]:
         """Pickle it with its attributes: a Spark task raises it in another process."""
         return functools.partial(DataLossError, **vars(self)), (str(self),)
+
+
+class CommitFailedError(KafkaError):
+    """A consumer's offsets were not committed, because it is no longer a member of its group.
+
+    The group has given the partitions to another member, which will read the records again that
+    were returned since the last commit. Retrying does not help; the next `poll` joins the group
+    again.
+
+    >>> error = CommitFailedError("OffsetCommit of group 'orders': the member was removed")
+    >>> isinstance(error, KafkaError), error.retriable
+    (True, False)
+    """
+
+
+class RebalanceInProgressError(KafkaError):
+    """A consumer's offsets were not committed, because its group rebalances.
+
+    Call `poll`, which completes the rebalance, then commit again: what was assigned to another
+    member in the meantime is not to be committed.
+
+    >>> error = RebalanceInProgressError("OffsetCommit of group 'orders': the group rebalances")
+    >>> isinstance(error, KafkaError), error.retriable
+    (True, True)
+    """
+
+    retriable = True
+
+
+class NoOffsetForPartitionError(KafkaError):
+    """A consumer has no position in some partitions, and auto.offset.reset does not say where.
+
+    `partitions` are those for which the group has committed no offset. The remedies are to `seek`,
+    or to set auto.offset.reset to `earliest` or `latest`.
+
+    >>> error = NoOffsetForPartitionError([TopicPartition("orders", 0)])
+    >>> error.partitions, error.retriable
+    ((TopicPartition(topic='orders', partition=0),), False)
+    """
+
+    def __init__(self, partitions: Iterable[Any]) -> None:
+        """Build the message from the partitions."""
+        self.partitions = tuple(sorted(partitions))
+        super().__init__(
+            f"{_listed(self.partitions)}: no offset is committed, and auto.offset.reset is none. "
+            "Call seek with the offset to begin with, or set auto.offset.reset to earliest or "
+            "latest"
+        )
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """Pickle the arguments, from which the message is built again."""
+        return type(self), (self.partitions,)
+
+
+class OffsetOutOfRangeError(KafkaError):
+    """The positions of a consumer are not in the log, and auto.offset.reset is `none`.
+
+    `offsets` has the position in each of these partitions: their records were deleted, or never
+    existed. The remedies are to `seek`, or to set auto.offset.reset.
+
+    >>> error = OffsetOutOfRangeError({TopicPartition("orders", 0): 42})
+    >>> error.offsets, error.retriable
+    ({TopicPartition(topic='orders', partition=0): 42}, False)
+    """
+
+    _cause = "the log does not have this offset, and auto.offset.reset is none"
+
+    def __init__(self, offsets: Mapping[Any, int]) -> None:
+        """Build the message from the partitions and their offsets."""
+        self.offsets = dict(offsets)
+        places = [f"{place} at offset {offset}" for place, offset in sorted(self.offsets.items())]
+        super().__init__(
+            f"{_listed(places)}: {self._cause}. Call seek with another offset, or set "
+            "auto.offset.reset to earliest or latest"
+        )
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """Pickle the arguments, from which the message is built again."""
+        return type(self), (self.offsets,)
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """A log was truncated below a consumer's position after an unclean leader election (KIP-320).
+
+    Records that the consumer has read are no longer in the log. `offsets` has its position in each
+    partition, and `divergent_offsets` the first offset at which the log differs from what was read,
+    as OffsetAndMetadata; partitions whose leader does not know it are not there.
+
+    >>> orders = TopicPartition("orders", 0)
+    >>> error = LogTruncationError({orders: 42}, {orders: OffsetAndMetadata(40, 3)})
+    >>> isinstance(error, OffsetOutOfRangeError), error.divergent_offsets[orders].offset
+    (True, 40)
+    """
+
+    _cause = "the log was truncated, so that records read before this offset are lost"
+
+    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
+        """Build the message from the positions; store where the logs differ."""
+        super().__init__(offsets)
+        self.divergent_offsets = dict(divergent_offsets)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """Pickle the arguments, from which the message is built again."""
+        return type(self), (self.offsets, self.divergent_offsets)
+
+
+class WakeupError(KafkaError):
+    """A consumer's call was interrupted by `wakeup`, which another thread called.
+
+    >>> error = WakeupError("poll was interrupted by wakeup")
+    >>> isinstance(error, KafkaError), error.retriable
+    (True, False)
+    """
+
+
+def _listed(items: Sequence[object]) -> str:
+    rest = len(items) - _NAMED_ITEMS
+    return ", ".join(map(str, items[:_NAMED_ITEMS])) + (f" and {rest} more" if rest > 0 else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -207,7 +206,7 @@ class RecordMetadata:
                     "topic": self.topic,
                     "partition": self.partition,
                     "offset": known_offset(self.offset),
-                    "timestamp": _time(self.timestamp),
+                    "timestamp": display.moment(self.timestamp),
                     "key, in bytes": _size(self.serialized_key_size),
                     "value, in bytes": _size(self.serialized_value_size),
                 }
@@ -328,12 +327,3 @@ def _offsets(acks: PartitionAcks) -> str:
 
 def _size(count: int) -> int | str:
     return "none" if count < 0 else count
-
-
-def _time(milliseconds: int) -> str:
-    """Return a timestamp in words, or as a number if it is out of the range of dates."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
-    return moment.isoformat(sep=" ", timespec="milliseconds")

@@ -14,11 +14,11 @@ undecided one never committed.
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
 or the ledger refused, or a ledger entry cannot be read; 2 wrong usage; 3 a partly visible write has
-to be resolved, even if ledger entries cannot be read. `list` and `describe` skip unreadable entries
-and report the position and the fault of each as a warning on standard error, and in `unreadable` of
-the JSON object. With `--json` the result is one JSON object on standard output; errors are one
-sentence on standard error. The output never contains a secret, nor control characters from data
-that others have written.
+to be resolved, even if ledger entries cannot be read; 130 interrupted by Ctrl-C. `list` and
+`describe` skip unreadable entries and report the position and the fault of each as a warning on
+standard error, and in `unreadable` of the JSON object. With `--json` the result is one JSON object
+on standard output; errors are one sentence on standard error. The output never contains a secret,
+nor control characters from data that others have written.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from spark_kafka_sink.cluster_command import (
     complain,
     connection_settings,
     fail,
+    interrupted,
     log_to_standard_error,
     say,
 )
@@ -87,6 +88,13 @@ _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        return interrupted()
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     log_to_standard_error()
     try:

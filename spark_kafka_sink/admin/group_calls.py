@@ -1,26 +1,29 @@
-"""Calls about consumer groups: pure descriptions, like those in `transaction_calls`."""
+"""Calls about consumer groups, and the way to their coordinators."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
-from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
+from spark_kafka_sink.protocol.group_offsets import (
+    LAST_COMMIT_WITH_NAMES,
+    commit_codes,
+    commit_topics,
 )
+from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.errors import BrokerError
+    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
 
-#: The last OffsetCommit version that names topics; later ones use topic ids.
-_LAST_COMMIT_WITH_NAMES: Final = 9
+#: A response has all members of each group.
+_GROUPS_PER_REQUEST: Final = 100
 
 
 def commit_offsets_call(
@@ -30,29 +33,16 @@ def commit_offsets_call(
 
     Kafka accepts them as long as the group has no members, and creates a group that does not exist.
     """
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), committed in offsets.items():
-        topics.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                committed_metadata=committed.metadata,
-            )
-        )
     request = OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=tuple(
-            OffsetCommitRequestTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        ),
+        topics=commit_topics(offsets),
     )
     return Call(
         destination=GroupCoordinatorOf(group_id),
-        build=lambda _: (request, _LAST_COMMIT_WITH_NAMES),
-        error_codes=lambda answer: [code for _, code in _codes(answer)],
+        build=lambda _: (request, LAST_COMMIT_WITH_NAMES),
+        error_codes=lambda answer: [code for _, code in commit_codes(answer)],
         what=f"OffsetCommit of group {group_id!r}",
         # The topics existed when they were read: waiting does not bring back one that was deleted
         # or that is in another cluster.
@@ -64,14 +54,38 @@ def refused_offsets(response: OffsetCommitResponse, what: str) -> dict[TopicPart
     """Return the partitions whose offsets were refused, and why."""
     return {
         topic_partition: broker_error(code, f"{what} for {topic_partition}")
-        for topic_partition, code in _codes(response)
+        for topic_partition, code in commit_codes(response)
         if code
     }
 
 
-def _codes(response: OffsetCommitResponse) -> list[tuple[TopicPartition, int]]:
-    return [
-        (TopicPartition(topic.name, partition.partition_index), partition.error_code)
-        for topic in response.topics
-        for partition in topic.partitions
+# --- destinations
+
+
+async def to_group_coordinators(
+    calls: ClusterCalls, group_ids: Sequence[str], deadline: float
+) -> Routes[str]:
+    """Send groups to their coordinators, several with one request.
+
+    A group whose coordinator is not found at once has a request of its own, so that others do not
+    wait for it, and an error of its own.
+    """
+    coordinators = await calls.group_coordinators(group_ids, deadline)
+    routes: list[tuple[Destination, list[str]]] = [
+        (GroupCoordinatorOf(name), [name]) for name in group_ids if name not in coordinators
     ]
+    by_node: dict[Node, list[str]] = {}
+    for name, node in coordinators.items():
+        by_node.setdefault(node, []).append(name)
+    routes += [
+        (node, names[start : start + _GROUPS_PER_REQUEST])
+        for node, names in by_node.items()
+        for start in range(0, len(names), _GROUPS_PER_REQUEST)
+    ]
+    return routes, {}
+
+
+def forget_group_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
+    """Look up the coordinators of groups again when they are needed."""
+    for group_id in group_ids:
+        calls.look_up_again(GroupCoordinatorOf(group_id))

@@ -75,6 +75,8 @@ KAFKA_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": str(SESSION_MS),
     "group.consumer.max.size": str(MAX_SIZE),
+    # One coordinator, which learns of a topic once for all groups.
+    "offsets.topic.num.partitions": "1",
 }
 DEVBROKER_SETTINGS = {
     "group_consumer_heartbeat_interval_ms": INTERVAL_MS,
@@ -112,9 +114,21 @@ class Group:
         return found
 
     def topic(self, partitions):
-        """Create a topic; return its name and id."""
+        """Create a topic; wait until the coordinator assigns it, and return its name and id."""
         name = self.asker.topic(partitions)
         topic_id = self.asker.topic_id(name)
+        group_id, epoch = f"probe-{uuid.uuid4().hex}", 0
+
+        def is_assigned():
+            nonlocal epoch
+            fields = {} if epoch else {"topics": [name], "owned": {}, "timeout_ms": 30_000}
+            answer = self.send(consumer_heartbeat(group_id, "probe", epoch, **fields))
+            epoch = answer.member_epoch
+            return answer.assignment is not None and answer.assignment.topic_partitions
+
+        self.wait_for(is_assigned)
+        self.send(consumer_heartbeat(group_id, "probe", -1))
+        self.asker.ask(DeleteGroupsRequest(groups_names=(group_id,)), 2)
         self.topics[topic_id] = f"topic {len(self.topics)}"
         return name, topic_id
 
@@ -443,7 +457,7 @@ def expressions(group):
         "resolved",
         "a",
         0,
-        lambda a: a.member_epoch,
+        lambda a: a.assignment and a.assignment.topic_partitions,
         regex=others + ".*",
         owned={},
         timeout_ms=30_000,

@@ -26,15 +26,17 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", "membership"), ("consumer", "records")}
+_PURE_ROOMS = {
+    ("consumer", room) for room in ("membership", "reconciliation", "requests", "records")
+}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
 #: What each layer may import besides itself: layers, and modules in them. All layers may import
 #: `errors`, `model` and `display`.
 LAYERS: dict[str, frozenset[str]] = {
-    "errors": frozenset(),
     "display": frozenset(),
+    "errors": frozenset({"display"}),
     "model": frozenset({"display"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
@@ -94,6 +96,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "messages": (TOP,),
         "registry": (TOP, "messages"),
+        "group_offsets": (TOP, "messages"),
     },
     "record": {
         TOP: (),
@@ -136,10 +139,30 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "consumer": {
         "assignors": (),
         "offsets": (),
-        "fetching": ("offsets",),
         "membership": (),
+        "reconciliation": ("membership",),
+        "requests": ("offsets", "membership"),
+        "fetching": ("offsets", "membership"),
         "records": (),
-        TOP: ("assignors", "offsets", "fetching", "membership", "records"),
+        "polling": (
+            "assignors",
+            "offsets",
+            "membership",
+            "reconciliation",
+            "requests",
+            "fetching",
+            "records",
+        ),
+        TOP: (
+            "assignors",
+            "offsets",
+            "fetching",
+            "membership",
+            "reconciliation",
+            "requests",
+            "records",
+            "polling",
+        ),
     },
     "exactly_once": {
         "ledger": (),
@@ -181,10 +204,11 @@ _EVENT_LOOP = (
     "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
-    # Not `assignors`, `membership` and `records` of `consumer`, which are pure.
+    # Not the other rooms of `consumer`, which are pure.
     "consumer/*.py",
     "consumer/fetching/*.py",
     "consumer/offsets/*.py",
+    "consumer/polling/*.py",
     "devbroker/net/server.py",
 )
 
@@ -219,6 +243,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "time": (
         "network/network_client.py",
         "producer/producer_core.py",
+        "consumer/consumer_core.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",

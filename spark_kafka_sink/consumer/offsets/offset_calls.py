@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
-    LAST_COMMIT_WITH_NAMES,
     OffsetAnswers,
     by_leader,
     commit_request,
@@ -35,6 +34,7 @@ from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.group_offsets import LAST_COMMIT_WITH_NAMES
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class OffsetCalls:
         fails_early: bool = False,
     ) -> tuple[TopicPartition, ...]:
         """Return the partitions of a selection as of now; see `ConsumerClient.list_partitions`."""
-        described = await self._describe(
+        described = await self.describe(
             wanted_topics(selection),
             deadline,
             skips_missing=skips_missing,
@@ -85,7 +85,7 @@ class OffsetCalls:
         self._remember(replace(described, topics=topics))
         return selected
 
-    async def _describe(
+    async def describe(
         self,
         names: Iterable[str] | None,
         deadline: float,
@@ -93,7 +93,11 @@ class OffsetCalls:
         skips_missing: bool = False,
         fails_early: bool = False,
     ) -> MetadataResponse:
-        """Return a response with these topics; without names, with all that are not internal."""
+        """Return a response with these topics; without names, with all that are not internal.
+
+        Raises BrokerError for a topic that does not exist, unless `skips_missing`, or that may not
+        be read, and KafkaTimeoutError if there is no answer in time.
+        """
         wanted = None if names is None else tuple(names)
         began = self._loop.time()
         attempts = 0
@@ -112,6 +116,18 @@ class OffsetCalls:
                 cause = await self._cause(answers, began, deadline)
             await self._requests.back_off(attempts, deadline, "Metadata", cause)
             attempts += 1
+
+    async def topic_names(self, deadline: float, *, includes_internal: bool) -> list[str]:
+        """Return the names of all topics that this client may see.
+
+        Raises NetworkError or DecodeError if there is no usable answer: this is one attempt.
+        """
+        response = await self._ask_for_topics(None, deadline)
+        return [
+            topic.name
+            for topic in response.topics
+            if topic.name and not topic.error_code and (includes_internal or not topic.is_internal)
+        ]
 
     async def _find_anybody(self, deadline: float) -> None:
         """Raise NetworkError if nothing listens at any address for FINAL_SECONDS."""
@@ -214,7 +230,7 @@ class OffsetCalls:
         snapshot = self._client.metadata.snapshot
         unknown = [each for each in last if last[each] >= snapshot.partition_count(each)]
         if refresh or unknown:
-            self._remember(await self._describe(last if refresh else sorted(unknown), deadline))
+            self._remember(await self.describe(last if refresh else sorted(unknown), deadline))
             snapshot = self._client.metadata.snapshot
             for topic, partition in last.items():
                 count = snapshot.partition_count(topic)

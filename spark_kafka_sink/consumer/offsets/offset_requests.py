@@ -10,8 +10,9 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, TopicPartition
+from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.group_offsets import commit_codes, commit_topics
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     CoordinatorType,
     FindCoordinatorRequest,
@@ -21,11 +22,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from spark_kafka_sink.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
 
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
-#: The last OffsetCommit version that names topics; later ones use topic ids.
-LAST_COMMIT_WITH_NAMES: Final = 9
 #: The first FindCoordinator version that accepts several keys.
 COORDINATOR_KEYS_VERSION: Final = 4
 _ADVICE: Final[Mapping[int, str]] = {
@@ -135,21 +130,11 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> Offs
 
     Kafka accepts them as long as the group has no members, and creates a group that does not exist.
     """
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        topics.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
-            )
-        )
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=tuple(
-            OffsetCommitRequestTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        ),
+        topics=commit_topics({place: OffsetAndMetadata(it) for place, it in offsets.items()}),
     )
 
 
@@ -158,12 +143,7 @@ def refused_commits(
 ) -> dict[TopicPartition, KafkaError]:
     """Return the partitions whose offsets were refused, and why."""
     return {
-        TopicPartition(topic.name, partition.partition_index): broker_error(
-            partition.error_code,
-            f"OffsetCommit of group {group_id!r} for "
-            f"{TopicPartition(topic.name, partition.partition_index)}",
-        )
-        for topic in response.topics
-        for partition in topic.partitions
-        if partition.error_code
+        place: broker_error(code, f"OffsetCommit of group {group_id!r} for {place}")
+        for place, code in commit_codes(response)
+        if code
     }

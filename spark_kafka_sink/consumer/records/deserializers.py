@@ -138,8 +138,11 @@ class ResolvedDeserializer(NamedTuple):
 class Deserializers(NamedTuple):
     """The key and value deserializers of one consumer; None leaves bytes as they are."""
 
-    key: ResolvedDeserializer | None
-    value: ResolvedDeserializer | None
+    key: ResolvedDeserializer | None = None
+    value: ResolvedDeserializer | None = None
+
+
+NO_DESERIALIZERS: Final = Deserializers()
 
 
 def resolve_deserializers(

@@ -67,9 +67,12 @@ class TimeoutCheck:
 
     def check_at(self, deadline: float) -> None:
         """Check at this time of the loop's clock, unless an earlier check is scheduled."""
-        # The scheduled check is never later than this one, and schedules the next.
-        if self._next_check is None:
-            self._next_check = self._loop.call_at(deadline, self._check)
+        # An earlier check schedules the next.
+        if self._next_check is not None:
+            if self._next_check.when() <= deadline:
+                return
+            self._next_check.cancel()
+        self._next_check = self._loop.call_at(deadline, self._check)
 
     def cancel(self) -> None:
         """Cancel the scheduled check."""

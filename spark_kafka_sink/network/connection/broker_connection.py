@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.network.authentication.sasl_session import SaslSession
@@ -60,6 +60,8 @@ MAX_CORRELATION_ID = 2**31 - 1
 FRAME_OVERHEAD = 4
 #: The reason for closing a connection with unsent records that were given up.
 CLOSED_UNSENT = "closed by this client: it gave up records that the broker had not yet read"
+#: What is overdue when a request is.
+_NO_ANSWER: Final = "no answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,13 @@ class BrokerConnection:
         )
 
     def _send_held(self, held: HeldRequest) -> None:
-        self._enqueue(held.request, held.version, held.outcome, has_response=held.has_response)
+        self._enqueue(
+            held.request,
+            held.version,
+            held.outcome,
+            has_response=held.has_response,
+            timeout=held.timeout,
+        )
 
     def _on_renewed(self) -> None:
         if not self._outgoing:
@@ -231,9 +239,12 @@ class BrokerConnection:
         request: ApiRequest[ResponseT],
         *,
         max_version: int | None = None,
+        timeout: float | None = None,
         on_done: Callable[[asyncio.Future[ResponseT]], None] | None = None,
     ) -> asyncio.Future[ResponseT]:
         """Send a request in the highest common version; the future returns the decoded response.
+
+        `timeout` is in seconds, request.timeout.ms without it: a JoinGroup may take longer.
 
         `max_version` caps the version if a later one would mean something other than the caller
         intends (KIP-890: Produce 12 itself adds partitions to the transaction). The future fails
@@ -244,7 +255,7 @@ class BrokerConnection:
         """
         version = self._version_for(request, max_version)
         response: asyncio.Future[ResponseT] = self._loop.create_future()
-        self._send_or_hold(request, version, response, has_response=True)
+        self._send_or_hold(request, version, response, has_response=True, timeout=timeout)
         if on_done is not None:
             self._handlers.add(response, on_done)
         return response
@@ -268,13 +279,14 @@ class BrokerConnection:
         outcome: asyncio.Future[Any],
         *,
         has_response: bool,
+        timeout: float | None = None,
     ) -> None:
         renewals = self._reauthentication
         if renewals is None or self._closed_by is not None or not renewals.must_hold():
-            self._enqueue(request, version, outcome, has_response=has_response)
+            self._enqueue(request, version, outcome, has_response=has_response, timeout=timeout)
             return
         now = self._loop.time()
-        renewals.hold(HeldRequest(request, version, outcome, has_response, now))
+        renewals.hold(HeldRequest(request, version, outcome, has_response, now, timeout))
         self._timeout_check.check_at(now + self._settings.request_timeout)
 
     def _version_for(self, request: AnyRequest, max_version: int | None) -> int:
@@ -302,6 +314,7 @@ class BrokerConnection:
         outcome: asyncio.Future[Any],
         *,
         has_response: bool,
+        timeout: float | None = None,
     ) -> None:
         if self._closed_by is not None:
             raise self._closed_by
@@ -318,7 +331,12 @@ class BrokerConnection:
             raise self._lose(error, "sending") from error
         try:
             self._begin_to_send(
-                request.api_key, header, buffers, outcome, has_response=has_response
+                request.api_key,
+                header,
+                buffers,
+                outcome,
+                has_response=has_response,
+                timeout=self._settings.request_timeout if timeout is None else timeout,
             )
         except Exception as error:
             loss = self._lose(error, "sending")
@@ -335,9 +353,10 @@ class BrokerConnection:
         outcome: asyncio.Future[Any],
         *,
         has_response: bool,
+        timeout: float,
     ) -> None:
         self._last_used = now = self._loop.time()
-        deadline = now + self._settings.request_timeout
+        deadline = now + timeout
         if has_response:
             # Before its first byte is sent: the response must find its request.
             self._in_flight.add(
@@ -453,13 +472,14 @@ class BrokerConnection:
                 self._transport.taken_at, timeout
             ),
             "the session was not renewed": renewals.held_until(timeout) if renewals else None,
-            "no answer": self._in_flight.next_deadline(),
+            _NO_ANSWER: self._in_flight.next_deadline(),
         }
 
     def _time_out(self, overdue: str) -> None:
-        timeout = self._settings.request_timeout
-        error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
-        self._fail(NetworkError(error), None)
+        timeout, setting = self._settings.request_timeout, " (request.timeout.ms)"
+        if overdue == _NO_ANSWER and (longer := self._in_flight.next_timeout()) > timeout:
+            timeout, setting = longer, ""
+        self._fail(NetworkError(f"{self.node}: {overdue} within {timeout:g} s{setting}"), None)
 
     def close(self, reason: str = "closed by this client") -> None:
         """Close the connection; unanswered requests fail. May be called more than once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError
@@ -39,8 +40,13 @@ class InFlightRequests:
         self._requests.append(request)
 
     def next_deadline(self) -> float | None:
-        """Return the deadline of the oldest request; None if nothing is in flight."""
-        return self._requests[0].deadline if self._requests else None
+        """Return the earliest deadline of all requests; None if nothing is in flight."""
+        return min((request.deadline for request in self._requests), default=None)
+
+    def next_timeout(self) -> float:
+        """Return the seconds that the request with that deadline, which there must be, may take."""
+        first = min(self._requests, key=attrgetter("deadline"))
+        return first.deadline - first.sent_at
 
     def complete(self, correlation_id: int) -> InFlightRequest:
         """Remove and return the oldest request; DecodeError if the response is not for it."""

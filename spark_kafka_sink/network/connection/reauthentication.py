@@ -35,6 +35,8 @@ class HeldRequest:
     has_response: bool
     #: When it was held back, by the loop's clock.
     since: float
+    #: Seconds for its answer; None for request.timeout.ms.
+    timeout: float | None = None
 
 
 class Reauthentication:

@@ -40,11 +40,12 @@ class Output:
     ) -> None:
         self._schema = schema
         self._task = task
-        self._constants: dict[tuple[str, object], pa.Array[Any]] = {}
-        self._constant_values: dict[str, object] = {"topic": topic, "partition": partition}
+        self.assign(topic, partition)
         names = schema.names
         task[FIELD["max_rows"]], task[FIELD["max_bytes"]] = max_rows, max_bytes
         task[FIELD["separates_types"]] = "timestampType" in names
+        is_in_micros = "timestamp" in names and schema.field("timestamp").type.unit == "us"
+        task[FIELD["timestamp_factor"]] = 1000 if is_in_micros else 1
         sizes: dict[str, tuple[int, Any]] = {
             array: (max_rows, np.int64) for name, array in _NUMBERS.items() if name in names
         }
@@ -63,6 +64,11 @@ class Output:
         self._pool = ArenaPool(sizes, self._largest)
         self._arena = self._pool.take()
         self._begin()
+
+    def assign(self, topic: str, partition: int) -> None:
+        """Set the topic and the partition of all rows from now on."""
+        self._constants: dict[tuple[str, object], pa.Array[Any]] = {}
+        self._constant_values: dict[str, object] = {"topic": topic, "partition": partition}
 
     def grow(self) -> None:
         """Make room for the next row; the table says how much it needs."""

@@ -34,7 +34,7 @@ from spark_kafka_sink.record.reading.schema import check_schema
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, check_crc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from typing_extensions import Buffer
 
@@ -65,7 +65,7 @@ _CAUSES: Final = {
     DecodeStatus.TRAILING_FIELD_BYTES: "a record is longer than its fields",
     DecodeStatus.TRAILING_BYTES: "there are bytes after the last record of a batch",
     DecodeStatus.BAD_MARKER: "the control record is not a transaction marker",
-    DecodeStatus.TIMESTAMP_OVERFLOW: "the timestamp does not fit into 64 bits in microseconds. To "
+    DecodeStatus.TIMESTAMP_OVERFLOW: "the timestamp does not fit into 64 bits in its unit. To "
     "read the record nevertheless, leave the column 'timestamp' out",
     DecodeStatus.HEADERS_TOO_LARGE: "the keys of the record's headers are too large for Arrow. To "
     "read the record nevertheless, leave the column 'headers' out",
@@ -128,15 +128,25 @@ class RecordDecoder:
         `position` is the offset that was asked for. Raises CorruptRecordError if a batch has a
         wrong header; checksums are not checked yet.
         """
+        index, error = self.index_intact(data, position)
+        if error is not None:
+            raise error
+        return index
+
+    def index_intact(
+        self, data: Buffer, position: int
+    ) -> tuple[BatchIndex, CorruptRecordError | None]:
+        """Return the batches before the first one with a wrong header, and the error if any is."""
         array = _as_array(data)
         status, batch_count, size, last_offset, leader_epoch = index_batches(array)
+        error = None
         if status is not DecodeStatus.DONE:
             offset = int.from_bytes(array[size : size + 8].tobytes(), "big", signed=True)
-            if status is DecodeStatus.BAD_FORMAT:
-                raise self._corrupt(offset, _format(int(array[size + _MAGIC_OFFSET])))
-            raise self._corrupt(offset, _CAUSES[status])
+            is_format = status is DecodeStatus.BAD_FORMAT
+            cause = _format(int(array[size + _MAGIC_OFFSET])) if is_format else _CAUSES[status]
+            error = self._corrupt(offset, cause)
         next_offset = max(position, last_offset + 1) if batch_count else position
-        return BatchIndex(next_offset, batch_count, size, leader_epoch)
+        return BatchIndex(next_offset, batch_count, size, leader_epoch), error
 
     def decode(
         self,
@@ -146,7 +156,7 @@ class RecordDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Decode the records from offset `start` to `end`, exclusive; yield full batches.
 
         Control batches are skipped. So are the batches of aborted transactions: with
@@ -184,6 +194,18 @@ class RecordDecoder:
         # Until here, their addresses are in the table.
         del payload, transactions
 
+    @property
+    def failed_offset(self) -> int:
+        """The offset of the record or batch at which `decode` has raised an error."""
+        task = self._task
+        return int(task[FIELD["base_offset"]] + task[FIELD["last_delta"]] + 1)
+
+    def assign(self, topic: str, partition: int) -> None:
+        """Decode answers of another partition from now on; nothing may be left to flush."""
+        if (topic, partition) != (self._topic, self._partition):
+            self._topic, self._partition = topic, partition
+            self._output.assign(topic, partition)
+
     def flush(self) -> pa.RecordBatch | None:
         """Return the rows gathered so far; None if there are none."""
         return self._output.finish()
@@ -220,7 +242,7 @@ class RecordDecoder:
             cause = _format(data[task[FIELD["position"]] + _MAGIC_OFFSET])
         else:
             cause = _CAUSES[status]
-        return self._corrupt(task[FIELD["base_offset"]] + task[FIELD["last_delta"]] + 1, cause)
+        return self._corrupt(self.failed_offset, cause)
 
     def _corrupt(self, offset: int, cause: str) -> CorruptRecordError:
         return CorruptRecordError(

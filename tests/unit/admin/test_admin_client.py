@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from spark_kafka_sink.admin.admin_client import AdminClient
@@ -11,7 +14,7 @@ from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, Tra
 from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
 from spark_kafka_sink.errors import (
     BrokerError,
     IllegalStateError,
@@ -473,3 +476,23 @@ def test_a_call_on_a_closed_client_is_an_error(broker):
     admin.close()
     with pytest.raises(IllegalStateError, match="closed"):
         admin.end_offset(PLACE, timeout=TIMEOUT)
+
+
+def test_close_beside_a_running_call_leaves_no_connection(broker):
+    """The call ends with the error of a closed client, and its connection is closed."""
+    has_begun = threading.Event()
+
+    def hang(*_):
+        has_begun.set()
+        return NeverAnswer()
+
+    broker.on(ApiKey.LIST_OFFSETS, hang)
+    admin = _admin(broker)
+    with ThreadPoolExecutor() as beside:
+        call = beside.submit(admin.end_offset, PLACE, timeout=TIMEOUT)
+        assert has_begun.wait(TIMEOUT)
+        admin.close()
+        with pytest.raises(IllegalStateError, match="closed"):
+            call.result(TIMEOUT)
+    [server] = broker._server._servers.values()
+    broker._thread.wait_for(server._drained.wait)

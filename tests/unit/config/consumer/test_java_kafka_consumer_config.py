@@ -152,7 +152,7 @@ def is_valid(settings):
 
 @pytest.mark.parametrize("case", GOLDEN["together"], ids=lambda case: str(case["settings"]))
 def test_combinations_of_settings_are_validated_as_in_java(case):
-    """Combinations are accepted, and commit offsets, as in Java, with two exceptions."""
+    """Combinations of settings are accepted, and commit, as in Java, with two exceptions."""
     settings = case["settings"]
     expected = is_valid(settings)
     try:

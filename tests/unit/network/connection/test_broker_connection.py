@@ -334,6 +334,30 @@ def test_later_requests_do_not_delay_the_timeout_of_the_oldest():
     assert (["NetworkError", "NetworkError"], 30.0) == _in_memory(ask_later_again)
 
 
+def test_a_request_may_have_a_timeout_of_its_own():
+    """A request that may take longer ends the connection later, and says after how long."""
+
+    async def ask(connection: BrokerConnection) -> list[str]:
+        answer = connection.send(MetadataRequest(topics=()), timeout=300.0)
+        return [str(error) for error in await asyncio.gather(answer, return_exceptions=True)]
+
+    assert (["h.example:9092 (id 7): no answer within 300 s"], 300.0) == _in_memory(ask)
+
+
+def test_a_long_timeout_does_not_delay_the_timeout_of_a_later_request():
+    """The earliest deadline of all requests ends the connection."""
+
+    async def ask(connection: BrokerConnection) -> list[str]:
+        first = connection.send(MetadataRequest(topics=()), timeout=300.0)
+        await asyncio.sleep(20.0)
+        second = connection.send(MetadataRequest(topics=()))
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+        return [str(error) for error in answers]
+
+    error = "h.example:9092 (id 7): no answer within 30 s (request.timeout.ms)"
+    assert ([error, error], 50.0) == _in_memory(ask)
+
+
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
 def test_a_response_that_arrived_during_a_pause_of_the_process_counts(is_interrupted):
     """After any pause longer than request.timeout.ms the client reads before it times out."""

@@ -1,0 +1,206 @@
+"""The parts of one consumer, put together, and the thread that talks to the brokers.
+
+`KafkaConsumer` is the public class. Its methods run on the user's thread, and meet the network
+thread under the lock of the context: see `polling.consumer_context`. The network thread looks what
+is due whenever something has changed: heartbeats, look-ups of positions, fetches, metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from spark_kafka_sink.consumer.membership.group_values import GroupSettings
+from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
+from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
+from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
+from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+from spark_kafka_sink.consumer.polling.fetcher import Fetcher
+from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
+from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
+from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
+from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
+from spark_kafka_sink.network.authentication.connection_security import read_security
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.base.network_thread import NetworkThread
+from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.network_client import NetworkClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from contextlib import ExitStack
+
+    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
+#: Seconds by which the network thread's own answer to a timeout may be late.
+_ANSWER_TIMEOUT: Final = 1.0
+
+
+def closed_error() -> IllegalStateError:
+    """Return the error of calls after `close`."""
+    return IllegalStateError("the consumer is closed: create another one")
+
+
+class ConsumerCore:
+    """The subscriptions, the coordinator, the positions, the fetches and their thread."""
+
+    def __init__(
+        self,
+        config: KafkaConsumerConfig,
+        assignors: Sequence[ConsumerPartitionAssignor],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Put the parts together; `start` starts the thread. Both clocks return seconds.
+
+        Raises ConfigError for TLS and SASL settings that cannot be used.
+        """
+        read_security(config.security)
+        self.config = config
+        self.clock = clock
+        self.wall_clock = wall_clock
+        self.subscriptions = SubscriptionState(parse_offset_reset(config.auto_offset_reset))
+        self.context = ConsumerContext(config, self.subscriptions, clock=clock)
+        self.coordinator = (
+            None
+            if config.group_id is None
+            else ClassicCoordinator(self.context, group_settings(config), assignors)
+        )
+        self.commits = (
+            None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
+        )
+        self.positions = PositionLookups(
+            self.context, self.commits, wall_clock_ms=lambda: int(wall_clock() * 1000)
+        )
+        self.topics = TopicUpdates(self.context)
+        self.fetcher = Fetcher(self.context)
+        #: Whether the user has called `poll` since partitions were assigned or sought.
+        self.may_look_up = False
+        #: The user has called `wakeup`.
+        self.is_woken = False
+        self._changed: asyncio.Event
+        self._thread = NetworkThread(
+            self._serve,
+            name=f"kafka-consumer-network-thread | {config.client_id}",
+            closed=closed_error,
+            busy=_BUSY,
+        )
+
+    def start(self, undo: ExitStack) -> None:
+        """Start the network thread; `undo` stops it."""
+        self._thread.start(undo)
+
+    def stop(self) -> None:
+        """Close all connections and end the network thread."""
+        self._thread.stop()
+
+    # --- the network thread
+
+    async def _serve(self) -> None:
+        self._changed, nodes_changed = asyncio.Event(), asyncio.Event()
+
+        def on_change() -> None:
+            self._changed.set()
+            nodes_changed.set()
+
+        client = NetworkClient(self.config, on_change=on_change)
+        requests = BrokerRequests(client, self.config, nodes_changed)
+        self.context.begin(client, requests, OffsetCalls(requests), self._changed)
+        self._thread.started()
+        try:
+            await self._look_what_is_due()
+        finally:
+            await client.close()
+
+    async def _look_what_is_due(self) -> None:
+        while True:
+            self._changed.clear()
+            with self.context.lock:
+                now = self.clock()
+                until = self._advance(now)
+            try:
+                async with asyncio.timeout_at(None if until == NEVER else until):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _advance(self, now: float) -> float:
+        self.context.finish_waits()
+        times = [
+            self.topics.advance(now),
+            self.positions.advance(now, may_look_up=self.may_look_up),
+            self.fetcher.advance(now),
+        ]
+        if self.coordinator is not None:
+            times.append(self.coordinator.advance(now, may_join=False))
+        return min(times)
+
+    # --- the user's thread
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float, what: str) -> T:
+        """Run a coroutine on the network thread, and return its result.
+
+        It has to end by itself within `timeout` seconds. Raises WakeupError after `wakeup`,
+        KafkaTimeoutError if it does not end, and what it raises.
+        """
+        context = self.context
+        answer = self._thread.submit(coroutine)
+        answer.add_done_callback(lambda _: self._notify())
+        until = self.clock() + timeout + _ANSWER_TIMEOUT
+        try:
+            with context.lock:
+                while not answer.done():
+                    self.raise_wakeup()
+                    left = until - self.clock()
+                    if left <= 0:
+                        raise KafkaTimeoutError(f"{what}: no answer within {timeout:g} s")
+                    context.lock.wait(left)
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        """Run a coroutine on the network thread, and do not wait for it."""
+        self._thread.submit(coroutine)
+
+    def _notify(self) -> None:
+        with self.context.lock:
+            self.context.lock.notify_all()
+
+    def wakeup(self) -> None:
+        """Make the call that waits, or the next one that would, raise WakeupError."""
+        with self.context.lock:
+            self.is_woken = True
+            self.context.lock.notify_all()
+
+    def raise_wakeup(self) -> None:
+        """Raise WakeupError once after `wakeup`; call it under the lock."""
+        if self.is_woken:
+            self.is_woken = False
+            raise WakeupError("another thread has called wakeup()")
+
+
+def group_settings(config: KafkaConsumerConfig) -> GroupSettings:
+    """Return the settings of the member of a classic group."""
+    return GroupSettings(
+        group_id=config.group_id or "",
+        group_instance_id=config.group_instance_id,
+        session_timeout=config.session_timeout_ms / 1000,
+        rebalance_timeout=config.max_poll_interval_ms / 1000,
+        heartbeat_interval=config.heartbeat_interval_ms / 1000,
+        request_timeout=config.request_timeout_ms / 1000,
+        backoff=ExponentialBackoff(
+            config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
+        ),
+    )

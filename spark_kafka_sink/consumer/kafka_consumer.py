@@ -1,0 +1,540 @@
+"""The consumer: it reads topics, alone or as a member of a group (Kafka's KafkaConsumer).
+
+The user's thread calls the methods, one at a time; a daemon thread runs one asyncio loop that owns
+all sockets, keeps the member in its group and fetches ahead. `consumer_core` holds the parts that
+talk to the brokers, `polling` what the two threads do.
+
+A consumer must be created in the process that uses it, and is never pickled.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
+from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
+from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
+from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
+from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
+from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
+from spark_kafka_sink.consumer.polls import Polls
+from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
+from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
+from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition
+from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
+    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
+    from spark_kafka_sink.model import ConsumerGroupMetadata
+
+#: Seconds that `close` takes at most unless told otherwise, as in Java.
+CLOSE_TIMEOUT: Final = 30.0
+#: Seconds of each `poll` of an iteration.
+_ITERATION_TIMEOUT: Final = 1.0
+
+
+class KafkaConsumer:
+    """A client that reads records from Kafka; `close` it or use it in a `with` block.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book", key=b"alice").result(timeout=30)
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "group.id": "billing",
+    ...     "auto.offset.reset": "earliest",
+    ... }
+    >>> with KafkaConsumer(settings) as consumer:
+    ...     consumer.subscribe(["orders"])
+    ...     record = next(iter(consumer))
+    >>> record.value
+    b'a book'
+
+    The main settings of `config`, with Kafka's names, and their defaults:
+
+    - `bootstrap.servers` (required): the brokers' addresses, host:port, separated by commas
+    - `group.id`: the group, which `subscribe` and commits need
+    - `auto.offset.reset` (`latest`): where to start without a committed offset; also `earliest`,
+      `none`, or `by_duration:` with a duration such as `P1D`
+    - `enable.auto.commit` (`true`), `auto.commit.interval.ms` (`5000`): whether `poll` commits what
+      earlier polls have returned, and how often
+    - `max.poll.records` (`500`): the most records that `poll` returns
+    - `max.poll.interval.ms` (`300000`): the longest time between two calls of `poll`
+    - `key.deserializer`, `value.deserializer` (`bytes`): or your own function
+    - `isolation.level` (`read_uncommitted`): `read_committed` skips aborted transactions
+    - `partition.assignment.strategy` (`range,cooperative-sticky`), `group.instance.id`
+
+    It is not thread-safe, except for `wakeup`: a call while another thread's call is running raises
+    IllegalStateError. Methods that wait for a broker take at most default.api.timeout.ms, unless
+    they are given a `timeout` in seconds, and raise KafkaTimeoutError then.
+    """
+
+    def __init__(self, config: KafkaConsumerConfig | Mapping[str, object]) -> None:
+        """Create a consumer, which connects when it is first used.
+
+        Raises ConfigError for invalid or unsupported settings.
+        """
+        if not isinstance(config, KafkaConsumerConfig):
+            config = KafkaConsumerConfig.from_mapping(config)
+        self._config = config
+        self._is_closed = False
+        #: The thread whose call is running, and how many of its calls are nested in each other.
+        self._owner: int | None = None
+        self._depth = 0
+        self._guard = threading.Lock()
+        self._plug_ins = PlugIns(plug_in_settings(config))
+        with ExitStack() as undo:
+            undo.callback(self._plug_ins.close)
+            assignors = assignor_instances(config.partition_assignment_strategy, self._plug_ins)
+            deserializers = resolve_deserializers(config, self._plug_ins)
+            interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
+            self._core = core = ConsumerCore(config, assignors)
+            self._context = core.context
+            self._subscriptions = core.subscriptions
+            self._polls = Polls(core, deserializers=deserializers, interceptors=interceptors)
+            core.start(undo)
+            undo.pop_all()
+
+    # --- what to read
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Join the group, within `poll`, to read its share of the partitions of some topics.
+
+        `topics` are names; `pattern` is a regular expression that must match a topic's whole name,
+        also that of a later one. The call replaces an earlier subscription; without both it ends
+        it. The listener's methods are called by `poll` and `close`.
+
+        Raises ConfigError without group.id, IllegalStateError after `assign`.
+        """
+        names: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
+        with self._call():
+            if pattern is not None and names:
+                raise ConfigError("subscribe takes either topics or a pattern, not both")
+            if pattern is None and not names:
+                self._unsubscribe()
+                return
+            self._need_group("subscribe")
+            with self._context.lock:
+                if pattern is None:
+                    self._subscriptions.subscribe(frozenset(map(_topic, names)), listener)
+                else:
+                    compiled = re.compile(pattern)
+                    self._subscriptions.subscribe_pattern(compiled, listener)
+                self._context.wake()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, without a share for other members of the group.
+
+        The call replaces an earlier one; without partitions it ends the subscription. With group.id
+        reading starts at the group's committed offsets, and offsets can be committed.
+
+        Raises IllegalStateError after `subscribe`.
+        """
+        wanted = [_partition(each) for each in partitions]
+        with self._call():
+            if not wanted:
+                self._unsubscribe()
+                return
+            self._polls.commit_before_rebalance()
+            with self._context.lock:
+                self._subscriptions.assign_from_user(wanted)
+                self._core.may_look_up = False
+                self._context.wake()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or end the assignment; nothing is read any more."""
+        with self._call():
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        try:
+            self._polls.leave("the consumer unsubscribed from all topics", LeaveOperation.DEFAULT)
+        finally:
+            with self._context.lock:
+                self._subscriptions.unsubscribe()
+                self._context.wake()
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics subscribed to, by name or by the pattern so far."""
+        with self._call(), self._context.lock:
+            return self._subscriptions.subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are read."""
+        with self._call(), self._context.lock:
+            return frozenset(self._subscriptions.assigned_partitions)
+
+    # --- reading
+
+    def poll(self, timeout: float = 1.0) -> ConsumerRecords:
+        """Return the next records by partition, at most max.poll.records; none after `timeout`.
+
+        It waits until there are records, and also does the work of a member: joining the group,
+        calling the listener, committing if enable.auto.commit is set. A group expects a `poll`
+        at least every max.poll.interval.ms.
+
+        Raises NoOffsetForPartitionError and OffsetOutOfRangeError with auto.offset.reset=none,
+        SerializationError and CorruptRecordError for a record that cannot be returned (`seek` past
+        it to go on), BrokerError if a topic or the group may not be used, WakeupError after
+        `wakeup`, and IllegalStateError without a subscription.
+        """
+        with self._call():
+            return self._polls.poll(_seconds(timeout))
+
+    def poll_arrow(
+        self,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+    ) -> pa.Table:
+        """Return all records that have been fetched as one Arrow table; see `poll`.
+
+        `columns` selects among `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
+        `timestampType` and `headers`; without it, there are all of them, `headers` only with
+        `include_headers`. max.poll.records, deserializers and interceptors do not apply. The table
+        has no rows if there were no records before `timeout`.
+        """
+        with self._call():
+            return self._polls.poll_arrow(
+                _seconds(timeout), columns=columns, include_headers=include_headers
+            )
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Yield records forever: of each `poll`, one after the other."""
+        while True:
+            for records in self.poll(_ITERATION_TIMEOUT).values():
+                yield from records
+
+    # --- offsets of the group
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit offsets for the group, and wait for it; without `offsets` all positions.
+
+        An offset is that of the next record to read: one more than the last one processed.
+
+        Raises CommitFailedError if the partitions have other owners now, RebalanceInProgressError
+        during a rebalance (call `poll`, then try again), BrokerError and ConfigError.
+        """
+        with self._call():
+            self._need_group("commit")
+            self._polls.commit(self._offsets(offsets), self._timeout(timeout))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
+        | None = None,
+    ) -> None:
+        """Commit offsets for the group without waiting; see `commit`.
+
+        A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
+        there was none. It is not retried: a later commit may have been faster.
+        """
+        with self._call():
+            self._need_group("commit_async")
+            self._polls.commit_async(self._offsets(offsets), callback)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets of the group; None where there is none."""
+        wanted = [_partition(each) for each in partitions]
+        with self._call():
+            self._need_group("committed")
+            return self._polls.committed(wanted, self._timeout(timeout))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
+        with self._call(), self._context.lock:
+            coordinator = self._core.coordinator
+            if coordinator is None:
+                raise _no_group("group_metadata")
+            return coordinator.group_metadata()
+
+    # --- positions
+
+    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """Return the offset of the next record to read, which may have to be looked up first."""
+        partition = _partition(partition)
+        with self._call():
+            return self._polls.position(partition, self._timeout(timeout))
+
+    def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
+        """Read a partition from an offset on; records that were fetched before are dropped."""
+        partition = _partition(partition)
+        target = _offset(partition, offset)
+        with self._call(), self._context.lock:
+            self._need_assigned(partition)
+            snapshot = self._context.client.metadata.snapshot
+            known = snapshot.partition(partition)
+            self._subscriptions.seek_unvalidated(
+                partition,
+                FetchPosition(
+                    target.offset,
+                    target.leader_epoch,
+                    LeaderAndEpoch()
+                    if known is None
+                    else LeaderAndEpoch(snapshot.leader_of(partition), known.leader_epoch),
+                ),
+            )
+            self._context.wake()
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read partitions, or all that are assigned, from their first offset on."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read of partitions, or of all that are assigned, only what is written from now on."""
+        self._seek_to(partitions, LATEST)
+
+    def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
+        wanted = [_partition(each) for each in partitions]
+        with self._call(), self._context.lock:
+            for each in wanted:
+                self._need_assigned(each)
+            for each in wanted or self._subscriptions.assigned_partitions:
+                self._subscriptions.request_offset_reset(each, reset)
+            self._context.wake()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; what was fetched is kept."""
+        wanted = [_partition(each) for each in partitions]
+        with self._call(), self._context.lock:
+            for each in wanted:
+                self._need_assigned(each)
+            for each in wanted:
+                self._subscriptions.pause(each)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return records of these partitions again."""
+        wanted = [_partition(each) for each in partitions]
+        with self._call(), self._context.lock:
+            for each in wanted:
+                self._need_assigned(each)
+            for each in wanted:
+                self._subscriptions.resume(each)
+            self._context.wake()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        with self._call(), self._context.lock:
+            return frozenset(self._subscriptions.paused_partitions)
+
+    # --- questions to the brokers
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition.
+
+        With isolation.level=read_committed that is the last stable offset.
+        """
+        return self._ends(partitions, LATEST_TIMESTAMP, timeout)
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time, in ms since 1970; None if there is none."""
+        for each, time in times.items():
+            if time < 0:
+                raise ValueError(f"{each}: the time {time} is negative")
+        return self._find_offsets(dict(times), timeout)
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys((_partition(each) for each in partitions), timestamp)
+        return {each: it or 0 for each, it in self._find_offsets(wanted, timeout).items()}
+
+    def _find_offsets(
+        self, timestamps: dict[TopicPartition, int], timeout: float | None
+    ) -> dict[TopicPartition, int | None]:
+        seconds = self._timeout(timeout)
+        is_committed = self._config.isolation_level == "read_committed"
+        with self._call():
+            call = self._context.calls.offsets(
+                timestamps, self._core.clock() + seconds, is_committed=is_committed
+            )
+            return self._core.call(call, seconds, "ListOffsets")
+
+    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """Return the partitions of a topic, with their leaders.
+
+        Raises BrokerError if the topic does not exist.
+        """
+        seconds = self._timeout(timeout)
+        with self._call():
+            call = self._context.calls.describe([topic], self._core.clock() + seconds)
+            response = self._core.call(call, seconds, "Metadata")
+        nodes = {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
+        return [
+            PartitionInfo(topic, each.partition_index, nodes.get(each.leader_id))
+            for described in response.topics
+            for each in sorted(described.partitions, key=lambda it: it.partition_index)
+        ]
+
+    # --- lifecycle
+
+    def wakeup(self) -> None:
+        """Make the call that waits, or the next one that would, raise WakeupError.
+
+        Any thread may call it.
+        """
+        self._core.wakeup()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commit if enable.auto.commit is set, leave the group, and close all connections.
+
+        It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
+        until its session times out. A second call does nothing.
+        """
+        seconds = _seconds(timeout)
+        with self._owned():
+            if self._is_closed:
+                return
+            self._is_closed = True
+            with ExitStack() as closing:
+                closing.callback(self._plug_ins.close)
+                closing.callback(self._core.stop)
+                self._polls.close(seconds)
+
+    def __enter__(self) -> Self:
+        """Return the consumer."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it; an error of the block is raised rather than one of closing."""
+        try:
+            self.close()
+        except KafkaError:
+            if exc is None:
+                raise
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        raise TypeError("a KafkaConsumer cannot be pickled: create it where it is used")
+
+    def __repr__(self) -> str:
+        """Show the group, the subscription and whether it is closed."""
+        group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
+        state = " closed" if self._is_closed else ""
+        return f"<KafkaConsumer{group} {self._subscriptions.subscription!r}{state}>"
+
+    # --- helpers
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Run a call of the user's, unless the consumer is closed."""
+        with self._owned():
+            if self._is_closed:
+                raise closed_error()
+            yield
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Refuse two threads at once; the listener's calls are nested (KafkaConsumer.acquire)."""
+        thread = threading.get_ident()
+        with self._guard:
+            if self._owner not in {None, thread}:
+                raise IllegalStateError(
+                    "the consumer is used by two threads at once: give each thread a consumer of "
+                    "its own, or a lock; only wakeup() may be called by any thread"
+                )
+            self._owner = thread
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._depth -= 1
+                if not self._depth:
+                    self._owner = None
+
+    def _timeout(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._config.default_api_timeout_ms / 1000
+        return _seconds(timeout)
+
+    def _need_group(self, method: str) -> None:
+        if self._core.coordinator is None:
+            raise _no_group(method)
+
+    def _need_assigned(self, partition: TopicPartition) -> None:
+        if not self._subscriptions.is_assigned(partition):
+            raise IllegalStateError(f"{partition} is not assigned to this consumer")
+
+    def _offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            with self._context.lock:
+                return self._subscriptions.all_consumed()
+        return {_partition(each): _offset(each, offset) for each, offset in offsets.items()}
+
+
+def _no_group(method: str) -> ConfigError:
+    return ConfigError(f"{method} needs a group: set group.id")
+
+
+def _seconds(timeout: float) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout is {timeout}, but must not be negative")
+    return min(timeout, threading.TIMEOUT_MAX / 2)
+
+
+def _topic(name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"the name of a topic is a text, not {name!r}")
+    return name
+
+
+def _partition(partition: TopicPartition) -> TopicPartition:
+    if isinstance(partition, TopicPartition):
+        return partition
+    if not isinstance(partition, tuple) or len(partition) != len(TopicPartition._fields):
+        raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
+    return TopicPartition(*partition)
+
+
+def _offset(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+    if isinstance(found.offset, bool) or not isinstance(found.offset, int):
+        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
+    if found.offset < 0:
+        raise ValueError(f"{partition}: the offset {found.offset} is negative")
+    return found

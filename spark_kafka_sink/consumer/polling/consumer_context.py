@@ -1,0 +1,122 @@
+"""What the parts of a consumer share: its lock, its subscriptions and its connections.
+
+Two threads meet here: the user's, within the consumer's methods, and the network thread. What they
+share is changed only under `lock`, which neither holds while it waits, decodes records or calls the
+user. The network thread runs coroutines; an error that none of them expects is raised by the user's
+next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
+    from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+    from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+    from spark_kafka_sink.network.network_client import NetworkClient
+
+
+class ConsumerContext:
+    """The lock, the subscriptions and, once the network thread has started, the connections."""
+
+    def __init__(
+        self,
+        config: KafkaConsumerConfig,
+        subscriptions: SubscriptionState,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        """Start without connections; `clock` returns seconds and is that of the loop."""
+        self.config = config
+        self.subscriptions = subscriptions
+        self.clock = clock
+        #: The user's thread waits for it in `poll`.
+        self.lock = threading.Condition()
+        #: An error that nobody expected, or that no further attempt would mend.
+        self.failure: BaseException | None = None
+        #: Counts what may concern the user's thread, which looks again if it has changed.
+        self.changes = 0
+        self.client: NetworkClient
+        self.requests: BrokerRequests
+        self.calls: OffsetCalls
+        self._loop: asyncio.AbstractEventLoop
+        self._changed: asyncio.Event
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waits: list[asyncio.Future[None]] = []
+
+    def begin(
+        self,
+        client: NetworkClient,
+        requests: BrokerRequests,
+        calls: OffsetCalls,
+        changed: asyncio.Event,
+    ) -> None:
+        """Use the connections of the loop that runs now; `changed` makes it look what is due."""
+        self.client, self.requests, self.calls = client, requests, calls
+        self._loop = asyncio.get_running_loop()
+        self._changed = changed
+
+    def wake(self) -> None:
+        """Make the network thread look what is due; any thread may call it."""
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def wait_for_change(self, deadline: float) -> bool:
+        """Wait until something has changed; return False if the deadline passes first.
+
+        Call it on the network thread, without the lock.
+        """
+        wait = self._loop.create_future()
+        self._waits.append(wait)
+        left = deadline - self.clock()
+        done, _ = await asyncio.wait({wait}, timeout=max(left, 0))
+        return bool(done)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the network thread."""
+        await asyncio.sleep(seconds)
+
+    def finish_waits(self) -> None:
+        """End the waits for a change; called on the network thread whenever there is one."""
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            if not wait.done():
+                wait.set_result(None)
+
+    def tell_user(self) -> None:
+        """Wake the user's thread, if it waits, and the network thread; call it under the lock."""
+        self.changes += 1
+        self.lock.notify_all()
+        self.wake()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine on the network thread; any thread may call it."""
+        self._loop.call_soon_threadsafe(self._start, work)
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            with self.lock:
+                self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error from the user's next call; call it under the lock."""
+        self.failure = self.failure or error
+        self.changes += 1
+        self.lock.notify_all()
+
+    def raise_failure(self) -> None:
+        """Raise the error of `fail`, once; call it under the lock."""
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure

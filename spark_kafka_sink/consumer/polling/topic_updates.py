@@ -1,0 +1,132 @@
+"""Keeping a consumer's metadata fresh, and resolving its pattern (Kafka's ConsumerMetadata)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+
+if TYPE_CHECKING:
+    import re
+
+    from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+
+logger = logging.getLogger(__name__)
+
+
+class TopicUpdates:
+    """The metadata requests of one consumer; `advance` is called under the lock."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        """Start without topics."""
+        self._context = context
+        self._is_updating = False
+        self._is_matching = False
+        #: The pattern that `matching_topics` belong to, and when to match it again.
+        self._matched: re.Pattern[str] | None = None
+        self._match_at = 0.0
+        self._warned: set[str] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the subscribed topics are known, which a pattern's are only after a look-up."""
+        pattern = self._context.subscriptions.subscription.pattern
+        return pattern is None or pattern is self._matched
+
+    def advance(self, now: float) -> float:
+        """Start what is due at `now`, and return when to call again."""
+        context = self._context
+        pattern = context.subscriptions.subscription.pattern
+        until = NEVER
+        if pattern is not None:
+            if not self._is_matching and (pattern is not self._matched or now >= self._match_at):
+                self._is_matching = True
+                context.start(lambda: self._match(pattern))
+            until = self._match_at if not self._is_matching else NEVER
+        topics = self._topics()
+        if topics and not self._is_updating:
+            metadata = context.client.metadata
+            for topic in topics:
+                metadata.add_topic(topic, now)
+            due = metadata.next_update_at()
+            if due <= now:
+                self._is_updating = True
+                context.start(self._update)
+            else:
+                until = min(until, due)
+        return until
+
+    def _topics(self) -> frozenset[str]:
+        subscriptions = self._context.subscriptions
+        assigned = {each.topic for each in subscriptions.assigned_partitions}
+        return subscriptions.subscription.metadata_topics | assigned
+
+    async def _update(self) -> None:
+        context = self._context
+        deadline = context.clock() + context.config.request_timeout_ms / 1000
+        failure: KafkaError | None = None
+        try:
+            await context.client.update_metadata(deadline)
+        except (NetworkError, DecodeError):
+            pass
+        except KafkaError as error:
+            failure = error
+        with context.lock:
+            self._is_updating = False
+            if failure is not None:
+                context.fail(failure)
+            else:
+                self._look_for_errors()
+            context.tell_user()
+
+    def _look_for_errors(self) -> None:
+        """Raise what makes topics unreadable (Metadata.maybeThrowAnyException)."""
+        context = self._context
+        snapshot = context.client.metadata.snapshot
+        for name in self._topics():
+            topic = snapshot.topics.get(name)
+            code = 0 if topic is None else topic.error_code
+            if code in {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION}:
+                advice = (
+                    "Grant this user DESCRIBE and READ on the topic"
+                    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    else None
+                )
+                context.fail(broker_error(code, f"topic {name!r} cannot be read", advice))
+            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and name not in self._warned:
+                self._warned.add(name)
+                logger.warning(
+                    "topic %r does not exist, or this user may not describe it; it is read as soon "
+                    "as it exists",
+                    name,
+                )
+
+    async def _match(self, pattern: re.Pattern[str]) -> None:
+        context = self._context
+        limit = context.config.request_timeout_ms / 1000
+        names: list[str] | None = None
+        failure: KafkaError | None = None
+        try:
+            names = await context.calls.topic_names(
+                context.clock() + limit,
+                includes_internal=not context.config.exclude_internal_topics,
+            )
+        except KafkaError as error:
+            failure = None if error.retriable or isinstance(error, DecodeError) else error
+        with context.lock:
+            self._is_matching = False
+            config = context.config
+            pause = config.retry_backoff_ms if names is None else config.metadata_max_age_ms
+            self._match_at = context.clock() + pause / 1000
+            subscription = context.subscriptions.subscription
+            if failure is not None:
+                context.fail(failure)
+            if names is not None and subscription.pattern is pattern:
+                subscription.set_matching_topics(
+                    [name for name in names if subscription.matches_pattern(name)]
+                )
+                self._matched = pattern
+            context.tell_user()

@@ -1,0 +1,479 @@
+"""What the user's thread does: `poll`, commits, and leaving the group.
+
+It runs the listener, decodes and deserializes; all that waits for brokers is done by the network
+thread. Its methods are called without the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
+from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
+from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
+from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
+from spark_kafka_sink.consumer.polling.rebalances import Rebalances
+from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
+from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
+from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
+from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
+from spark_kafka_sink.errors import (
+    BrokerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+)
+from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.reading.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+    from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
+    from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
+    from spark_kafka_sink.consumer.records.deserializers import Deserializers
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class _CommitDone(NamedTuple):
+    """An asynchronous commit that has ended, for the user's callback."""
+
+    callback: (
+        Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object] | None
+    )
+    offsets: Offsets
+    error: Exception | None
+
+
+class Polls:
+    """The user's side of one consumer."""
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        *,
+        deserializers: Deserializers,
+        interceptors: ConsumerInterceptors,
+    ) -> None:
+        """Use the parts of `core`."""
+        self._core = core
+        self._deserializers = deserializers
+        self._interceptors = interceptors
+        self._context = core.context
+        self._subscriptions = core.subscriptions
+        config = core.config
+        self._max_records = config.max_poll_records
+        self._is_committed = config.isolation_level == "read_committed"
+        self._decoders = RecordDecoders(
+            check_crcs=config.check_crcs,
+            max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
+        )
+        self._rebalances = (
+            None
+            if core.coordinator is None
+            else Rebalances(core.context, core.coordinator, self.commit_before_rebalance)
+        )
+        #: The fetch that is being read, and its records.
+        self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
+        self._done_commits: deque[_CommitDone] = deque()
+        self._pending_commits = 0
+        self._auto_commit = AutoCommit(
+            config.auto_commit_interval_ms / 1000,
+            core.clock(),
+            is_enabled=config.enable_auto_commit,
+        )
+
+    # --- polling
+
+    def poll(self, timeout: float) -> ConsumerRecords:
+        """See `KafkaConsumer.poll`."""
+        found = self._wait_for(self._take_records, timeout)
+        if found is None:
+            return ConsumerRecords()
+        return self._interceptors.on_consume(found)
+
+    def poll_arrow(
+        self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
+    ) -> pa.Table:
+        """See `KafkaConsumer.poll_arrow`."""
+        schema = arrow_schema(columns, include_headers=include_headers)
+        found = self._wait_for(partial(self._take_arrow, schema), timeout)
+        return pa.Table.from_batches(found or [], schema)
+
+    def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
+        """Do what a member has to do until `take` returns something, or the time is over."""
+        core, context = self._core, self._context
+        deadline = core.clock() + timeout
+        self._check_subscribed()
+        while True:
+            self.run_commit_callbacks()
+            step = None
+            with context.lock:
+                core.raise_wakeup()
+                context.raise_failure()
+                now = core.clock()
+                seen = context.changes
+                until = deadline
+                if core.coordinator is not None:
+                    core.coordinator.membership.poll(now)
+                    until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
+                    if core.coordinator.for_user:
+                        step = core.coordinator.for_user.popleft()
+                        core.may_look_up = False
+                if step is None:
+                    self._begin_look_ups()
+                    self._commit_if_due(now)
+            if step is not None and self._rebalances is not None:
+                self._rebalances.run(step)
+                continue
+            if (found := take()) is not None:
+                return found
+            with context.lock:
+                now = core.clock()
+                if now >= deadline:
+                    return None
+                if seen == context.changes and not core.is_woken and context.failure is None:
+                    context.lock.wait(until - now)
+
+    def _check_subscribed(self) -> None:
+        with self._context.lock:
+            if self._subscriptions.subscription.type is SubscriptionType.NONE:
+                raise IllegalStateError(
+                    "the consumer reads nothing: subscribe to topics or assign partitions first"
+                )
+
+    def _may_join(self) -> bool:
+        return self._subscriptions.subscription.is_auto_assigned and self._core.topics.is_ready
+
+    def _begin_look_ups(self) -> None:
+        if not self._core.may_look_up:
+            self._core.may_look_up = True
+            self._context.wake()
+
+    # --- taking what was fetched
+
+    def _next_fetch(self) -> CompletedFetch | None:
+        """Return the next fetch with records to return; needs the lock.
+
+        Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError.
+        """
+        fetcher = self._core.fetcher
+        while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
+            if fetch.is_initialized:
+                return fetch
+            try:
+                is_readable = fetcher.apply(fetch)
+            except KafkaError as error:
+                fetcher.buffer.remove(fetch)
+                self._context.wake()
+                if isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise OffsetOutOfRangeError({fetch.partition: fetch.next_offset}) from error
+                raise
+            if not is_readable:
+                fetcher.buffer.remove(fetch)
+                self._context.wake()
+        return None
+
+    def _records_of(self, fetch: CompletedFetch) -> FetchedRecords:
+        """Return the records of a fetch, of which some may have been returned."""
+        if self._reading is None or self._reading[0] is not fetch:
+            if self._reading is not None:
+                # A paused partition, whose rest is decoded again.
+                self._reading[1].close()
+            records = FetchedRecords(
+                fetch.partition,
+                fetch.records,
+                fetch.next_offset,
+                aborted=[
+                    (each.producer_id, each.first_offset)
+                    for each in fetch.data.aborted_transactions or ()
+                ],
+                is_committed=self._is_committed,
+                decoders=self._decoders,
+            )
+            self._reading = fetch, records
+        return self._reading[1]
+
+    def _take_records(self) -> ConsumerRecords | None:
+        """Return up to max.poll.records records; None if there are none."""
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        moved: Offsets = {}
+        left = self._max_records
+        while left > 0:
+            try:
+                with self._context.lock:
+                    fetch = self._next_fetch()
+                if fetch is None:
+                    break
+                taken = self._take_of(fetch, left, moved)
+            except KafkaError:
+                if records:
+                    # It is raised by the next call.
+                    break
+                raise
+            if taken:
+                records.setdefault(fetch.partition, []).extend(taken)
+                left -= len(taken)
+        return ConsumerRecords(records, moved) if moved else None
+
+    def _take_of(self, fetch: CompletedFetch, most: int, moved: Offsets) -> list[ConsumerRecord]:
+        """Return records of one fetch, and note the new position in `moved`."""
+        reading = self._records_of(fetch)
+        taken: list[ConsumerRecord] = []
+        try:
+            taken = reading.take(most, self._deserializers)
+        finally:
+            with self._context.lock:
+                position = self._move(fetch, reading.next_offset, reading.last_epoch)
+                if reading.is_exhausted or position is None:
+                    self._drop(fetch)
+        if position is None:
+            return []
+        moved[fetch.partition] = OffsetAndMetadata(position.offset, position.offset_epoch)
+        return taken
+
+    def _move(self, fetch: CompletedFetch, offset: int, epoch: int) -> FetchPosition | None:
+        """Set the position after what was taken; None if it is not wanted any more."""
+        partition = fetch.partition
+        use = self._subscriptions.use_of_fetched(partition, fetch.next_offset)
+        before = self._subscriptions.position_or_none(partition)
+        if use is not Use.RETURN or before is None:
+            return None
+        position = FetchPosition(
+            offset,
+            before.offset_epoch if epoch == NO_LEADER_EPOCH else epoch,
+            before.current_leader,
+        )
+        self._subscriptions.set_position(partition, position)
+        fetch.next_offset = offset
+        return position
+
+    def _drop(self, fetch: CompletedFetch) -> None:
+        """Make room for the next fetch of the partition, after those of all others."""
+        self._core.fetcher.buffer.remove(fetch)
+        self._subscriptions.move_to_end(fetch.partition)
+        if self._reading is not None and self._reading[0] is fetch:
+            self._reading[1].close()
+            self._reading = None
+        self._context.wake()
+
+    def _take_arrow(self, schema: pa.Schema) -> list[pa.RecordBatch] | None:
+        """Return all that was fetched; None if that is nothing."""
+        taken: list[tuple[CompletedFetch, FetchedRecords]] = []
+        error: KafkaError | None = None
+        with self._context.lock:
+            while error is None:
+                try:
+                    fetch = self._next_fetch()
+                    if fetch is None:
+                        break
+                    records = self._records_of(fetch)
+                except KafkaError as raised:
+                    error = raised
+                    break
+                # Not closed by `_drop`, since it is still to be read.
+                self._reading = None
+                # The next records can be fetched while these are decoded.
+                if self._move(fetch, records.end_offset, records.end_epoch) is not None:
+                    taken.append((fetch, records))
+                self._drop(fetch)
+        batches: list[pa.RecordBatch] = []
+        for fetch, records in taken:
+            try:
+                while not records.is_exhausted:
+                    batches += records.take_arrow(schema)
+            except KafkaError as raised:
+                error = error or raised
+                with self._context.lock:
+                    self._go_back(fetch, records)
+        if batches:
+            return batches
+        if error is not None:
+            raise error
+        return None
+
+    def _go_back(self, fetch: CompletedFetch, records: FetchedRecords) -> None:
+        """Set the position to the record that cannot be read; needs the lock."""
+        partition = fetch.partition
+        position = self._subscriptions.position_or_none(partition)
+        if position is not None and position.offset == records.end_offset:
+            self._subscriptions.seek_validated(
+                partition, position._replace(offset=records.next_offset)
+            )
+
+    # --- commits
+
+    def commit(self, offsets: Offsets, timeout: float) -> None:
+        """See `KafkaConsumer.commit`."""
+        commits = self._core.commits
+        assert commits is not None  # noqa: S101  the caller has checked that there is a group
+        call = commits.commit(offsets, self._core.clock() + timeout)
+        self._core.call(call, timeout, "OffsetCommit")
+        self._interceptors.on_commit(offsets)
+        self.run_commit_callbacks()
+
+    def commit_async(self, offsets: Offsets, callback: Any) -> None:
+        """See `KafkaConsumer.commit_async`."""
+        with self._context.lock:
+            self._pending_commits += 1
+        self._core.submit(self._commit_later(offsets, callback))
+
+    async def _commit_later(self, offsets: Offsets, callback: Any) -> None:
+        error: Exception | None = None
+        commits = self._core.commits
+        assert commits is not None  # noqa: S101
+        limit = self._core.config.default_api_timeout_ms / 1000
+        try:
+            await commits.commit(offsets, self._core.clock() + limit, retries=False)
+        except KafkaError as raised:
+            error = raised
+        with self._context.lock:
+            self._pending_commits -= 1
+            self._done_commits.append(_CommitDone(callback, offsets, error))
+            if callback is None and error is not None:
+                logger.warning("an asynchronous commit has failed: %s", error)
+            self._context.tell_user()
+
+    def run_commit_callbacks(self) -> None:
+        """Call the callbacks of asynchronous commits that have ended."""
+        while self._done_commits:
+            done = self._done_commits.popleft()
+            if done.error is None:
+                self._interceptors.on_commit(done.offsets)
+            if done.callback is not None:
+                done.callback(done.offsets, done.error)
+
+    def _commit_if_due(self, now: float) -> None:
+        """Commit the positions every auto.commit.interval.ms; needs the lock."""
+        if self._auto_commit.is_due(now):
+            offsets = self._subscriptions.all_consumed()
+            self._auto_commit.begin(now, is_sent=bool(offsets))
+            if offsets:
+                self._core.submit(self._commit_automatically(offsets))
+
+    async def _commit_automatically(self, offsets: Offsets) -> None:
+        commits = self._core.commits
+        assert commits is not None  # noqa: S101
+        error: KafkaError | None = None
+        limit = self._core.config.default_api_timeout_ms / 1000
+        try:
+            await commits.commit(offsets, self._core.clock() + limit, retries=False)
+        except KafkaError as raised:
+            error = raised
+        with self._context.lock:
+            pause = None
+            if error is not None:
+                logger.warning("automatic commit: %s", error)
+                if error.retriable:
+                    pause = self._core.config.retry_backoff_ms / 1000
+            else:
+                self._done_commits.append(_CommitDone(None, offsets, None))
+            self._auto_commit.end(self._core.clock(), retry_after=pause)
+
+    def commit_before_rebalance(self) -> None:
+        """Commit all positions if that is automatic; a failure is only logged."""
+        if not self._auto_commit.is_enabled:
+            return
+        with self._context.lock:
+            offsets = self._subscriptions.all_consumed()
+        if offsets:
+            try:
+                self.commit(offsets, self._core.config.request_timeout_ms / 1000)
+            except KafkaError as error:
+                logger.warning("automatic commit before a rebalance: %s", error)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """See `KafkaConsumer.committed`."""
+        commits = self._core.commits
+        assert commits is not None  # noqa: S101
+        call = commits.fetch(partitions, self._core.clock() + timeout)
+        return self._core.call(call, timeout, "OffsetFetch")
+
+    # --- positions
+
+    def position(self, partition: TopicPartition, timeout: float) -> int:
+        """See `KafkaConsumer.position`."""
+        core, context = self._core, self._context
+        deadline = core.clock() + timeout
+        with context.lock:
+            while True:
+                core.raise_wakeup()
+                context.raise_failure()
+                if not self._subscriptions.is_assigned(partition):
+                    raise IllegalStateError(f"{partition} is not assigned to this consumer")
+                offset = self._subscriptions.valid_offset(partition)
+                if offset is not None:
+                    return offset
+                self._begin_look_ups()
+                left = deadline - core.clock()
+                if left <= 0:
+                    raise KafkaTimeoutError(f"{partition}: no position was found in {timeout:g} s")
+                context.lock.wait(left)
+
+    # --- leaving
+
+    def leave(self, reason: str, operation: LeaveOperation, timeout: float | None = None) -> None:
+        """Revoke everything and leave the group; errors of the listener are raised at the end."""
+        coordinator = self._core.coordinator
+        if coordinator is None or self._rebalances is None:
+            return
+        seconds = self._core.config.request_timeout_ms / 1000 if timeout is None else timeout
+        try:
+            self._rebalances.give_up()
+        finally:
+            with self._context.lock:
+                step = coordinator.membership.leave(reason, operation)
+                coordinator.for_user.clear()
+            if step is not None:
+                try:
+                    self._core.call(coordinator.leave(step), seconds, "LeaveGroup")
+                except KafkaTimeoutError as error:
+                    logger.info("the group is left without its answer: %s", error)
+
+    def close(self, timeout: float) -> None:
+        """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""
+        deadline = self._core.clock() + timeout
+        with self._context.lock:
+            self._core.is_woken = False
+            is_subscribed = self._subscriptions.subscription.is_auto_assigned
+        try:
+            if self._auto_commit.is_enabled and timeout > 0:
+                with self._context.lock:
+                    offsets = self._subscriptions.all_consumed()
+                if offsets:
+                    self._commit_at_close(offsets, timeout)
+            if is_subscribed:
+                left = max(deadline - self._core.clock(), 0)
+                self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
+            self._await_commits(deadline)
+            self.run_commit_callbacks()
+        finally:
+            left = max(min(deadline - self._core.clock(), 1.0), 0)
+            self._core.call(self._core.fetcher.close(), left, "Fetch")
+
+    def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
+        try:
+            self.commit(offsets, timeout)
+        except KafkaError as error:
+            logger.warning("automatic commit while the consumer is closed: %s", error)
+
+    def _await_commits(self, deadline: float) -> None:
+        with self._context.lock:
+            while self._pending_commits and (left := deadline - self._core.clock()) > 0:
+                self._context.lock.wait(left)

@@ -1,0 +1,277 @@
+"""The records of one partition's answer to a Fetch that are not yet returned (`CompletedFetch`).
+
+Rules:
+- Nothing is decoded before it is wanted, but then as much as fits into a record batch of Arrow. Its
+  rows become objects only when they are returned.
+- An error waits until the records before it are returned. It is then raised by each call, and
+  `next_offset` is where it is, so that a user can seek past it.
+- `next_offset` passes over what is never returned (control records, aborted transactions, offsets
+  that compaction has removed) at the end of the answer, and before an error.
+- All reading begins at `next_offset`, so records may be taken as objects and as Arrow by turns.
+  After each change, decoding starts again there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
+from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
+from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
+from spark_kafka_sink.consumer.records.record_rows import (
+    Fault,
+    RecordRows,
+)
+from spark_kafka_sink.errors import CorruptRecordError, SerializationError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+    from typing_extensions import Buffer
+
+    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
+
+_MAX_OFFSET: Final = 2**63 - 1
+_OFFSET_FIELD: Final = arrow_schema(["offset"]).field(0)
+
+
+class _Reading(NamedTuple):
+    """A decoder, and the record batches that it yields."""
+
+    decoder: RecordDecoder
+    batches: Generator[pa.RecordBatch]
+
+
+class FetchedRecords:
+    """The rest of an answer; not thread-safe.
+
+    The bytes of the answer are referred to until it is exhausted or closed.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        data: Buffer,
+        position: int,
+        *,
+        aborted: Sequence[tuple[int, int]] = (),
+        is_committed: bool = False,
+        decoders: RecordDecoders | None = None,
+    ) -> None:
+        """Begin at offset `position` of the record batches in `data`.
+
+        With `is_committed` (isolation.level=read_committed), the records of `aborted` transactions
+        are skipped, given as the producer id and the first offset of each. `decoders` are those of
+        the consumer.
+        """
+        self.topic_partition = topic_partition
+        #: The position of the consumer after all that was returned.
+        self.next_offset = position
+        #: The leader epoch of the last batch that was read; `NO_LEADER_EPOCH` if it is not known.
+        self.last_epoch = NO_LEADER_EPOCH
+        self._decoders = decoders or RecordDecoders()
+        self._aborted = aborted if is_committed else ()
+        self._data = memoryview(data).cast("B")
+        decoder = self._decoders.take(RECORD_SCHEMA, topic_partition)
+        index, self._header_error = decoder.index_intact(self._data, position)
+        self._decoders.give_back(RECORD_SCHEMA, decoder)
+        self._index: BatchIndex = index
+        #: The number of complete batches; none of a response that is too small for the first one.
+        self.batch_count = index.batch_count
+        #: The number of bytes of the complete batches.
+        self.size = index.size
+        self._epochs = LeaderEpochs(self._data, index)
+        #: Whether there is nothing left, not even an error.
+        self.is_exhausted = False
+        # The reading in progress, or one that has ended.
+        self._schema: Any = None
+        #: None once all rows are decoded.
+        self._reading: _Reading | None = None
+        #: The position after what is not returned behind the last row, and what waits there.
+        self._end = index.next_offset
+        self._error: CorruptRecordError | None = None
+        #: None if the next rows are still to be decoded.
+        self._rows: Any = None
+        self._record_rows: RecordRows | None = None
+        self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        #: The number of rows that are returned.
+        self._row = 0
+        if not index.batch_count and self._header_error is None:
+            self.close()
+
+    @property
+    def end_offset(self) -> int:
+        """The position after the last complete batch."""
+        return self._index.next_offset
+
+    @property
+    def end_epoch(self) -> int:
+        """The leader epoch of the last complete batch; `NO_LEADER_EPOCH` if it is not known."""
+        return self._index.leader_epoch
+
+    def take(
+        self,
+        max_records: int,
+        deserializers: Deserializers = NO_DESERIALIZERS,
+    ) -> list[ConsumerRecord]:
+        """Return the next records, at most `max_records`; none if it is exhausted.
+
+        Without a deserializer, keys and values are bytes. If a record cannot be returned, those
+        before it are, and the next call raises CorruptRecordError, or SerializationError with the
+        deserializer's error as its cause.
+        """
+        records: list[ConsumerRecord] = []
+        fault: Fault | None = None
+        while (wanted := max_records - len(records)) > 0 and fault is None:
+            end = self._find_rows(RECORD_SCHEMA, wanted)
+            if not end:
+                break
+            if self._record_rows is None:
+                self._record_rows = RecordRows(self._rows)
+            found, fault = self._record_rows.records(
+                self._row, end, self.topic_partition, self._epochs, deserializers
+            )
+            records = records + found if records else found
+            self._advance(len(found))
+        if not records and max_records > 0:
+            if fault is not None:
+                raise self._undeserialized(fault) from fault.error
+            self._raise_error()
+        return records
+
+    def take_arrow(self, schema: pa.Schema, max_rows: int | None = None) -> list[pa.RecordBatch]:
+        """Return the next records as Arrow, at most `max_rows`; see `record.reading.schema`.
+
+        The memory is not copied. If a record cannot be returned, those before it are, and the next
+        call raises CorruptRecordError. Raises SchemaError for an unknown column.
+        """
+        names = schema.names
+        # The offset of the last row that was returned must be known.
+        with_offset = schema if "offset" in names else schema.append(_OFFSET_FIELD)
+        batches: list[pa.RecordBatch] = []
+        left = _MAX_OFFSET if max_rows is None else max_rows
+        while left > 0:
+            end = self._find_rows(with_offset, left)
+            if not end:
+                break
+            count = end - self._row
+            rows = self._rows.slice(self._row, count)
+            batches.append(rows if with_offset is schema else rows.select(names))
+            left -= count
+            self._advance(count)
+        if not batches and left > 0:
+            self._raise_error()
+        return batches
+
+    def close(self) -> None:
+        """Drop what is left: `is_exhausted` from now on."""
+        self._stop_reading()
+        self.is_exhausted = True
+        self._data = memoryview(b"")
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def _undeserialized(self, fault: Fault) -> SerializationError:
+        topic, partition = self.topic_partition
+        # The error may quote the data, which must not be logged: it is only attached as the cause.
+        return SerializationError(
+            f"topic {topic!r}, partition {partition}, offset {self.next_offset}: the "
+            f"{fault.part}.deserializer cannot read the {fault.part} "
+            f"({type(fault.error).__name__}). To skip the record, seek to the offset after it"
+        )
+
+    # --- the reading in progress
+
+    def _find_rows(self, schema: pa.Schema, most: int) -> int:
+        """Make sure that there are decoded rows; return the end of those to return next, or 0."""
+        if self.is_exhausted:
+            return 0
+        if self._schema is None or not (
+            schema is self._schema or schema.equals(self._schema, check_metadata=True)
+        ):
+            self._start_reading(schema)
+        if self._rows is None and self._reading is not None:
+            self._decode(self._reading)
+        return 0 if self._rows is None else min(self._row + most, self._offsets.size)
+
+    def _start_reading(self, schema: pa.Schema) -> None:
+        decoder = self._decoders.take(schema, self.topic_partition)
+        self._stop_reading()
+        batches = decoder.decode(
+            self._data,
+            self._index,
+            start=self.next_offset,
+            end=_MAX_OFFSET,
+            aborted=self._aborted,
+        )
+        self._schema = schema
+        self._reading = _Reading(decoder, batches)
+
+    def _stop_reading(self) -> None:
+        """Return the decoder, if there is one; rows that are left are decoded again if wanted."""
+        if self._reading is not None:
+            # Between its record batches, the decoder is empty.
+            self._reading.batches.close()
+            self._decoders.give_back(self._schema, self._reading.decoder)
+        self._schema = self._reading = self._rows = self._record_rows = self._error = None
+
+    def _decode(self, reading: _Reading) -> None:
+        """Decode the next rows, or find that there are none."""
+        error, end = self._header_error, self._index.next_offset
+        try:
+            rows = next(reading.batches, None)
+        except CorruptRecordError as corrupt:
+            error, end = corrupt, reading.decoder.failed_offset
+            rows = None
+        except BaseException:
+            # The decoder holds some of the rows, which are not to be returned twice.
+            self._reading = None
+            self._stop_reading()
+            raise
+        if rows is None:
+            rows = reading.decoder.flush()
+            self._decoders.give_back(self._schema, reading.decoder)
+            self._reading = None
+            self._error, self._end = error, end
+        if rows is None:
+            self._finish()
+        else:
+            self._set_rows(rows)
+
+    def _set_rows(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows
+        self._row = 0
+        offsets: Any = rows.column("offset")
+        self._offsets = np.frombuffer(offsets.buffers()[1], np.int64)[: rows.num_rows]
+
+    def _advance(self, count: int) -> None:
+        """Count rows as returned."""
+        if not count:
+            return
+        self._row += count
+        self._move_to(int(self._offsets[self._row - 1]) + 1)
+        if self._row == self._offsets.size:
+            self._rows = self._record_rows = None
+            if self._reading is None:
+                self._finish()
+
+    def _finish(self) -> None:
+        """Pass over what follows the last row."""
+        self._move_to(self._end)
+        if self._error is None:
+            self.close()
+
+    def _move_to(self, offset: int) -> None:
+        if offset > self.next_offset:
+            self.next_offset = offset
+            self.last_epoch = self._epochs.at(offset - 1)

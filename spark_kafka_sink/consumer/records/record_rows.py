@@ -1,0 +1,200 @@
+"""Rows of Arrow as records: the objects of a poll are made column by column.
+
+Each column becomes a list of Python objects at once, in compiled code, and so do the records from
+their columns. There is no statement for each record.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise, repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
+from spark_kafka_sink.record.decode import Header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from spark_kafka_sink.consumer.records.deserializers import ResolvedDeserializer
+    from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
+    from spark_kafka_sink.model import TopicPartition
+
+
+#: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
+_NEW: Final[Any] = tuple.__new__
+
+
+class Fault(NamedTuple):
+    """The error of a deserializer: of the `key` or the `value` of a row, counted from 0."""
+
+    row: int
+    part: str
+    error: Exception
+
+
+class _BytesColumn:
+    """A binary column of rows, with the sizes of its values."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        nulls = column.null_count
+        self._is_null = nulls == len(column)
+        #: None if some are null, so that each has to be looked at.
+        self._sizes = None if nulls else np.diff(_list_offsets(column))
+
+    def part(self, start: int, end: int) -> tuple[Iterable[bytes | None], Iterable[int]]:
+        """Return some rows as objects, and their sizes: at least as many."""
+        if self._is_null:
+            return repeat(None), repeat(NULL_SIZE)
+        column = self._column.slice(start, end - start)
+        parts: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+        if self._sizes is None:
+            return parts, [NULL_SIZE if part is None else len(part) for part in parts]
+        return parts, self._sizes[start:end].tolist()
+
+
+class RecordRows:
+    """Rows with the columns of `record.reading.schema.RECORD_SCHEMA`."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        keys, values, offsets, timestamps, timestamp_types, headers = rows.columns
+        self._keys, self._values = _BytesColumn(keys), _BytesColumn(values)
+        self._offsets = _numbers(offsets)
+        self._timestamps = _numbers(timestamps)
+        self._timestamp_type: int = timestamp_types[0].as_py()
+        self._headers: Any = None if headers.null_count == len(headers) else headers
+
+    def records(
+        self,
+        start: int,
+        end: int,
+        topic_partition: TopicPartition,
+        epochs: LeaderEpochs,
+        deserializers: Deserializers,
+    ) -> tuple[list[ConsumerRecord], Fault | None]:
+        """Return the records of some rows, and the error of a deserializer that has ended them."""
+        topic, partition = topic_partition
+        numbers = self._offsets[start:end]
+        first, last = int(numbers[0]), int(numbers[-1])
+        # Gaps between offsets are rare.
+        is_dense = last - first == end - start - 1
+        offsets: Iterable[int] = range(first, last + 1) if is_dense else numbers.tolist()
+        keys, key_sizes = self._keys.part(start, end)
+        values, value_sizes = self._values.part(start, end)
+        headers = repeat(()) if self._headers is None else _headers(self._headers[start:end])
+        fault: Fault | None = None
+        if deserializers != NO_DESERIALIZERS:
+            headers = list(islice(headers, end - start))
+            keys, values, fault = _deserialized(deserializers, keys, values, topic, headers)
+            if fault is not None:
+                offsets = islice(offsets, fault.row)
+        records: list[ConsumerRecord] = list(
+            map(
+                _NEW,
+                repeat(ConsumerRecord),
+                # The offsets end it: constant columns are endless.
+                zip(
+                    repeat(topic),
+                    repeat(partition),
+                    offsets,
+                    keys,
+                    values,
+                    self._timestamps[start:end].tolist(),
+                    repeat(self._timestamp_type),
+                    headers,
+                    epochs.of(numbers),
+                    key_sizes,
+                    value_sizes,
+                    strict=False,
+                ),
+            )
+        )
+        return records, fault
+
+
+def _numbers(column: Any) -> npt.NDArray[np.int64]:
+    return np.frombuffer(column.buffers()[1], np.int64)[: len(column)]
+
+
+def _list_offsets(column: Any) -> npt.NDArray[np.int32]:
+    """Return the offsets of a binary or list column: one more than it has rows."""
+    first = column.offset
+    return np.frombuffer(column.buffers()[1], np.int32)[first : first + len(column) + 1]
+
+
+def _headers(column: Any) -> Iterable[tuple[Header, ...]]:
+    offsets = _list_offsets(column)
+    first, last = int(offsets[0]), int(offsets[-1])
+    elements = column.values[first:last]
+    names, contents = (
+        elements.field(number).to_numpy(zero_copy_only=False).tolist() for number in range(2)
+    )
+    headers: list[Header] = list(map(_NEW, repeat(Header), zip(names, contents, strict=True)))
+    counts = np.diff(offsets)
+    each = int(counts[0])
+    if each and (counts == each).all():
+        # The same iterator, as often as there are headers in a record.
+        return zip(*[iter(headers)] * each, strict=True)
+    bounds = (offsets - first).tolist()
+    return [tuple(headers[start:end]) for start, end in pairwise(bounds)]
+
+
+def _deserialized(
+    deserializers: Deserializers,
+    keys: Iterable[bytes | None],
+    values: Iterable[bytes | None],
+    topic: str,
+    headers: Sequence[tuple[Header, ...]],
+) -> tuple[Iterable[Any], Iterable[Any], Fault | None]:
+    """Return the keys and values of rows, one for each of `headers`, and what has ended them."""
+    fault: Fault | None = None
+    if deserializers.key is not None:
+        keys, fault = _objects("key", deserializers.key, keys, topic, headers)
+    if deserializers.value is not None:
+        # The value of a record whose key failed is not needed.
+        wanted = headers if fault is None else headers[: fault.row]
+        values, value_fault = _objects("value", deserializers.value, values, topic, wanted)
+        fault = value_fault or fault
+    return keys, values, fault
+
+
+def _objects(
+    part: str,
+    deserializer: ResolvedDeserializer,
+    parts: Iterable[bytes | None],
+    topic: str,
+    headers: Sequence[tuple[Header, ...]],
+) -> tuple[list[Any], Fault | None]:
+    """Return the objects of the first parts, one for each of `headers`, and what stopped them."""
+    deserialize, takes_place = deserializer
+    data = list(islice(parts, len(headers)))
+    objects: list[Any] = []
+    calls: Iterator[Any]
+    if None in data:
+        calls = (
+            None
+            if each is None
+            else deserialize(each, topic, its_headers)
+            if takes_place
+            else deserialize(each)
+            for each, its_headers in zip(data, headers, strict=True)
+        )
+    elif takes_place:
+        calls = map(deserialize, data, repeat(topic), headers)
+    else:
+        calls = map(deserialize, data)
+    try:
+        # Objects before an error remain.
+        objects.extend(calls)
+    except Exception as error:  # noqa: BLE001  any error of a user's function
+        return objects, Fault(len(objects), part, error)
+    if len(objects) < len(data):
+        # It would look like the end of the calls.
+        return objects, Fault(len(objects), part, RuntimeError("StopIteration was raised"))
+    return objects, None

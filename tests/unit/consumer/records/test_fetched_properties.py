@@ -1,0 +1,106 @@
+"""Any answer, taken in any pieces, has the records that the slow decoder finds in it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.reading.schema import arrow_schema
+from tests.support.consumer.fetched import end_of, expected_records, fetched
+from tests.support.record.reading.random_answers import random_answer, random_reading
+
+SEEDS = st.integers(0, 2**64 - 1).map(random.Random)
+#: No random answer decompresses to more, except by chance.
+DECODERS = [
+    RecordDecoders(max_uncompressed_batch_bytes=1 << 20, max_rows=max_rows)
+    for max_rows in (1, 3, 1000)
+]
+ARROW = arrow_schema(["value", "offset"])
+WITHOUT_OFFSETS = arrow_schema(["key"])
+
+
+def taken(random_, records):
+    """Take all records as objects, in pieces; return them and whether there was no error."""
+    found = []
+    while not records.is_exhausted:
+        most = random_.choice((1, 2, 7, 1000))
+        try:
+            piece = records.take(most)
+        except CorruptRecordError:
+            return found, False
+        assert len(piece) <= most
+        found += piece
+    return found, True
+
+
+@settings(max_examples=500)
+@given(random_=SEEDS)
+def test_any_answer_is_returned_as_by_the_slow_decoder(random_):
+    """All fields of all records are the same, from any position and with any transactions."""
+    answer, reading = random_answer(random_), random_reading(random_)
+    position = max(reading.start, 0)
+    expected, is_intact = expected_records(answer, position, reading.aborted)
+
+    records = fetched(answer, position, aborted=reading.aborted, decoders=random_.choice(DECODERS))
+    found, was_intact = taken(random_, records)
+
+    assert is_intact == was_intact
+    # Of a corrupt batch, the records before the corrupt one are returned.
+    assert expected == found[: len(expected)]
+    if is_intact:
+        assert expected == found
+        assert end_of(answer, position, found) == records.next_offset
+
+
+@given(random_=SEEDS)
+def test_objects_and_arrow_may_be_taken_by_turns(random_):
+    """Each record is returned once, whether as an object or as a row."""
+    answer = random_answer(random_)
+    expected, is_intact = expected_records(answer)
+    records = fetched(answer, decoders=random_.choice(DECODERS))
+    found = []
+    while not records.is_exhausted:
+        most = random_.choice((1, 2, 1000))
+        kind = random_.randrange(3)
+        try:
+            if kind == 0:
+                piece = [(record.key, record.value) for record in records.take(most)]
+            elif kind == 1:
+                rows = records.take_arrow(ARROW, most)
+                piece = [(None, row["value"]) for batch in rows for row in batch.to_pylist()]
+            else:
+                rows = records.take_arrow(WITHOUT_OFFSETS, most)
+                piece = [(row["key"], None) for batch in rows for row in batch.to_pylist()]
+        except CorruptRecordError:
+            assert not is_intact
+            break
+        assert len(piece) <= most
+        for key, value in piece:
+            if len(found) < len(expected):
+                record = expected[len(found)]
+                assert key == record.key if kind != 1 else value == record.value
+            found.append((key, value))
+    assert len(expected) <= len(found)
+    if is_intact:
+        assert len(expected) == len(found)
+        assert end_of(answer, 0, expected) == records.next_offset
+
+
+@given(random_=SEEDS)
+def test_an_error_is_raised_again_by_each_call(random_):
+    """A corrupt answer never becomes exhausted, and its position stays where the error is."""
+    answer = random_answer(random_)
+    _, is_intact = expected_records(answer)
+    records = fetched(answer, decoders=random_.choice(DECODERS))
+    taken(random_, records)
+    assert is_intact == records.is_exhausted
+    position = records.next_offset
+    for _ in range(0 if is_intact else 3):
+        with pytest.raises(CorruptRecordError, match="topic 'orders', partition 3, offset "):
+            records.take(1)
+        assert position == records.next_offset
