@@ -77,8 +77,7 @@ class SerializationError(KafkaError, ValueError):
     """A key or a value cannot be serialized, or its bytes cannot be deserialized.
 
     The message names the topic, the field (key or value) and its type, but never the content. The
-    exception of the serializer or deserializer is in `__cause__`. `topic`, `partition` and `offset`
-    are the place of a record that was read; they are None for one that is written.
+    exception of the serializer or deserializer is in `__cause__`.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "value.serializer": "string"}
     >>> with KafkaProducer(settings) as producer:
@@ -87,20 +86,6 @@ class SerializationError(KafkaError, ValueError):
         ...
     spark_kafka_sink.errors.SerializationError: topic 'orders': the serializer 'string' ...
     """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-    ) -> None:
-        """Build the error, for a record that was read with its place."""
-        super().__init__(message)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
 
 
 class RecordError(KafkaError):
