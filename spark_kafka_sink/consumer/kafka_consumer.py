@@ -124,7 +124,7 @@ class KafkaConsumer:
         `topics` are names; `pattern` is a regular expression that must match a topic's whole name,
         also that of a later one. `broker_pattern` is one in RE2's syntax that the broker evaluates,
         with group.protocol=consumer. The call replaces an earlier subscription; without any of
-        these it ends it. The listener's methods are called by `poll`, `unsubscribe` and `close`.
+        these it ends it. The methods of `listener` are called by `poll`, `unsubscribe` and `close`.
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
@@ -153,7 +153,7 @@ class KafkaConsumer:
                 self._context.wake()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without a share for other members of the group.
+        """Read these `partitions`, without a share for other members of the group.
 
         The call replaces an earlier one; without partitions it ends the subscription. With group.id
         reading starts at the group's committed offsets, and offsets can be committed.
@@ -199,7 +199,7 @@ class KafkaConsumer:
     def poll(self, timeout: float = 1.0) -> ConsumerRecords:
         """Return the next records by partition, at most max.poll.records; none after `timeout`.
 
-        It waits until there are records, and also does the work of a member: joining the group,
+        It waits for `timeout` seconds at most until there are records, and also does the work of a member: joining the group,
         calling the listener, committing if enable.auto.commit is set. A group expects a `poll`
         at least every max.poll.interval.ms.
 
@@ -223,7 +223,7 @@ class KafkaConsumer:
         `columns` selects among `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
         `timestampType` and `headers`; without it, there are all of them, `headers` only with
         `include_headers`. max.poll.records, deserializers and interceptors do not apply. The table
-        has no rows if there were no records before `timeout`.
+        has no rows if there were no records within `timeout` seconds.
         """
         with self._call():
             return self._polls.poll_arrow(
@@ -247,6 +247,7 @@ class KafkaConsumer:
         """Commit offsets for the group, and wait for it; without `offsets` all positions.
 
         An offset is that of the next record to read: one more than the last one processed.
+        `timeout` is in seconds, by default default.api.timeout.ms.
 
         Raises CommitFailedError if the partitions have other owners now, RebalanceInProgressError
         during a rebalance (call `poll`, then try again), BrokerError and ConfigError.
@@ -261,7 +262,7 @@ class KafkaConsumer:
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
         | None = None,
     ) -> None:
-        """Commit offsets for the group without waiting; see `commit`.
+        """Commit `offsets` for the group without waiting; see `commit`.
 
         A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
         there was none. It is not retried: a later commit may have been faster.
@@ -273,7 +274,10 @@ class KafkaConsumer:
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets of the group; None where there is none."""
+        """Return the committed offsets of the group for `partitions`; None where there is none.
+
+        `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         wanted = [_partition(each) for each in partitions]
         with self._call():
             self._need_group("committed")
@@ -287,13 +291,16 @@ class KafkaConsumer:
     # --- positions
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """Return the offset of the next record to read, which may have to be looked up first."""
+        """Return the offset of the next record to read, which may have to be looked up first.
+
+        `partition` must be assigned. `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         partition = _partition(partition)
         with self._call():
             return self._polls.position(partition, self._timeout(timeout))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
-        """Read a partition from an offset on; records that were fetched before are dropped."""
+        """Read `partition` from `offset` on; records that were fetched before are dropped."""
         partition = _partition(partition)
         target = _offset(partition, offset)
         with self._call(), self._context.lock:
@@ -313,11 +320,11 @@ class KafkaConsumer:
             self._context.wake()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read partitions, or all that are assigned, from their first offset on."""
+        """Read `partitions`, or all that are assigned, from their first offset on."""
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read of partitions, or of all that are assigned, only what is written from now on."""
+        """Read of `partitions`, or of all that are assigned, only what is written from now on."""
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
@@ -330,7 +337,7 @@ class KafkaConsumer:
             self._context.wake()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; what was fetched is kept."""
+        """Return no records of these `partitions` until `resume`; what was fetched is kept."""
         wanted = [_partition(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
@@ -339,7 +346,7 @@ class KafkaConsumer:
                 self._subscriptions.pause(each)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again."""
+        """Return records of these `partitions` again."""
         wanted = [_partition(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
@@ -358,22 +365,29 @@ class KafkaConsumer:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each of the `partitions`.
+
+        `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition.
+        """Return the offset after the last record of each of the `partitions`.
 
-        With isolation.level=read_committed that is the last stable offset.
+        `timeout` is in seconds, by default default.api.timeout.ms. With isolation.level=read_committed that is the last stable offset.
         """
         return self._ends(partitions, LATEST_TIMESTAMP, timeout)
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time, in ms since 1970; None if there is none."""
+        """Return the first offset at or after a time; None if there is none.
+
+        `times` has a time for each partition, in ms since 1970. `timeout` is in seconds, by default
+        default.api.timeout.ms.
+        """
         for each, time in times.items():
             if time < 0:
                 raise ValueError(f"{each}: the time {time} is negative")
@@ -397,9 +411,9 @@ class KafkaConsumer:
             return self._core.call(call, seconds, "ListOffsets")
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        """Return the partitions of a topic, with their leaders.
+        """Return the partitions of `topic`, with their leaders.
 
-        Raises BrokerError if the topic does not exist.
+        `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic does not exist.
         """
         seconds = self._timeout(timeout)
         with self._call():
@@ -476,7 +490,7 @@ class KafkaConsumer:
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Prevent two threads at once; the listener's calls are nested (KafkaConsumer.acquire)."""
+        """Protect it from two threads at once; the listener's calls are nested."""
         thread = threading.get_ident()
         with self._guard:
             if self._owner not in {None, thread}:

@@ -437,7 +437,7 @@ class Polls:
     # --- leaving
 
     def leave(self, reason: str, operation: LeaveOperation, timeout: float | None = None) -> None:
-        """Revoke everything and leave the group; errors of the listener are raised at the end."""
+        """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
         if coordinator is not None:
             limit = self._core.config.request_timeout_ms / 1000

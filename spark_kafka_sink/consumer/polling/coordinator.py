@@ -94,7 +94,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
-        """Give all partitions up and leave the group, on the user's thread and without the lock.
+        """Release all partitions and leave the group, on the user's thread and without the lock.
 
         Raises KafkaError if a method of the user's listener has raised.
         """
@@ -133,7 +133,7 @@ class Coordinator(ABC):
         seconds: float | None = None,
         max_version: int | None = None,
     ) -> ResponseT | None:
-        """Ask the coordinator what `build` returns for a version; None if there is no answer.
+        """Send the coordinator what `build` returns for a version; None if there is no answer.
 
         A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
         it request.timeout.ms. Call it without the lock. Raises UnsupportedVersionError,

@@ -190,7 +190,7 @@ class PositionLookups:
         return found
 
     def _retry(self, partitions: list[TopicPartition]) -> None:
-        """Repeat the question after a back-off, with new metadata."""
+        """Schedule the question again after a back-off, with new metadata."""
         context = self._context
         if partitions:
             with context.lock:

@@ -211,7 +211,7 @@ class MemberEvents(RuleBasedStateMachine):
 
     @rule()
     def time_out(self):
-        """Get no answer."""
+        """Receive no answer."""
         if self.heartbeat is not None:
             step, self.heartbeat = self.heartbeat, None
             self.member.heartbeat_failed(step, self.script.now)
@@ -320,7 +320,7 @@ class MemberEvents(RuleBasedStateMachine):
             assert self.member.member_epoch is None
 
     def teardown(self):
-        """Let everything succeed: the member owns what it is assigned, or has left."""
+        """Complete everything: the member owns what it is assigned, or has left."""
         if not hasattr(self, "script"):
             return
         self.change_names(ALL_NAMES)
