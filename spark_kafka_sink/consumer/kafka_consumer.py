@@ -87,6 +87,7 @@ class KafkaConsumer:
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
+        self._is_closing = False
         self._is_closed = False
         #: The thread whose call is running, and how many of its calls are nested in each other.
         self._owner: int | None = None
@@ -418,13 +419,17 @@ class KafkaConsumer:
         """
         seconds = _seconds(timeout)
         with self._owned():
-            if self._is_closed:
+            if self._is_closing:
                 return
-            self._is_closed = True
+            self._is_closing = True
             with ExitStack() as closing:
                 closing.callback(self._plug_ins.close)
                 closing.callback(self._core.stop)
-                self._polls.close(seconds)
+                try:
+                    # The listener is called, and may commit.
+                    self._polls.close(seconds)
+                finally:
+                    self._is_closed = True
 
     def __enter__(self) -> Self:
         """Return the consumer."""
