@@ -28,6 +28,7 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
+    WakeupError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -393,6 +394,8 @@ class Polls:
         if offsets:
             try:
                 self.commit(offsets, self._core.config.request_timeout_ms / 1000)
+            except WakeupError:
+                raise
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
@@ -450,7 +453,7 @@ class Polls:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""
         deadline = self._core.clock() + timeout
         with self._context.lock:
-            self._core.is_woken = False
+            self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
             if self._auto_commit.is_enabled and timeout > 0:

@@ -510,6 +510,33 @@ def test_wakeup_interrupts_a_poll(kafka, topic):
         assert [b"0"] == [it.value for it in take(consumer, 1)]
 
 
+def test_a_wakeup_in_a_listener_is_the_users(kafka, topic, group):
+    """A wakeup that a call within the listener raises comes out of poll, which then goes on."""
+    waked = []
+
+    class Waked(RecordingListener):
+        def on_partitions_revoked(self, partitions):
+            if not waked:
+                waked.append(partitions)
+                first.wakeup()
+                first.commit()
+            super().on_partitions_revoked(partitions)
+
+    settings = {"partition.assignment.strategy": "range", **NO_COMMITS}
+    with consumer_for(kafka, group, **settings) as first:
+        recording = Waked(first)
+        first.subscribe([topic], listener=recording)
+        poll_until(first.assignment, first)
+        with consumer_for(kafka, group, **settings) as second:
+            second.subscribe([topic])
+            with pytest.raises(WakeupError):
+                poll_until(lambda: False, first, second)
+            assert ["assigned"] == recording.names[-1:]
+            poll_until(lambda: first.assignment() and second.assignment(), first, second)
+            assert waked == [tuple(sorted(recording.events[-2].partitions))]
+            assert ["revoked", "assigned"] == recording.names[-2:]
+
+
 def test_a_member_that_does_not_poll_leaves_and_returns(kafka, topic, group):
     """After max.poll.interval.ms the group is left: commits fail until the next poll joins it."""
     settings = {"max.poll.interval.ms": POLL_INTERVAL_MS, "session.timeout.ms": 6000, **NO_COMMITS}
