@@ -92,6 +92,8 @@ class ConsumerCore:
         self.may_look_up = False
         #: The user has called `wakeup`.
         self.is_woken = False
+        #: The consumer is being closed, which nothing is to interrupt.
+        self.ignores_wakeups = False
         self._changed: asyncio.Event
         self._thread = NetworkThread(
             self._serve,
@@ -199,7 +201,7 @@ class ConsumerCore:
 
     def raise_wakeup(self) -> None:
         """Raise WakeupError once after `wakeup`; call it under the lock."""
-        if self.is_woken:
+        if self.is_woken and not self.ignores_wakeups:
             self.is_woken = False
             raise WakeupError("another thread has called wakeup()")
 

@@ -91,6 +91,7 @@ class KafkaConsumer:
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
+        self._is_closing = False
         self._is_closed = False
         #: The thread whose call is running, and how many of its calls are nested in each other.
         self._owner: int | None = None
@@ -199,9 +200,9 @@ class KafkaConsumer:
     def poll(self, timeout: float = 1.0) -> ConsumerRecords:
         """Return the next records by partition, at most max.poll.records; none after `timeout`.
 
-        It waits for `timeout` seconds at most until there are records, and also does the work of a member: joining the group,
-        calling the listener, committing if enable.auto.commit is set. A group expects a `poll`
-        at least every max.poll.interval.ms.
+        It waits for `timeout` seconds at most until there are records, and also does the work of a
+        member: joining the group, calling the listener, committing if enable.auto.commit is set. A
+        group expects a `poll` at least every max.poll.interval.ms.
 
         Raises NoOffsetForPartitionError and OffsetOutOfRangeError with auto.offset.reset=none,
         SerializationError and CorruptRecordError for a record that cannot be returned (`seek` past
@@ -376,7 +377,8 @@ class KafkaConsumer:
     ) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each of the `partitions`.
 
-        `timeout` is in seconds, by default default.api.timeout.ms. With isolation.level=read_committed that is the last stable offset.
+        `timeout` is in seconds, by default default.api.timeout.ms. With
+        isolation.level=read_committed that is the last stable offset.
         """
         return self._ends(partitions, LATEST_TIMESTAMP, timeout)
 
@@ -443,13 +445,17 @@ class KafkaConsumer:
         """
         seconds = _seconds(timeout)
         with self._owned():
-            if self._is_closed:
+            if self._is_closing:
                 return
-            self._is_closed = True
+            self._is_closing = True
             with ExitStack() as closing:
                 closing.callback(self._plug_ins.close)
                 closing.callback(self._core.stop)
-                self._polls.close(seconds)
+                try:
+                    # The listener is called, and may commit.
+                    self._polls.close(seconds)
+                finally:
+                    self._is_closed = True
 
     def __enter__(self) -> Self:
         """Return the consumer."""

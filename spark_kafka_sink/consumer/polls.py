@@ -25,6 +25,7 @@ from spark_kafka_sink.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    WakeupError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.record.reading.schema import arrow_schema
@@ -387,6 +388,8 @@ class Polls:
             try:
                 limit = self._core.config.request_timeout_ms / 1000
                 self.commit(offsets, limit, is_of_user=False)
+            except WakeupError:
+                raise
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
@@ -447,7 +450,7 @@ class Polls:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""
         deadline = self._core.clock() + timeout
         with self._context.lock:
-            self._core.is_woken = False
+            self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
             if self._auto_commit.is_enabled and timeout > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Self
 
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -61,6 +61,9 @@ def call_listener(
         return
     try:
         getattr(listener, method)(concerned)
+    except WakeupError:
+        # Of a call within the listener; it is the user's, as in Java.
+        raise
     except Exception as error:
         raise KafkaError(
             f"the rebalance listener's {method} raised {type(error).__name__}: {error}. The "
