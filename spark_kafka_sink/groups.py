@@ -21,8 +21,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.admin_client import AdminClient as DriverClient
 from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.values.offsets import OffsetSpec
 from spark_kafka_sink.cluster_command import (
     OK,

@@ -30,8 +30,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.cluster_command import (
     OK,
     REFUSED,
@@ -104,7 +104,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except (ConfigError, OSError) as error:
         return fail(error, WRONG_USAGE)
     try:
-        with AdminClient(config) as admin:
+        with DriverClient(config) as admin:
             session = _Session(admin, config, options)
             session.reach()
             code: int = options.run(session)
@@ -220,7 +220,7 @@ class _Session:
     """The cluster, the options and the time budget of one command."""
 
     def __init__(
-        self, admin: AdminClient, config: ProducerConfig, options: argparse.Namespace
+        self, admin: DriverClient, config: ProducerConfig, options: argparse.Namespace
     ) -> None:
         self.admin = admin
         self._config = config

@@ -20,52 +20,11 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.consumer_group_client import joining
+from tests.support.devbroker.consumer_group_members import GROUP, SESSION, Members
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 from tests.support.devbroker.group_client import GroupClient, commit_request, join_request
-
-GROUP = "g"
-SESSION = 45.0
-
-
-class Members:
-    """The members of one group, which send heartbeats to an embedded broker."""
-
-    def __init__(self, broker, topic="t"):
-        self.broker = broker
-        self.topic = topic
-        self.now = NOW
-        known = broker.cluster.topic(topic)
-        self.topic_id = None if known is None else known.topic_id
-
-    def join(self, member_id, **fields):
-        """Send a member's first heartbeat."""
-        if "regex" not in fields:
-            fields = {"topics": [self.topic]} | fields
-        return self.ask(joining(GROUP, member_id, **fields))
-
-    def beat(self, member_id, epoch, owned=None, **fields):
-        """Send a heartbeat; `owned` are partitions of the topic."""
-        if owned is not None:
-            fields["owned"] = {self.topic_id: owned} if owned else {}
-        return self.ask(consumer_heartbeat(GROUP, member_id, epoch, **fields))
-
-    def ask(self, request, version=None):
-        """Send a request; return error code, epoch and assigned partitions of the answer."""
-        answer = ask(self.broker, request, version, now=self.now)
-        assigned = None
-        if answer.assignment is not None:
-            assigned = [p for topic in answer.assignment.topic_partitions for p in topic.partitions]
-        return answer.error_code, answer.member_epoch, assigned
-
-    def two(self):
-        """Add two members, which then have two partitions each in epoch 3."""
-        self.join("a")
-        self.join("b")
-        self.beat("a", 2)
-        self.beat("a", 2, [0, 1])
-        assert (0, 3, [2, 3]) == self.beat("b", 3)
 
 
 @pytest.fixture

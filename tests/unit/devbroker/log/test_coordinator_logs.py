@@ -295,8 +295,10 @@ def test_a_group_with_only_pending_offsets_is_deleted_with_them(world, how, comm
     (result,) = ask(client.broker, DeleteGroupsRequest(groups_names=("g",))).results
 
     assert (OK, None) == (result.error_code, world.group.state())
+    assert set() == client.broker.cluster.groups.offsets.unstable("g")
     world.again(how)
     assert None is world.group.state()
+    assert set() == client.broker.cluster.groups.offsets.unstable("g")
     assert OK == client.end(identity, committed=committed)[0]
     world.again(how)
     assert None is world.group.state()

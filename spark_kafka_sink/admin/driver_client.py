@@ -59,7 +59,7 @@ _UNKNOWN_ID = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 _MAX_UNCOMPRESSED_BYTES = 4 * DEFAULT_MAX_BATCH_BYTES
 
 
-class AdminClient:
+class DriverClient:
     """A blocking client for administrative requests. Use it as a context manager, or `close` it.
 
     Every call raises KafkaTimeoutError if it gets no final answer in time, BrokerError for an error

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
@@ -47,7 +47,7 @@ def admin(broker):
 
 
 def _admin(broker, **settings):
-    return AdminClient(
+    return DriverClient(
         ProducerConfig.from_mapping(
             {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10, **settings}
         )
@@ -457,7 +457,7 @@ def test_a_permanent_coordinator_error_raises_at_once(broker, admin):
 def test_a_call_to_an_unavailable_broker_ends_in_time(unused_port):
     """The call ends in time although no broker answers."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": f"127.0.0.1:{unused_port}"})
-    with AdminClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
+    with DriverClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
         admin.transaction_version(timeout=SHORT)
 
 
