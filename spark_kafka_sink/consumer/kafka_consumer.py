@@ -415,7 +415,8 @@ class KafkaConsumer:
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of `topic`, with their leaders.
 
-        `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic does not exist.
+        `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic
+        does not exist.
         """
         seconds = self._timeout(timeout)
         with self._call():

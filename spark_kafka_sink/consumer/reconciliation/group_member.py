@@ -151,7 +151,7 @@ class GroupMember:
         """
         self._waits_for_poll = False
         if self._state is _S.STALE:
-            self._rejoins = self._subscriptions.subscription.is_auto_assigned
+            self._rejoins = True
             self._maybe_rejoin()
         elif self._state is _S.UNSUBSCRIBED:
             if self._subscription_changed and self._release is None:
@@ -447,7 +447,9 @@ class GroupMember:
     # How the state changes
 
     def _maybe_rejoin(self) -> None:
-        if self._state is _S.STALE and self._rejoins and self._release is None:
+        is_released = self._rejoins and self._release is None
+        is_subscribed = self._subscriptions.subscription.is_auto_assigned
+        if self._state is _S.STALE and is_released and is_subscribed:
             self._join()
 
     def _join(self) -> None:

@@ -510,6 +510,7 @@ def test_a_stale_member_that_unsubscribes_does_not_join(stable):
     stable.member.poll(stable.now)
     stable.member.leave()
     assert stable.member.is_leaving
+    stable.member.poll(stable.now)
     stable.lose()
     assert not stable.member.is_leaving
     assert _S.STALE is stable.member.state

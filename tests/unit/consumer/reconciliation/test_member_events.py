@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_sink.consumer.membership.group_values import (
     FindCoordinator,
@@ -40,9 +40,11 @@ from tests.support.consumer.member_script import (
 
 _S = MemberState
 ALL_NAMES = {**NAMES, UNKNOWN: "invoices"}
-#: Every code of the table, and two that are not in it.
-CODES = st.sampled_from([*sorted(HEARTBEAT_RULES), ErrorCode.REQUEST_TIMED_OUT, 999])
-MOSTLY_NONE = st.just(0) | st.just(0) | CODES
+#: Every code of the table, and two that are not in it; most of them are fatal.
+ANY_CODE = st.sampled_from([*sorted(HEARTBEAT_RULES), ErrorCode.REQUEST_TIMED_OUT, 999])
+FENCED = st.sampled_from([ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+CODES = FENCED | st.sampled_from([ErrorCode.NOT_COORDINATOR, 14]) | ANY_CODE
+MOSTLY_NONE = st.just(0) | FENCED | CODES
 TARGETS = st.dictionaries(
     st.sampled_from([ORDERS, PAYMENTS, UNKNOWN]),
     st.sets(st.integers(0, 2), min_size=1).map(lambda numbers: tuple(sorted(numbers))),
@@ -86,11 +88,17 @@ class MemberEvents(RuleBasedStateMachine):
 
     # Steps
 
-    @rule(may_call_back=st.booleans(), later=st.sampled_from([0, 0, 0.1, 1, 5, 61]))
-    def take_step(self, may_call_back, later):
-        """Take the next step, some time later."""
+    @rule(may_call_back=st.booleans(), later=st.sampled_from([0, 0.1, 1, 5, 61]))
+    def take_steps(self, may_call_back, later):
+        """Take all steps that are due some time later, and find the coordinator."""
         self.script.now += later
-        self.take(may_call_back=may_call_back)
+        for _ in range(10):
+            step = self.take(may_call_back=may_call_back)
+            if isinstance(step, FindCoordinator):
+                self.end_search(0)
+            if isinstance(step, Wait):
+                return
+        raise AssertionError(f"no end of steps: {step}")
 
     def take(self, *, may_call_back):
         """Take the next step, and check it."""
@@ -125,6 +133,8 @@ class MemberEvents(RuleBasedStateMachine):
         match step:
             case Assign():
                 added = set(step.added)
+                if not self.has_listener:
+                    self.held &= partitions
                 assert partitions - added <= self.held
                 assert not added & (self.held - self.half_revoked)
                 known = [by_name({**target}) for target in self.targets]
@@ -154,7 +164,7 @@ class MemberEvents(RuleBasedStateMachine):
         if before is _S.JOINING:
             # It may also be late for `poll`, and then leaves.
             assert epoch <= 0
-            assert () == step.request.topic_partitions
+            assert leaves or () == step.request.topic_partitions
             self.targets = [] if epoch == 0 else self.targets
             self.sent_epoch = 0
         elif not leaves:
@@ -167,11 +177,10 @@ class MemberEvents(RuleBasedStateMachine):
 
     # Outcomes
 
+    @precondition(lambda self: self.heartbeat is not None)
     @rule(code=MOSTLY_NONE, wanted=st.none() | TARGETS, is_new_epoch=st.booleans())
     def answer_heartbeat(self, code, wanted, is_new_epoch):
         """Respond to the heartbeat in flight."""
-        if self.heartbeat is None:
-            return
         step, self.heartbeat = self.heartbeat, None
         self.closed.append(step)
         self.answer(step, code, wanted, is_new_epoch=is_new_epoch)
@@ -189,11 +198,10 @@ class MemberEvents(RuleBasedStateMachine):
         if code == 0 and epoch > 0 and self.member.state is _S.STABLE:
             assert epoch == self.member.member_epoch
 
+    @precondition(lambda self: self.closed)
     @rule(data=st.data(), code=MOSTLY_NONE)
     def answer_again(self, data, code):
         """Report an outcome once more, or too late, which changes nothing."""
-        if not self.closed:
-            return
         step = data.draw(st.sampled_from(self.closed))
         before = (self.member.state, self.script.assigned, self.member.is_leaving)
         match step:
@@ -209,13 +217,7 @@ class MemberEvents(RuleBasedStateMachine):
                 self.member.callback_done(step, ERROR if code else None)
         assert before == (self.member.state, self.script.assigned, self.member.is_leaving)
 
-    @rule()
-    def time_out(self):
-        """Receive no answer."""
-        if self.heartbeat is not None:
-            step, self.heartbeat = self.heartbeat, None
-            self.member.heartbeat_failed(step, self.script.now)
-
+    @precondition(lambda self: self.callback is not None)
     @rule(is_done=st.booleans() | st.just(True))
     def end_callback(self, is_done):
         """Return from the callback, or raise an error."""
@@ -233,6 +235,7 @@ class MemberEvents(RuleBasedStateMachine):
                 self.half_revoked |= set(step.partitions) - removed
             self.held -= removed
 
+    @precondition(lambda self: self.commit is not None)
     @rule()
     def end_commit(self):
         """Commit."""
@@ -241,7 +244,6 @@ class MemberEvents(RuleBasedStateMachine):
             self.closed.append(self.commit)
             self.commit = None
 
-    @rule(code=st.sampled_from([0, 0, None, 15, 30]))
     def end_search(self, code):
         """Find the coordinator, or not."""
         if self.search is None:
@@ -253,12 +255,24 @@ class MemberEvents(RuleBasedStateMachine):
         else:
             self.member.coordinator_not_found(step, code, self.script.now)
 
-    @rule(was_reached=st.booleans())
-    def lose_coordinator(self, was_reached):
-        """End the connection."""
-        self.member.coordinator_lost(self.script.now, was_reached=was_reached)
+    @rule(
+        names=st.sampled_from([NAMES, ALL_NAMES, {}, {ORDERS: "orders"}]),
+        event=st.sampled_from(["names", "time-out", "lost", "unreachable", "search"]),
+        code=st.sampled_from([None, ErrorCode.COORDINATOR_NOT_AVAILABLE, 30]),
+    )
+    def disturb(self, names, event, code):
+        """Change the metadata, or interrupt the connection to the coordinator."""
+        if event == "names":
+            self.change_names(names)
+        elif event == "time-out" and self.heartbeat is not None:
+            step, self.heartbeat = self.heartbeat, None
+            self.member.heartbeat_failed(step, self.script.now)
+        elif event in {"lost", "unreachable"}:
+            self.member.coordinator_lost(self.script.now, was_reached=event == "lost")
+        elif event == "search":
+            self.take(may_call_back=False)
+            self.end_search(code)
 
-    @rule(names=st.sampled_from([NAMES, ALL_NAMES, {}, {ORDERS: "orders"}]))
     def change_names(self, names):
         """Receive metadata."""
         self.names = names
@@ -266,7 +280,24 @@ class MemberEvents(RuleBasedStateMachine):
 
     # The user
 
-    @rule()
+    @rule(
+        event=st.sampled_from(["poll", "subscribe", "leave"]),
+        topics=st.sampled_from([("orders",), ("payments", "invoices")]),
+        operation=st.sampled_from(LeaveOperation),
+        runs_callbacks=st.booleans() | st.just(True),
+    )
+    def use(self, event, topics, operation, runs_callbacks):
+        """Call a method of the consumer."""
+        if event == "poll":
+            self.poll()
+        elif event == "subscribe":
+            self.script.subscribe(*topics, listener=object() if self.has_listener else None)
+        else:
+            self.member.leave(operation, runs_callbacks=runs_callbacks)
+            if not runs_callbacks:
+                assert () == self.script.assigned
+                self.held, self.half_revoked = set(), set()
+
     def poll(self):
         """Call `poll`, which raises an error at most once."""
         failure = self.member.failure
@@ -277,19 +308,6 @@ class MemberEvents(RuleBasedStateMachine):
                 self.member.poll(self.script.now)
             assert failure is raised.value
         assert self.member.failure is None
-
-    @rule(topics=st.sampled_from([("orders",), ("payments", "invoices")]))
-    def subscribe(self, topics):
-        """Subscribe."""
-        self.script.subscribe(*topics, listener=object() if self.has_listener else None)
-
-    @rule(operation=st.sampled_from(LeaveOperation), runs_callbacks=st.booleans() | st.just(True))
-    def leave(self, operation, runs_callbacks):
-        """Leave the group."""
-        self.member.leave(operation, runs_callbacks=runs_callbacks)
-        if not runs_callbacks:
-            assert () == self.script.assigned
-            self.held, self.half_revoked = set(), set()
 
     # Invariants
 
@@ -319,30 +337,50 @@ class MemberEvents(RuleBasedStateMachine):
         if self.member.state in NOT_IN_GROUP:
             assert self.member.member_epoch is None
 
+    @rule(
+        wanted=TARGETS,
+        rounds=st.integers(1, 20),
+        code=CODES,
+        event=st.sampled_from(["steps", "refused", "raised"]),
+    )
+    def succeed(self, wanted, rounds, code, event):
+        """Complete everything for a while; then something may be open, or fail."""
+        for _ in range(rounds):
+            self.succeed_once(wanted)
+        self.take_steps(may_call_back=True, later=5)
+        if event == "refused" and self.heartbeat is not None:
+            self.answer_heartbeat(code, wanted, is_new_epoch=False)
+        if event == "raised" and self.callback is not None:
+            self.end_callback(is_done=False)
+
+    def succeed_once(self, wanted):
+        """Take a step, and report success for all that is open if there is nothing else to do."""
+        with suppress(BrokerError):
+            self.member.poll(self.script.now)
+        step = self.take(may_call_back=True)
+        if isinstance(step, Wait):
+            self.end_commit()
+            self.end_callback(True)
+            self.end_search(0)
+            self.script.now = min(step.until, self.script.now + 5)
+        if self.heartbeat is not None:
+            step, self.heartbeat = self.heartbeat, None
+            self.answer(step, 0, wanted, is_new_epoch=False)
+        self.the_user_holds_what_is_assigned()
+
     def teardown(self):
         """Complete everything: the member owns what it is assigned, or has left."""
         if not hasattr(self, "script"):
             return
         self.change_names(ALL_NAMES)
-        target = {ORDERS: (1, 2), UNKNOWN: (0,)}
+        wanted = {ORDERS: (1, 2), UNKNOWN: (0,)}
         for _ in range(60):
-            with suppress(BrokerError):
-                self.member.poll(self.script.now)
-            step = self.take(may_call_back=True)
-            if isinstance(step, Wait):
-                self.end_commit()
-                self.end_callback(True)
-                self.end_search(0)
-                self.script.now = min(step.until, self.script.now + 5)
-            if self.heartbeat is not None:
-                step, self.heartbeat = self.heartbeat, None
-                self.answer(step, 0, target, is_new_epoch=False)
-            self.the_user_holds_what_is_assigned()
+            self.succeed_once(wanted)
         assert not self.member.is_leaving
         is_subscribed = self.script.subscriptions.subscription.is_auto_assigned
         if self.member.state not in NOT_IN_GROUP:
             assert is_subscribed
-            assert by_name(target) == self.held == set(self.script.assigned)
+            assert by_name(wanted) == self.held == set(self.script.assigned)
         else:
             assert not self.held
             assert self.was_fatal or not is_subscribed
