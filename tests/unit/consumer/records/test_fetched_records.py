@@ -7,9 +7,6 @@ import struct
 import pytest
 
 from spark_kafka_sink.consumer.records import fetched_records
-from spark_kafka_sink.consumer.records.deserialization import (
-    ResolvedDeserializer,
-)
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError
 from spark_kafka_sink.record.compression import CompressionType
