@@ -164,6 +164,23 @@ def test_each_record_has_the_epoch_of_its_batch():
     assert [4, 4, 4, 6, 6, 7] == [record.leader_epoch for record in found]
 
 
+def test_the_epoch_of_the_position_is_that_of_the_record_before_it():
+    """After the last record of a batch, the next batch with its new epoch does not count yet."""
+    records = fetched(batch(b"a", epoch=4) + batch(b"b", offset=1, epoch=6))
+    records.take(1)
+    assert 4 == records.last_epoch
+
+
+def test_the_decoder_of_a_closed_answer_is_used_again():
+    """An answer that is dropped halfway returns its decoder."""
+    decoders = RecordDecoders(max_rows=1)
+    records = fetched(batch(b"a", b"b", b"c"), decoders=decoders)
+    records.take(1)
+    idle = len(decoders._idle)
+    records.close()
+    assert idle + 1 == len(decoders._idle)
+
+
 def test_an_unknown_epoch_is_none():
     """A record without a leader epoch has None, and its position the number of Kafka for that."""
     records = fetched(batch(b"a") + batch(b"b", offset=1, epoch=0))
