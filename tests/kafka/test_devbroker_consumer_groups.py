@@ -581,6 +581,53 @@ def protocols(group):
     group.describe("follows")
 
 
+def emptied(group):
+    """Create a group of the new protocol, which its only member has left."""
+    name, _ = group.topic(1)
+    group.join("joins", "a", topics=[name])
+    group.commit("commit", {(name, 0): 3}, "a", 2)
+    group.beat("leaves", "a", -1)
+    return name
+
+
+def refused_without_id(group):
+    """Send a new classic member, which is told its id, to an empty group."""
+    name = emptied(group)
+    answer = group.asker.ask(join_request(group.group_id, metadata=subscription(name)), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.look("kept", name)
+
+
+def refused_without_protocols(group):
+    """Refuse a classic member without protocols in an empty group."""
+    name = emptied(group)
+    answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.look("kept", name)
+    group.join("follows", "b", topics=[name])
+
+
+def refused_with_id(group):
+    """Refuse a client that believes to be a classic member of an empty group."""
+    name = emptied(group)
+    request = join_request(group.group_id, "a", metadata=subscription(name))
+    group.note("refused", group.asker.ask(request, 9).error_code)
+    group.describe("refused")
+    group.look("kept", name)
+
+
+def refused_by_nobody(group):
+    """Refuse a classic member of a group that does not exist."""
+    group.describe("before")
+    answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.delete("deleted")
+    group.describe("deleted")
+
+
 def subscription(*topics):
     """Return the metadata of a classic consumer: version 0, topics, no user data."""
     encoded = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
@@ -598,6 +645,10 @@ SCENARIOS = [
     assignors,
     offsets,
     protocols,
+    refused_without_id,
+    refused_without_protocols,
+    refused_with_id,
+    refused_by_nobody,
 ]
 
 
