@@ -600,7 +600,7 @@ def refused_without_id(group):
 
 
 def refused_without_protocols(group):
-    """Refuse a classic member without protocols in an empty group."""
+    """Send a classic member without protocols to an empty group."""
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
@@ -610,7 +610,7 @@ def refused_without_protocols(group):
 
 
 def refused_with_id(group):
-    """Refuse a client that believes to be a classic member of an empty group."""
+    """Send a client that believes to be a classic member to an empty group."""
     name = emptied(group)
     request = join_request(group.group_id, "a", metadata=subscription(name))
     group.note("refused", group.asker.ask(request, 9).error_code)
@@ -619,7 +619,7 @@ def refused_with_id(group):
 
 
 def refused_by_nobody(group):
-    """Refuse a classic member of a group that does not exist."""
+    """Send a classic member without protocols to a group that does not exist."""
     group.describe("before")
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
