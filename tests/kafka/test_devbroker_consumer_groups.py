@@ -605,7 +605,7 @@ def emptied(group):
 
 
 def refused_without_id(group):
-    """An empty group is a classic one after a new member was told its id."""
+    """Send a new classic member, which is told its id, to an empty group."""
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, metadata=subscription(name)), 9)
     group.note("refused", answer.error_code)
@@ -614,7 +614,7 @@ def refused_without_id(group):
 
 
 def refused_without_protocols(group):
-    """An empty group is a classic one after a member without protocols was refused."""
+    """Send a classic member without protocols to an empty group."""
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
@@ -623,8 +623,17 @@ def refused_without_protocols(group):
     group.join("follows", "b", topics=[name])
 
 
+def refused_with_id(group):
+    """Send a client that believes to be a classic member to an empty group."""
+    name = emptied(group)
+    request = join_request(group.group_id, "a", metadata=subscription(name))
+    group.note("refused", group.asker.ask(request, 9).error_code)
+    group.describe("refused")
+    group.look("kept", name)
+
+
 def refused_by_nobody(group):
-    """A group that did not exist exists after a new member was refused."""
+    """Send a classic member without protocols to a group that does not exist."""
     group.describe("before")
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
@@ -652,6 +661,7 @@ SCENARIOS = [
     protocols,
     refused_without_id,
     refused_without_protocols,
+    refused_with_id,
     refused_by_nobody,
 ]
 

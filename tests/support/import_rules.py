@@ -35,8 +35,8 @@ _ERROR_CODES = "protocol.error_codes"
 #: What each layer may import besides itself: layers, and modules in them. All layers may import
 #: `errors`, `model` and `display`.
 LAYERS: dict[str, frozenset[str]] = {
-    "display": frozenset(),
     "errors": frozenset({"display"}),
+    "display": frozenset(),
     "model": frozenset({"display"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),

@@ -11,7 +11,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.interrupts import interrupting, needs_signals
+from tests.support.faults.interrupts import interrupting, needs_signals
 from tests.support.spark.source_groups import joined_consumer
 
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
