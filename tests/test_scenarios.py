@@ -21,6 +21,8 @@ CLASSES = {
     "SubscriptionStateTest": 58,
     "AutoOffsetResetStrategyTest": 4,
     "HeartbeatTest": 7,
+    "ConsumerMembershipManagerTest": 88,
+    "ConsumerHeartbeatRequestManagerTest": 34,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

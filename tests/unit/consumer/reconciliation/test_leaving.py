@@ -533,15 +533,17 @@ def test_a_late_poll_ends_a_reconciliation(script):
     assert (_S.JOINING, ()) == (script.member.state, script.assigned)
 
 
-@pytest.mark.parametrize("state", [_S.JOINING, _S.RECONCILING, _S.STABLE])
+@pytest.mark.parametrize("state", [_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE])
 def test_a_late_poll_ends_each_membership(script, state):
     """Whatever the member does, it leaves."""
     script.start_joining()
     if state is not _S.JOINING:
         script = MemberScript()
         script.become_stable()
-        if state is _S.RECONCILING:
+        if state is not _S.STABLE:
             script.receive({ORDERS: (0,)})
+        if state is _S.ACKNOWLEDGING:
+            script.assign()
     assert state is script.member.state
     script.now = POLL_INTERVAL
     assert -1 == script.expect(SendHeartbeat, may_call_back=False).request.member_epoch
