@@ -400,8 +400,7 @@ class GroupMember:
         if not partitions or self._subscriptions.rebalance_listener is None:
             self._release_ended(leaves=release.leaves)
             return
-        is_revoked = self._state is _S.PREPARE_LEAVING and self._epoch > 0
-        kind = Revoke if is_revoked else Lose
+        kind = Revoke if self._state is _S.PREPARE_LEAVING else Lose
         self._next = release.step = kind(self._next_number(), partitions)
 
     def _lose_instead_of_revoking(self) -> None:
