@@ -48,7 +48,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.
-    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config"},
+    "group_changes": _BOTTOM | {"cluster_command", "admin", "config", _ERROR_CODES},
+    "groups": _BOTTOM | {"cluster_command", "command_line", "group_changes", "admin", "config"},
     "transactions": _BOTTOM
     | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
