@@ -245,6 +245,8 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "network/network_client.py",
         "producer/producer_core.py",
         "consumer/consumer_core.py",
+        "cluster_command.py",
+        "group_changes.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",
