@@ -26,6 +26,10 @@ from spark_kafka_sink.config.admin.admin_settings import (  # noqa: E402
 )
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
+from spark_kafka_sink.config.consumer.kafka_consumer_settings import (  # noqa: E402
+    KAFKA_CONSUMER_CONFIG_DEF,
+    REFUSED_KAFKA_CONSUMER,
+)
 from spark_kafka_sink.config.consumer_settings import (  # noqa: E402
     CONSUMER_CONFIG_DEF,
     CONSUMER_ONLY,
@@ -113,6 +117,7 @@ def pages() -> dict[Path, str]:
         reference / "source-options.md": source_options_page(),
         reference / "producer-settings.md": settings_page(),
         reference / "consumer-settings.md": consumer_settings_page(),
+        reference / "group-consumer-settings.md": group_consumer_settings_page(),
         reference / "admin-settings.md": admin_settings_page(),
         reference / "errors.md": errors_page(),
         reference / "metrics.md": metrics_page(),
@@ -212,7 +217,8 @@ def consumer_settings_page() -> str:
         "The settings of reads, under the names that Kafka's own consumer has for them. In a Spark "
         f"read, put `{KAFKA_PREFIX}` in front of the name. A setting of Kafka's consumer that is "
         "not supported is an error that gives the reason, and an unknown one is an error that "
-        "suggests the nearest known name.",
+        "suggests the nearest known name. `KafkaConsumer`, which joins consumer groups, has "
+        "[settings of its own](group-consumer-settings.md).",
         *_general_settings(CONSUMER_CONFIG_DEF),
         "## TLS and SASL",
         "They are [those of the producer](producer-settings.md#tls-and-sasl), and so are the "
@@ -222,6 +228,28 @@ def consumer_settings_page() -> str:
         ),
         "A Spark read [ignores](source-options.md#options-without-effect) those of consumer groups "
         "and polls, with a warning.",
+    )
+
+
+def group_consumer_settings_page() -> str:
+    """Return the page of the settings of the group consumer."""
+    return _page(
+        "Group consumer settings",
+        "The settings of `KafkaConsumer`, under the names that Kafka's own consumer has for them. "
+        "A setting of Kafka's consumer that is not supported is an error that gives the reason, "
+        "and an unknown one is an error that suggests the nearest known name. Reads, which join no "
+        "group, have [settings of their own](consumer-settings.md).",
+        *_general_settings(KAFKA_CONSUMER_CONFIG_DEF),
+        "## TLS and SASL",
+        "They are [those of the producer](producer-settings.md#tls-and-sasl), and so are the "
+        "[unsupported ones](producer-settings.md#not-supported).",
+        *_not_supported(
+            {
+                name: row
+                for name, row in REFUSED_KAFKA_CONSUMER.items()
+                if name not in REFUSED_SECURITY
+            }
+        ),
     )
 
 

@@ -51,8 +51,14 @@ if TYPE_CHECKING:
         TopicPartitionInfo,
     )
     from spark_kafka_sink.config.admin.admin_config import AdminConfig
+    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
+    from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptor
+    from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.read_arrow import read_arrow
+    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
+    from spark_kafka_sink.consumer.records.deserializers import Deserializer
     from spark_kafka_sink.errors import (
         AdminError,
         AuthenticationError,
@@ -155,12 +161,17 @@ __all__ = [
     "ConsumerGroupDescription",
     "ConsumerGroupListing",
     "ConsumerGroupMetadata",
+    "ConsumerInterceptor",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "ConsumerRecords",
     "CorruptRecordError",
     "CreatedTopic",
     "DataLossError",
     "DecodeError",
     "DeliveryError",
     "DeliveryTimeoutError",
+    "Deserializer",
     "FatalProducerError",
     "FutureRecordMetadata",
     "FutureTableMetadata",
@@ -169,6 +180,8 @@ __all__ = [
     "InvalidPartitionError",
     "InvalidTopicError",
     "JavaLikePartitioner",
+    "KafkaConsumer",
+    "KafkaConsumerConfig",
     "KafkaError",
     "KafkaMetric",
     "KafkaProducer",
@@ -261,12 +274,17 @@ _MODULES = {
     "ConsumerGroupDescription": "spark_kafka_sink.admin.values.groups",
     "ConsumerGroupListing": "spark_kafka_sink.admin.values.groups",
     "ConsumerGroupMetadata": "spark_kafka_sink.model",
+    "ConsumerInterceptor": "spark_kafka_sink.consumer.polling.interceptors",
+    "ConsumerRebalanceListener": "spark_kafka_sink.consumer.polling.rebalance_listener",
+    "ConsumerRecord": "spark_kafka_sink.consumer.records.consumer_record",
+    "ConsumerRecords": "spark_kafka_sink.consumer.records.consumer_record",
     "CorruptRecordError": "spark_kafka_sink.errors",
     "CreatedTopic": "spark_kafka_sink.admin.values.topics",
     "DataLossError": "spark_kafka_sink.errors",
     "DecodeError": "spark_kafka_sink.errors",
     "DeliveryError": "spark_kafka_sink.errors",
     "DeliveryTimeoutError": "spark_kafka_sink.errors",
+    "Deserializer": "spark_kafka_sink.consumer.records.deserializers",
     "FatalProducerError": "spark_kafka_sink.errors",
     "FutureRecordMetadata": "spark_kafka_sink.producer.records.record_futures",
     "FutureTableMetadata": "spark_kafka_sink.producer.records.record_futures",
@@ -275,6 +293,8 @@ _MODULES = {
     "InvalidPartitionError": "spark_kafka_sink.errors",
     "InvalidTopicError": "spark_kafka_sink.errors",
     "JavaLikePartitioner": "spark_kafka_sink.producer.records.partitioner",
+    "KafkaConsumer": "spark_kafka_sink.consumer.kafka_consumer",
+    "KafkaConsumerConfig": "spark_kafka_sink.config.consumer.kafka_consumer_config",
     "KafkaError": "spark_kafka_sink.errors",
     "KafkaMetric": "spark_kafka_sink.metrics.kafka_metric",
     "KafkaProducer": "spark_kafka_sink.producer.kafka_producer",

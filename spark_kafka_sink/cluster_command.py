@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 OK: Final = 0
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2
+#: As shells report a command that Ctrl-C has ended: 128 and the number of SIGINT.
+INTERRUPTED: Final = 130
 _BOOTSTRAP: Final = "bootstrap.servers"
 
 
@@ -128,6 +130,12 @@ def fail(error: Exception, code: int) -> int:
     """Write an error to standard error, and return the exit code."""
     complain(f"error: {error}")
     return code
+
+
+def interrupted() -> int:
+    """Write to standard error that Ctrl-C has ended the command, and return the exit code."""
+    complain("interrupted")
+    return INTERRUPTED
 
 
 def log_to_standard_error() -> None:

@@ -77,8 +77,7 @@ class SerializationError(KafkaError, ValueError):
     """A key or a value cannot be serialized, or its bytes cannot be deserialized.
 
     The message names the topic, the field (key or value) and its type, but never the content. The
-    exception of the serializer or deserializer is in `__cause__`. `topic`, `partition` and `offset`
-    are the place of a record that was read; they are None for one that is written.
+    exception of the serializer or deserializer is in `__cause__`.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "value.serializer": "string"}
     >>> with KafkaProducer(settings) as producer:
@@ -87,20 +86,6 @@ class SerializationError(KafkaError, ValueError):
         ...
     spark_kafka_sink.errors.SerializationError: topic 'orders': the serializer 'string' ...
     """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-    ) -> None:
-        """Build the error, for a record that was read with its place."""
-        super().__init__(message)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
 
 
 class RecordError(KafkaError):
@@ -367,6 +352,8 @@ _NAMED_ITEMS = 5
 
 
 def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> str:
+    from spark_kafka_sink.display import printable  # noqa: PLC0415 - importing an error loads no more
+
     by_text: dict[str, list[str]] = {}
     for item, error in errors.items():
         by_text.setdefault(str(error), []).append(str(item))
@@ -375,7 +362,9 @@ def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[
         texts.append(f"{_listed(items)}: {text}")
     if len(by_text) > _NAMED_ITEMS:
         texts.append(f"and {len(by_text) - _NAMED_ITEMS} more errors, see `errors`")
-    return f"{what} failed for {len(errors)} of {len(errors) + len(results)}: {'; '.join(texts)}"
+    counts = f"{len(errors)} of {len(errors) + len(results)}"
+    # Names may be those that others have given, and contain control characters.
+    return printable(f"{what} failed for {counts}: {'; '.join(texts)}")
 
 
 class ProducerFencedError(BrokerError):

@@ -9,9 +9,9 @@ Neither changes anything. The lag is the number of offsets between the committed
 of the partition (its high watermark), as Kafka's own tool counts it.
 
 Exit codes: 0 done; 1 the cluster refused, the group does not exist, or the end of a partition is
-not known; 2 wrong usage. With `--json` the result is one JSON object on standard output; errors are
-one sentence on standard error. The output never contains a secret, nor control characters from data
-that others have written.
+not known; 2 wrong usage; 130 interrupted by Ctrl-C. With `--json` the result is one JSON object on
+standard output; errors are one sentence on standard error. The output never contains a secret, nor
+control characters from data that others have written.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.admin_client import AdminClient as DriverClient
 from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.values.offsets import OffsetSpec
 from spark_kafka_sink.cluster_command import (
     OK,
@@ -33,6 +33,7 @@ from spark_kafka_sink.cluster_command import (
     complain,
     connection_settings,
     fail,
+    interrupted,
     log_to_standard_error,
     say,
 )
@@ -54,6 +55,13 @@ _NONE: Final = "-"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        return interrupted()
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     log_to_standard_error()
     try:

@@ -14,11 +14,11 @@ undecided one never committed.
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
 or the ledger refused, or a ledger entry cannot be read; 2 wrong usage; 3 a partly visible write has
-to be resolved, even if ledger entries cannot be read. `list` and `describe` skip unreadable entries
-and report the position and the fault of each as a warning on standard error, and in `unreadable` of
-the JSON object. With `--json` the result is one JSON object on standard output; errors are one
-sentence on standard error. The output never contains a secret, nor control characters from data
-that others have written.
+to be resolved, even if ledger entries cannot be read; 130 interrupted by Ctrl-C. `list` and
+`describe` skip unreadable entries and report the position and the fault of each as a warning on
+standard error, and in `unreadable` of the JSON object. With `--json` the result is one JSON object
+on standard output; errors are one sentence on standard error. The output never contains a secret,
+nor control characters from data that others have written.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.cluster_command import (
     OK,
     REFUSED,
@@ -41,6 +41,7 @@ from spark_kafka_sink.cluster_command import (
     complain,
     connection_settings,
     fail,
+    interrupted,
     log_to_standard_error,
     say,
 )
@@ -87,6 +88,13 @@ _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        return interrupted()
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     log_to_standard_error()
     try:
@@ -96,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, OSError) as error:
         return fail(error, WRONG_USAGE)
     try:
-        with AdminClient(config) as admin:
+        with DriverClient(config) as admin:
             session = _Session(admin, config, options)
             session.reach()
             code: int = options.run(session)
@@ -212,7 +220,7 @@ class _Session:
     """The cluster, the options and the time budget of one command."""
 
     def __init__(
-        self, admin: AdminClient, config: ProducerConfig, options: argparse.Namespace
+        self, admin: DriverClient, config: ProducerConfig, options: argparse.Namespace
     ) -> None:
         self.admin = admin
         self._config = config

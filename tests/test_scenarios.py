@@ -21,6 +21,11 @@ CLASSES = {
     "SubscriptionStateTest": 58,
     "AutoOffsetResetStrategyTest": 4,
     "HeartbeatTest": 7,
+    "FetchSessionHandlerTest": 14,
+    "FetchBufferTest": 5,
+    "FetchCollectorTest": 21,
+    "CompletedFetchTest": 6,
+    "FetcherTest": 81,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

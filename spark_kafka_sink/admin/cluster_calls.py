@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4
+#: The fewest keys for which a request of its own is worth it.
+_FEWEST_KEYS = 2
 #: The limit that sets the deadlines, for errors.
 _TIMEOUT = "the timeout of this call"
 #: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
@@ -357,32 +359,47 @@ class ClusterCalls:
         """Return the coordinator of a group; raises KafkaError if it is not found."""
         return await self._coordinator(_group(group_id), deadline)
 
+    async def group_coordinators(
+        self, group_ids: Iterable[str], deadline: float
+    ) -> dict[str, Node]:
+        """Return the coordinators of groups, looking up all with one request if possible.
+
+        Groups whose coordinator is not found by this are left out.
+        """
+        keys = {name: _group(name) for name in group_ids}
+        await self._find_at_once(keys.values(), deadline)
+        known = self._coordinators
+        return {name: known[key] for name, key in keys.items() if key in known}
+
     async def find_coordinators(
         self, transactional_ids: Iterable[str], deadline: float
     ) -> dict[Node, list[str]]:
         """Group ids by their coordinators, looking up several with one request if possible."""
-        wanted = list(dict.fromkeys(transactional_ids))
-        unknown = tuple(name for name in wanted if _transaction(name) not in self._coordinators)
-        if len(unknown) > 1:
-            # Ids that are not found by this are looked up, and waited for, one by one.
-            with suppress(NetworkError):
-                await self._find_at_once(unknown, deadline)
+        keys = {name: _transaction(name) for name in transactional_ids}
+        # Ids that are not found by this are looked up, and waited for, one by one.
+        await self._find_at_once(keys.values(), deadline)
         groups: dict[Node, list[str]] = {}
-        for name in wanted:
-            node = await self._coordinator(_transaction(name), deadline)
+        for name, key in keys.items():
+            node = await self._coordinator(key, deadline)
             groups.setdefault(node, []).append(name)
         return groups
 
-    async def _find_at_once(self, transactional_ids: tuple[str, ...], deadline: float) -> None:
-        connection = await self._client.least_loaded_connection(deadline)
-        versions = connection.api_versions
-        if versions.version_for(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_VERSION:
+    async def _find_at_once(self, keys: Iterable[_Key], deadline: float) -> None:
+        """Look up the coordinators of keys of one type, unless there is only one."""
+        unknown = [key for key in keys if key not in self._coordinators]
+        if len(unknown) < _FEWEST_KEYS:
             return
-        response = await self._send(connection, _find_coordinators(transactional_ids), deadline)
-        for found in response.coordinators:
-            if not found.error_code:
-                node = Node(found.node_id, found.host, found.port)
-                self._coordinators[_transaction(found.key)] = node
+        with suppress(NetworkError):
+            connection = await self._client.least_loaded_connection(deadline)
+            versions = connection.api_versions
+            if versions.version_for(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_VERSION:
+                return
+            response = await self._send(connection, _find_coordinators(unknown), deadline)
+            by_name = {key[1]: key for key in unknown}
+            for found in response.coordinators:
+                if not found.error_code and found.key in by_name:
+                    node = Node(found.node_id, found.host, found.port)
+                    self._coordinators[by_name[found.key]] = node
 
     def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
         """Remove the coordinators of ids; they are looked up again when needed."""
@@ -428,15 +445,15 @@ def _find_coordinator(versions: NodeApiVersions, key: _Key) -> FindCoordinatorRe
     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=(name,))
 
 
-def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call[FindCoordinatorResponse]:
+def _find_coordinators(keys: Sequence[_Key]) -> Call[FindCoordinatorResponse]:
     request = FindCoordinatorRequest(
-        key_type=CoordinatorType.TRANSACTION, coordinator_keys=transactional_ids
+        key_type=keys[0][0], coordinator_keys=tuple(name for _, name in keys)
     )
     return Call(
         destination=AnyBroker(),
         build=lambda _: (request, None),
         error_codes=lambda _: (),
-        what=f"FindCoordinator of {len(transactional_ids)} transactional ids",
+        what=f"FindCoordinator of {len(keys)} ids",
     )
 
 

@@ -1,8 +1,8 @@
-"""Calls about consumer groups: pure descriptions, like those in `transaction_calls`."""
+"""Calls about consumer groups, and the way to their coordinators."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -14,11 +14,16 @@ from spark_kafka_sink.protocol.group_offsets import (
 from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.errors import BrokerError
-    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
+
+#: A response has all members of each group.
+_GROUPS_PER_REQUEST: Final = 100
 
 
 def commit_offsets_call(
@@ -52,3 +57,35 @@ def refused_offsets(response: OffsetCommitResponse, what: str) -> dict[TopicPart
         for topic_partition, code in commit_codes(response)
         if code
     }
+
+
+# --- destinations
+
+
+async def to_group_coordinators(
+    calls: ClusterCalls, group_ids: Sequence[str], deadline: float
+) -> Routes[str]:
+    """Send groups to their coordinators, several with one request.
+
+    A group whose coordinator is not found at once has a request of its own, so that others do not
+    wait for it, and an error of its own.
+    """
+    coordinators = await calls.group_coordinators(group_ids, deadline)
+    routes: list[tuple[Destination, list[str]]] = [
+        (GroupCoordinatorOf(name), [name]) for name in group_ids if name not in coordinators
+    ]
+    by_node: dict[Node, list[str]] = {}
+    for name, node in coordinators.items():
+        by_node.setdefault(node, []).append(name)
+    routes += [
+        (node, names[start : start + _GROUPS_PER_REQUEST])
+        for node, names in by_node.items()
+        for start in range(0, len(names), _GROUPS_PER_REQUEST)
+    ]
+    return routes, {}
+
+
+def forget_group_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
+    """Look up the coordinators of groups again when they are needed."""
+    for group_id in group_ids:
+        calls.look_up_again(GroupCoordinatorOf(group_id))

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, out_of_time
 from spark_kafka_sink.admin.first_contact import FINAL_SECONDS
-from spark_kafka_sink.errors import AuthenticationError, BrokerError, DecodeError, KafkaError
+from spark_kafka_sink.errors import (
+    AdminError,
+    AuthenticationError,
+    BrokerError,
+    DecodeError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import ResponseT
 
@@ -139,3 +146,22 @@ async def _attempt(
 
 def _is_about_unknown_topic(error: KafkaError) -> bool:
     return isinstance(error, BrokerError) and error.code in _UNKNOWN_TOPICS
+
+
+def all_of(what: str, answer: ItemResults[KeyT, ValueT]) -> dict[KeyT, ValueT]:
+    """Return the results if no item failed; otherwise raise the errors.
+
+    If no broker has answered for any item, that is one error, and the items do not matter.
+    """
+    if not answer.errors:
+        return answer.results
+    if not answer.results and not any(map(_is_from_a_broker, answer.errors.values())):
+        [*texts] = {str(error) for error in answer.errors.values()}
+        if len(texts) == 1:
+            raise next(iter(answer.errors.values()))
+    raise AdminError(what, answer.errors, answer.results)
+
+
+def _is_from_a_broker(error: KafkaError) -> bool:
+    cause = error.__cause__ if isinstance(error, KafkaTimeoutError) else error
+    return isinstance(cause, BrokerError)

@@ -1,49 +1,152 @@
-"""A thread with an event loop of its own, for blocking calls.
+"""A thread with an event loop of its own, for blocking calls over shared connections.
 
 A notebook already runs a loop on the caller's thread. The loop here runs only during a call:
 nothing runs between calls, and the next call detects a connection that has ended in the meantime.
+
+The connections belong to the loop's thread, which opens and closes them. Other threads only start a
+call, wait for it and cancel it, so that Ctrl-C and `close` end a call at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from spark_kafka_sink.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
 
-class LoopThread:
+class Closable(Protocol):
+    """Connections, or whatever else calls share."""
+
+    async def close(self) -> None:
+        """Close them; called on the loop."""
+
+
+SharedT = TypeVar("SharedT", bound=Closable)
+
+
+class LoopThread(Generic[SharedT]):
     """A thread that runs coroutines one at a time; `close` it."""
 
-    def __init__(self, name: str) -> None:
-        """Create the thread, which starts with the first call."""
+    def __init__(self, name: str, open_shared: Callable[[], SharedT]) -> None:
+        """Create the thread, which starts with the first call.
+
+        `open_shared` is called on the loop, at the first call, for what all calls share.
+        """
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._runner = asyncio.Runner()
+        self._open_shared = open_shared
+        #: Only the loop's thread uses this.
+        self._shared: SharedT | None = None
+        #: The calls that have begun and not ended, or wait for their turn.
+        self._calls: set[_Call] = set()
         self._closed = False
 
-    def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def check_open(self) -> None:
+        """Raise IllegalStateError after `close`."""
+        if self._closed:
+            raise _closed_error()
+
+    def run(self, function: Callable[[SharedT], Coroutine[Any, Any, T]]) -> T:
         """Call `function` on the loop's thread, and run its coroutine to the end.
 
-        Raises IllegalStateError after `close`.
+        If the caller is interrupted, the coroutine is cancelled, and the caller does not wait for
+        its end. Raises IllegalStateError after `close`, and if `close` cancels the coroutine.
         """
-        if self._closed:
-            raise IllegalStateError("the admin client is closed: create another one")
+        self.check_open()
+        call = _Call()
+        try:
+            self._calls.add(call)
+            answer: Future[T] = self._submit(self._run, call, function)
+            return answer.result()
+        except BaseException:
+            call.cancel()
+            raise
+        finally:
+            self._calls.discard(call)
 
+    def _submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        try:
+            return self._thread.submit(function, *arguments)
+        except RuntimeError:
+            # Another thread has closed this one in the meantime.
+            self.check_open()
+            raise
+
+    def _run(self, call: _Call, function: Callable[[SharedT], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:
-            return await function()
+            call.begin()
+            self.check_open()
+            if self._shared is None:
+                self._shared = self._open_shared()
+            return await function(self._shared)
 
-        return self._thread.submit(lambda: self._runner.run(run())).result()
+        try:
+            return self._runner.run(run())
+        except asyncio.CancelledError:
+            if not call.is_cancelled:
+                raise
+            # After Ctrl-C, the caller has gone; otherwise it was `close`.
+            raise _closed_error() from None
 
     def close(self) -> None:
-        """Close the loop and end the thread; may be called more than once."""
-        if self._closed:
-            return
+        """Cancel all calls, close what they share, and end the thread.
+
+        May be called more than once, and from several threads: each waits for the end.
+        """
         self._closed = True
-        self._thread.submit(self._runner.close).result()
+        for call in list(self._calls):
+            call.cancel()
+        end = None
+        with suppress(IllegalStateError):
+            end = self._submit(self._end)
+        # From here on the thread ends by itself, even if this one is interrupted.
+        self._thread.shutdown(wait=False)
+        if end is not None:
+            end.result()
         self._thread.shutdown()
+
+    def _end(self) -> None:
+        shared, self._shared = self._shared, None
+        try:
+            if shared is not None:
+                self._runner.run(shared.close())
+        finally:
+            self._runner.close()
+
+
+class _Call:
+    """A call that any thread may cancel, whether or not it has begun."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> None:
+        """Make the current task the one to cancel; raises CancelledError if that has happened."""
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        # Checked last: a thread that cancels from here on finds the loop.
+        if self.is_cancelled:
+            raise asyncio.CancelledError
+
+    def cancel(self) -> None:
+        """Cancel the task, or do not let it begin; a task that has ended remains as it is."""
+        self.is_cancelled = True
+        if self._loop is not None and self._task is not None:
+            with suppress(RuntimeError):
+                # The loop may be closed.
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+def _closed_error() -> IllegalStateError:
+    return IllegalStateError("the admin client is closed: create another one")

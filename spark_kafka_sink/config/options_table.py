@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.consumer.kafka_consumer_settings import KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
@@ -29,14 +30,15 @@ TABLES: Final[dict[str, tuple[ConfigDef, str]]] = {
     "source": (SOURCE_OPTIONS_DEF, ""),
     "consumer": (CONSUMER_CONFIG_DEF, KAFKA_PREFIX),
     "admin": (ADMIN_CONFIG_DEF, ""),
+    "group-consumer": (KAFKA_CONSUMER_CONFIG_DEF, ""),
 }
 
 
 def options_table(table: str) -> str:
     """Return one of `TABLES`.
 
-    They are the sink's own options, the producer's settings, the source's own options, the
-    consumer's settings, and the admin client's.
+    They are the sink's own options, the producer's settings, the source's own options, the settings
+    of reads, the admin client's, and those of `KafkaConsumer`.
     """
     rows, prefix = TABLES[table]
     return rows.to_markdown(prefix=prefix)

@@ -8,10 +8,13 @@ is due whenever something has changed: heartbeats, look-ups of positions, fetche
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import time
+import uuid
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
 from spark_kafka_sink.consumer.membership.group_values import GroupSettings
 from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
@@ -19,10 +22,12 @@ from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
 from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
 from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.polling.fetcher import Fetcher
 from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
+from spark_kafka_sink.consumer.reconciliation.member_values import MemberSettings
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
+    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
 
 T = TypeVar("T")
 
@@ -72,11 +78,7 @@ class ConsumerCore:
         self.wall_clock = wall_clock
         self.subscriptions = SubscriptionState(parse_offset_reset(config.auto_offset_reset))
         self.context = ConsumerContext(config, self.subscriptions, clock=clock)
-        self.coordinator = (
-            None
-            if config.group_id is None
-            else ClassicCoordinator(self.context, group_settings(config), assignors)
-        )
+        self.coordinator = self._create_coordinator(assignors)
         self.commits = (
             None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
         )
@@ -85,6 +87,7 @@ class ConsumerCore:
         )
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)
+        self.context.call = self.call
         #: Whether the user has called `poll` since partitions were assigned or sought.
         self.may_look_up = False
         #: The user has called `wakeup`.
@@ -98,6 +101,16 @@ class ConsumerCore:
             closed=closed_error,
             busy=_BUSY,
         )
+
+    def _create_coordinator(
+        self, assignors: Sequence[ConsumerPartitionAssignor]
+    ) -> Coordinator | None:
+        config = self.config
+        if config.group_id is None:
+            return None
+        if config.group_protocol == CONSUMER_PROTOCOL:
+            return ConsumerCoordinator(self.context, member_settings(config))
+        return ClassicCoordinator(self.context, group_settings(config), assignors)
 
     def start(self, undo: ExitStack) -> None:
         """Start the network thread; `undo` stops it."""
@@ -202,7 +215,24 @@ def group_settings(config: KafkaConsumerConfig) -> GroupSettings:
         rebalance_timeout=config.max_poll_interval_ms / 1000,
         heartbeat_interval=config.heartbeat_interval_ms / 1000,
         request_timeout=config.request_timeout_ms / 1000,
-        backoff=ExponentialBackoff(
-            config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
-        ),
+        backoff=_backoff(config),
     )
+
+
+def member_settings(config: KafkaConsumerConfig) -> MemberSettings:
+    """Return the settings of a new member of a group of the consumer protocol (KIP-848)."""
+    return MemberSettings(
+        group_id=config.group_id or "",
+        # As Java's Uuid.toString: URL-safe Base64 without padding.
+        member_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
+        group_instance_id=config.group_instance_id,
+        rack_id=config.client_rack or None,
+        server_assignor=config.group_remote_assignor,
+        rebalance_timeout=config.max_poll_interval_ms / 1000,
+        is_auto_commit=config.enable_auto_commit,
+        backoff=_backoff(config),
+    )
+
+
+def _backoff(config: KafkaConsumerConfig) -> ExponentialBackoff:
+    return ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)

@@ -14,7 +14,10 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer.kafka_consumer_config import (
+    CONSUMER_PROTOCOL,
+    KafkaConsumerConfig,
+)
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
     from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.model import ConsumerGroupMetadata
@@ -113,34 +117,44 @@ class KafkaConsumer:
         topics: str | Iterable[str] = (),
         *,
         pattern: str | re.Pattern[str] | None = None,
+        broker_pattern: str | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """Join the group, within `poll`, to read its share of the partitions of some topics.
 
         `topics` are names; `pattern` is a regular expression that must match a topic's whole name,
-        also that of a later one. The call replaces an earlier subscription; without both it ends
-        it. The listener's methods are called by `poll` and `close`.
+        also that of a later one. `broker_pattern` is one in RE2's syntax that the broker evaluates,
+        with group.protocol=consumer. The call replaces an earlier subscription; without any of
+        these it ends it. The methods of `listener` are called by `poll`, `unsubscribe` and `close`.
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
         names: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
         with self._call():
-            if pattern is not None and names:
-                raise ConfigError("subscribe takes either topics or a pattern, not both")
-            if pattern is None and not names:
+            if (pattern is not None) + (broker_pattern is not None) + bool(names) > 1:
+                raise ConfigError("subscribe takes either topics or one pattern, not both")
+            if pattern is None and broker_pattern is None and not names:
                 self._unsubscribe()
                 return
-            self._need_group("subscribe")
+            coordinator = self._need_group("subscribe")
+            if broker_pattern is not None and self._config.group_protocol != CONSUMER_PROTOCOL:
+                raise ConfigError(
+                    "a broker evaluates patterns only with group.protocol=consumer: set it, or "
+                    "pass the regular expression as `pattern`"
+                )
             with self._context.lock:
-                if pattern is None:
+                if broker_pattern is not None:
+                    self._subscriptions.subscribe_broker_pattern(broker_pattern, listener)
+                elif pattern is None:
                     self._subscriptions.subscribe(frozenset(map(_topic, names)), listener)
                 else:
                     compiled = re.compile(pattern)
                     self._subscriptions.subscribe_pattern(compiled, listener)
+                coordinator.subscription_changed()
                 self._context.wake()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without a share for other members of the group.
+        """Read these `partitions`, without a share for other members of the group.
 
         The call replaces an earlier one; without partitions it ends the subscription. With group.id
         reading starts at the group's committed offsets, and offsets can be committed.
@@ -186,9 +200,9 @@ class KafkaConsumer:
     def poll(self, timeout: float = 1.0) -> ConsumerRecords:
         """Return the next records by partition, at most max.poll.records; none after `timeout`.
 
-        It waits until there are records, and also does the work of a member: joining the group,
-        calling the listener, committing if enable.auto.commit is set. A group expects a `poll`
-        at least every max.poll.interval.ms.
+        It waits for `timeout` seconds at most until there are records, and also does the work of a
+        member: joining the group, calling the listener, committing if enable.auto.commit is set. A
+        group expects a `poll` at least every max.poll.interval.ms.
 
         Raises NoOffsetForPartitionError and OffsetOutOfRangeError with auto.offset.reset=none,
         SerializationError and CorruptRecordError for a record that cannot be returned (`seek` past
@@ -210,7 +224,7 @@ class KafkaConsumer:
         `columns` selects among `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
         `timestampType` and `headers`; without it, there are all of them, `headers` only with
         `include_headers`. max.poll.records, deserializers and interceptors do not apply. The table
-        has no rows if there were no records before `timeout`.
+        has no rows if there were no records within `timeout` seconds.
         """
         with self._call():
             return self._polls.poll_arrow(
@@ -234,6 +248,7 @@ class KafkaConsumer:
         """Commit offsets for the group, and wait for it; without `offsets` all positions.
 
         An offset is that of the next record to read: one more than the last one processed.
+        `timeout` is in seconds, by default default.api.timeout.ms.
 
         Raises CommitFailedError if the partitions have other owners now, RebalanceInProgressError
         during a rebalance (call `poll`, then try again), BrokerError and ConfigError.
@@ -248,7 +263,7 @@ class KafkaConsumer:
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
         | None = None,
     ) -> None:
-        """Commit offsets for the group without waiting; see `commit`.
+        """Commit `offsets` for the group without waiting; see `commit`.
 
         A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
         there was none. It is not retried: a later commit may have been faster.
@@ -260,7 +275,10 @@ class KafkaConsumer:
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets of the group; None where there is none."""
+        """Return the committed offsets of the group for `partitions`; None where there is none.
+
+        `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         wanted = [_partition(each) for each in partitions]
         with self._call():
             self._need_group("committed")
@@ -269,21 +287,21 @@ class KafkaConsumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
         with self._call(), self._context.lock:
-            coordinator = self._core.coordinator
-            if coordinator is None:
-                raise _no_group("group_metadata")
-            return coordinator.group_metadata()
+            return self._need_group("group_metadata").group_metadata()
 
     # --- positions
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """Return the offset of the next record to read, which may have to be looked up first."""
+        """Return the offset of the next record to read, which may have to be looked up first.
+
+        `partition` must be assigned. `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         partition = _partition(partition)
         with self._call():
             return self._polls.position(partition, self._timeout(timeout))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
-        """Read a partition from an offset on; records that were fetched before are dropped."""
+        """Read `partition` from `offset` on; records that were fetched before are dropped."""
         partition = _partition(partition)
         target = _offset(partition, offset)
         with self._call(), self._context.lock:
@@ -303,11 +321,11 @@ class KafkaConsumer:
             self._context.wake()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read partitions, or all that are assigned, from their first offset on."""
+        """Read `partitions`, or all that are assigned, from their first offset on."""
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read of partitions, or of all that are assigned, only what is written from now on."""
+        """Read of `partitions`, or of all that are assigned, only what is written from now on."""
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
@@ -320,7 +338,7 @@ class KafkaConsumer:
             self._context.wake()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; what was fetched is kept."""
+        """Return no records of these `partitions` until `resume`; what was fetched is kept."""
         wanted = [_partition(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
@@ -329,7 +347,7 @@ class KafkaConsumer:
                 self._subscriptions.pause(each)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again."""
+        """Return records of these `partitions` again."""
         wanted = [_partition(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
@@ -348,22 +366,30 @@ class KafkaConsumer:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each of the `partitions`.
+
+        `timeout` is in seconds, by default default.api.timeout.ms.
+        """
         return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition.
+        """Return the offset after the last record of each of the `partitions`.
 
-        With isolation.level=read_committed that is the last stable offset.
+        `timeout` is in seconds, by default default.api.timeout.ms. With
+        isolation.level=read_committed that is the last stable offset.
         """
         return self._ends(partitions, LATEST_TIMESTAMP, timeout)
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time, in ms since 1970; None if there is none."""
+        """Return the first offset at or after a time; None if there is none.
+
+        `times` has a time for each partition, in ms since 1970. `timeout` is in seconds, by default
+        default.api.timeout.ms.
+        """
         for each, time in times.items():
             if time < 0:
                 raise ValueError(f"{each}: the time {time} is negative")
@@ -387,9 +413,10 @@ class KafkaConsumer:
             return self._core.call(call, seconds, "ListOffsets")
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        """Return the partitions of a topic, with their leaders.
+        """Return the partitions of `topic`, with their leaders.
 
-        Raises BrokerError if the topic does not exist.
+        `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic
+        does not exist.
         """
         seconds = self._timeout(timeout)
         with self._call():
@@ -449,7 +476,7 @@ class KafkaConsumer:
                 raise
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled."""
+        """Raise TypeError: sockets and threads cannot be pickled."""
         raise TypeError("a KafkaConsumer cannot be pickled: create it where it is used")
 
     def __repr__(self) -> str:
@@ -470,7 +497,7 @@ class KafkaConsumer:
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Refuse two threads at once; the listener's calls are nested (KafkaConsumer.acquire)."""
+        """Protect it from two threads at once; the listener's calls are nested."""
         thread = threading.get_ident()
         with self._guard:
             if self._owner not in {None, thread}:
@@ -493,9 +520,10 @@ class KafkaConsumer:
             return self._config.default_api_timeout_ms / 1000
         return _seconds(timeout)
 
-    def _need_group(self, method: str) -> None:
+    def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:
-            raise _no_group(method)
+            raise ConfigError(f"{method} needs a group: set group.id")
+        return self._core.coordinator
 
     def _need_assigned(self, partition: TopicPartition) -> None:
         if not self._subscriptions.is_assigned(partition):
@@ -508,10 +536,6 @@ class KafkaConsumer:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
         return {_partition(each): _offset(each, offset) for each, offset in offsets.items()}
-
-
-def _no_group(method: str) -> ConfigError:
-    return ConfigError(f"{method} needs a group: set group.id")
 
 
 def _seconds(timeout: float) -> float:

@@ -17,21 +17,17 @@ from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
-from spark_kafka_sink.consumer.polling.rebalances import Rebalances
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 from spark_kafka_sink.errors import (
-    BrokerError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
-    OffsetOutOfRangeError,
     WakeupError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -83,11 +79,8 @@ class Polls:
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
         )
-        self._rebalances = (
-            None
-            if core.coordinator is None
-            else Rebalances(core.context, core.coordinator, self.commit_before_rebalance)
-        )
+        self._context.commit_before_rebalance = self.commit_before_rebalance
+        self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
         self._done_commits: deque[_CommitDone] = deque()
@@ -101,7 +94,7 @@ class Polls:
     # --- polling
 
     def poll(self, timeout: float) -> ConsumerRecords:
-        """See `KafkaConsumer.poll`."""
+        """Implement `KafkaConsumer.poll`."""
         found = self._wait_for(self._take_records, timeout)
         if found is None:
             return ConsumerRecords()
@@ -110,7 +103,7 @@ class Polls:
     def poll_arrow(
         self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
     ) -> pa.Table:
-        """See `KafkaConsumer.poll_arrow`."""
+        """Implement `KafkaConsumer.poll_arrow`."""
         schema = arrow_schema(columns, include_headers=include_headers)
         found = self._wait_for(partial(self._take_arrow, schema), timeout)
         return pa.Table.from_batches(found or [], schema)
@@ -130,7 +123,7 @@ class Polls:
                 seen = context.changes
                 until = deadline
                 if core.coordinator is not None:
-                    core.coordinator.membership.poll(now)
+                    core.coordinator.member.poll(now)
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
                     if core.coordinator.for_user:
                         step = core.coordinator.for_user.popleft()
@@ -138,8 +131,8 @@ class Polls:
                 if step is None:
                     self._begin_look_ups()
                     self._commit_if_due(now)
-            if step is not None and self._rebalances is not None:
-                self._rebalances.run(step)
+            if step is not None and core.coordinator is not None:
+                core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
                 return found
@@ -167,10 +160,11 @@ class Polls:
 
     # --- taking what was fetched
 
-    def _next_fetch(self) -> CompletedFetch | None:
+    def _next_fetch(self, *, has_records: bool) -> CompletedFetch | None:
         """Return the next fetch with records to return; needs the lock.
 
-        Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError.
+        Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError. If there are records to
+        return before it, the fetch stays, so that the next call raises the error again.
         """
         fetcher = self._core.fetcher
         while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
@@ -178,11 +172,10 @@ class Polls:
                 return fetch
             try:
                 is_readable = fetcher.apply(fetch)
-            except KafkaError as error:
-                fetcher.buffer.remove(fetch)
-                self._context.wake()
-                if isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise OffsetOutOfRangeError({fetch.partition: fetch.next_offset}) from error
+            except KafkaError:
+                if not has_records:
+                    fetcher.buffer.remove(fetch)
+                    self._context.wake()
                 raise
             if not is_readable:
                 fetcher.buffer.remove(fetch)
@@ -217,7 +210,7 @@ class Polls:
         while left > 0:
             try:
                 with self._context.lock:
-                    fetch = self._next_fetch()
+                    fetch = self._next_fetch(has_records=bool(records))
                 if fetch is None:
                     break
                 taken = self._take_of(fetch, left, moved)
@@ -279,7 +272,7 @@ class Polls:
         with self._context.lock:
             while error is None:
                 try:
-                    fetch = self._next_fetch()
+                    fetch = self._next_fetch(has_records=bool(taken))
                     if fetch is None:
                         break
                     records = self._records_of(fetch)
@@ -318,17 +311,17 @@ class Polls:
 
     # --- commits
 
-    def commit(self, offsets: Offsets, timeout: float) -> None:
-        """See `KafkaConsumer.commit`."""
+    def commit(self, offsets: Offsets, timeout: float, *, is_of_user: bool = True) -> None:
+        """Implement `KafkaConsumer.commit`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
-        call = commits.commit(offsets, self._core.clock() + timeout)
+        call = commits.commit(offsets, self._core.clock() + timeout, is_of_user=is_of_user)
         self._core.call(call, timeout, "OffsetCommit")
         self._interceptors.on_commit(offsets)
         self.run_commit_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
-        """See `KafkaConsumer.commit_async`."""
+        """Implement `KafkaConsumer.commit_async`."""
         with self._context.lock:
             self._pending_commits += 1
         self._core.submit(self._commit_later(offsets, callback))
@@ -393,16 +386,31 @@ class Polls:
             offsets = self._subscriptions.all_consumed()
         if offsets:
             try:
-                self.commit(offsets, self._core.config.request_timeout_ms / 1000)
+                limit = self._core.config.request_timeout_ms / 1000
+                self.commit(offsets, limit, is_of_user=False)
             except WakeupError:
                 raise
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
+    async def _commit_positions(self, deadline: float) -> None:
+        """Commit all positions from the network thread; a failure is only logged."""
+        with self._context.lock:
+            offsets = self._subscriptions.all_consumed()
+        commits = self._core.commits
+        if offsets and commits is not None:
+            try:
+                await commits.commit(offsets, deadline, is_of_user=False)
+            except KafkaError as error:
+                logger.warning("automatic commit before a rebalance: %s", error)
+            else:
+                with self._context.lock:
+                    self._done_commits.append(_CommitDone(None, offsets, None))
+
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """See `KafkaConsumer.committed`."""
+        """Implement `KafkaConsumer.committed`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101
         call = commits.fetch(partitions, self._core.clock() + timeout)
@@ -411,7 +419,7 @@ class Polls:
     # --- positions
 
     def position(self, partition: TopicPartition, timeout: float) -> int:
-        """See `KafkaConsumer.position`."""
+        """Implement `KafkaConsumer.position`."""
         core, context = self._core, self._context
         deadline = core.clock() + timeout
         with context.lock:
@@ -432,22 +440,11 @@ class Polls:
     # --- leaving
 
     def leave(self, reason: str, operation: LeaveOperation, timeout: float | None = None) -> None:
-        """Revoke everything and leave the group; errors of the listener are raised at the end."""
+        """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
-        if coordinator is None or self._rebalances is None:
-            return
-        seconds = self._core.config.request_timeout_ms / 1000 if timeout is None else timeout
-        try:
-            self._rebalances.give_up()
-        finally:
-            with self._context.lock:
-                step = coordinator.membership.leave(reason, operation)
-                coordinator.for_user.clear()
-            if step is not None:
-                try:
-                    self._core.call(coordinator.leave(step), seconds, "LeaveGroup")
-                except KafkaTimeoutError as error:
-                    logger.info("the group is left without its answer: %s", error)
+        if coordinator is not None:
+            limit = self._core.config.request_timeout_ms / 1000
+            coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
     def close(self, timeout: float) -> None:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""

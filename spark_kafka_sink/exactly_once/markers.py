@@ -27,7 +27,7 @@ from spark_kafka_sink.model import ProducerIdAndEpoch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import EndAnswer, TransactionEnd
     from spark_kafka_sink.exactly_once.ledger.budget import Budget
     from spark_kafka_sink.model import TopicPartition
@@ -66,7 +66,7 @@ def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> Prod
     return ProducerIdAndEpoch(end.producer.producer_id, end.producer.epoch + 1)
 
 
-def ensure_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
+def ensure_markers(admin: DriverClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
     """Write the missing markers of ended transactions.
 
     Returns the transactions that still have records without a marker after that, usually because
@@ -98,7 +98,7 @@ def ensure_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -
 
 
 def _write(
-    admin: AdminClient, one: Ended, places: Sequence[TopicPartition], budget: Budget
+    admin: DriverClient, one: Ended, places: Sequence[TopicPartition], budget: Budget
 ) -> EndAnswer:
     return admin.write_markers(
         one.end._replace(producer=one.after),
@@ -107,7 +107,9 @@ def _write(
     )
 
 
-def _held(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> Collection[TopicPartition]:
+def _held(
+    admin: DriverClient, ended: Sequence[Ended], budget: Budget
+) -> Collection[TopicPartition]:
     """Return the partitions where a transaction is open below the end of these transactions."""
     behind: dict[TopicPartition, int] = {}
     for one in ended:
@@ -124,7 +126,7 @@ _Places: TypeAlias = "list[tuple[Ended, list[TopicPartition]]]"
 
 
 def _missing(
-    admin: AdminClient, ended: Sequence[Ended], held: Collection[TopicPartition], budget: Budget
+    admin: DriverClient, ended: Sequence[Ended], held: Collection[TopicPartition], budget: Budget
 ) -> tuple[_Places, _Places]:
     """Find the partitions that have records of these transactions but no marker.
 

@@ -45,7 +45,7 @@ from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
     from spark_kafka_sink.model import TopicPartition
 
@@ -69,7 +69,7 @@ class OpenTransaction(NamedTuple):
 
 
 def roll_forward(
-    admin: AdminClient, records: Mapping[str, WriteRecord], *, now_ms: int, budget: Budget
+    admin: DriverClient, records: Mapping[str, WriteRecord], *, now_ms: int, budget: Budget
 ) -> dict[str, WriteRecord]:
     """Commit every winner of decided writes; return the records with their outcomes.
 
@@ -84,7 +84,7 @@ def roll_forward(
     }
 
 
-def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) -> list[Fate]:
+def winner_fates(admin: DriverClient, winners: Sequence[Winner], budget: Budget) -> list[Fate]:
     """Commit the winners of a decision concurrently; return the fate of each.
 
     Raises CommitPendingError, after attempting all of them, if one got no final answer or if the
@@ -127,7 +127,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
 
 
 def _fate_of_refused(
-    admin: AdminClient, winner: Winner, end: TransactionEnd, budget: Budget
+    admin: DriverClient, winner: Winner, end: TransactionEnd, budget: Budget
 ) -> Fate:
     """Return the fate of a winner whose commit was refused.
 
@@ -161,7 +161,7 @@ def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> Wr
     )
 
 
-def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
+def fate_by_marker(admin: DriverClient, winner: Winner, budget: Budget) -> Fate:
     """Return a winner's fate by the marker after its last record in any readable partition."""
     for written in winner.ranges:
         if written.last_offset == UNKNOWN_OFFSET:
@@ -177,7 +177,7 @@ def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
 
 
 def _marker_behind(
-    admin: AdminClient, producer: ProducerIdAndEpoch, written: OffsetRange, budget: Budget
+    admin: DriverClient, producer: ProducerIdAndEpoch, written: OffsetRange, budget: Budget
 ) -> EndMarker | None:
     """Return the marker of the transaction, or None if it has been compacted away.
 
@@ -207,7 +207,7 @@ def _marker_behind(
 # --- open transactions
 
 
-def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
+def list_open(admin: DriverClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
     """Return the open transactions of a prefix's tasks, with the ids and epochs to end them."""
     listed = admin.list_transactions(
         lambda transactional_id: is_worker_id_of(prefix, transactional_id),
@@ -226,7 +226,7 @@ def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTrans
 
 
 def abort_exactly(
-    admin: AdminClient, transactions: Iterable[OpenTransaction], budget: Budget
+    admin: DriverClient, transactions: Iterable[OpenTransaction], budget: Budget
 ) -> dict[OpenTransaction, KafkaError]:
     """Abort exactly these transactions; a later one of the same id has another epoch.
 
@@ -254,7 +254,7 @@ def abort_exactly(
 
 
 def _ensure_abort_markers(
-    admin: AdminClient,
+    admin: DriverClient,
     aborted: Sequence[tuple[OpenTransaction, TransactionEnd, ProducerIdAndEpoch]],
     budget: Budget,
 ) -> None:

@@ -57,7 +57,7 @@ from spark_kafka_sink.exactly_once.points import Point
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class TwoPhaseCommit:
 
     def __init__(
         self,
-        admin: AdminClient,
+        admin: DriverClient,
         ledger: Ledger,
         *,
         clock: Callable[[], float],

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
-    from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchResponse
+    from spark_kafka_sink.protocol.messages.offset_fetch import (
+        OffsetFetchResponse,
+        OffsetFetchResponseGroup,
+    )
 
 #: The last versions that name topics.
 LAST_COMMIT_WITH_NAMES: Final = 9
@@ -136,11 +139,16 @@ def fetched_group(
     The offset is -1 where none is committed. Topics with an id that is not in `topic_names` are
     left out. Raises DecodeError for a response about several groups.
     """
-    if len(response.groups) > 1:
-        raise DecodeError(
-            f"a response to OffsetFetch has {len(response.groups)} groups, not the one requested"
-        )
-    group = response.groups[0] if response.groups else response
+    group: OffsetFetchResponse | OffsetFetchResponseGroup
+    match response.groups:
+        case ():
+            group = response
+        case (group,):
+            pass
+        case several:
+            raise DecodeError(
+                f"a response to OffsetFetch has {len(several)} groups, not the one requested"
+            )
     found = {}
     for topic in group.topics:
         topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID

@@ -79,9 +79,9 @@ def refusals_text(refused: Mapping[TopicPartition, KafkaError], option: str) -> 
 def _commit(
     options: SinkOptions, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, BrokerError]:
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
 
-    with AdminClient(options.producer) as admin:
+    with DriverClient(options.producer) as admin:
         timeout = options.producer.request_timeout_ms / 1000
         return admin.commit_group_offsets(group_id, offsets, timeout=timeout)
 

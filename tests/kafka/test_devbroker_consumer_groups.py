@@ -595,6 +595,44 @@ def protocols(group):
     group.describe("follows")
 
 
+def emptied(group):
+    """Create a group of the new protocol, which its only member has left."""
+    name, _ = group.topic(1)
+    group.join("joins", "a", topics=[name])
+    group.commit("commit", {(name, 0): 3}, "a", 2)
+    group.beat("leaves", "a", -1)
+    return name
+
+
+def refused_without_id(group):
+    """An empty group is a classic one after a new member was told its id."""
+    name = emptied(group)
+    answer = group.asker.ask(join_request(group.group_id, metadata=subscription(name)), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.look("kept", name)
+
+
+def refused_without_protocols(group):
+    """An empty group is a classic one after a member without protocols was refused."""
+    name = emptied(group)
+    answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.look("kept", name)
+    group.join("follows", "b", topics=[name])
+
+
+def refused_by_nobody(group):
+    """A group that did not exist exists after a new member was refused."""
+    group.describe("before")
+    answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
+    group.note("refused", answer.error_code)
+    group.describe("refused")
+    group.delete("deleted")
+    group.describe("deleted")
+
+
 def subscription(*topics):
     """Return the metadata of a classic consumer: version 0, topics, no user data."""
     encoded = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
@@ -612,6 +650,9 @@ SCENARIOS = [
     assignors,
     offsets,
     protocols,
+    refused_without_id,
+    refused_without_protocols,
+    refused_by_nobody,
 ]
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import describe_topics
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -231,7 +231,7 @@ def test_the_driver_checks_with_the_security_settings_of_the_job(secured_kafka, 
     good.update(tls(certificates.authority, "SASL_SSL"))
     config = ProducerConfig.from_mapping(good)
     assert 3 == describe_topics(config, [topic], is_dry_run=True, timeout=60)[topic].partitions
-    with AdminClient(config) as admin:
+    with DriverClient(config) as admin:
         assert isinstance(admin.list_transactions(lambda _: True, timeout=60), list)
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     DeliveryError,
@@ -102,7 +102,7 @@ def _begin_what_times_out(kafka: KafkaCluster) -> TimedOut:
 
 def _wait_until_aborted(kafka: KafkaCluster, transactional_ids: list[str]) -> None:
     config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
-    with AdminClient(config) as admin:
+    with DriverClient(config) as admin:
 
         def are_aborted() -> bool:
             found = admin.describe_transactions(transactional_ids, timeout=SECONDS)

@@ -26,15 +26,17 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {("consumer", room) for room in ("membership", "requests", "records")}
+_PURE_ROOMS = {
+    ("consumer", room) for room in ("membership", "reconciliation", "requests", "records")
+}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
 #: What each layer may import besides itself: layers, and modules in them. All layers may import
 #: `errors`, `model` and `display`.
 LAYERS: dict[str, frozenset[str]] = {
-    "errors": frozenset(),
     "display": frozenset(),
+    "errors": frozenset({"display"}),
     "model": frozenset({"display"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
@@ -138,15 +140,25 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "assignors": (),
         "offsets": (),
         "membership": (),
+        "reconciliation": ("membership",),
         "requests": ("offsets", "membership"),
         "fetching": ("offsets", "membership"),
         "records": (),
-        "polling": ("assignors", "offsets", "membership", "requests", "fetching", "records"),
+        "polling": (
+            "assignors",
+            "offsets",
+            "membership",
+            "reconciliation",
+            "requests",
+            "fetching",
+            "records",
+        ),
         TOP: (
             "assignors",
             "offsets",
             "fetching",
             "membership",
+            "reconciliation",
             "requests",
             "records",
             "polling",
@@ -192,7 +204,7 @@ _EVENT_LOOP = (
     "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
-    # Not `assignors`, `membership` and `records` of `consumer`, which are pure.
+    # Not the other rooms of `consumer`, which are pure.
     "consumer/*.py",
     "consumer/fetching/*.py",
     "consumer/offsets/*.py",

@@ -36,7 +36,8 @@ OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
 SPARK = SimpleNamespace()
 #: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
-    *("AdminConfig", "FaultHook", "FutureTableMetadata", "KafkaMetric", "ProducerConfig"),
+    *("AdminConfig", "KafkaConsumerConfig", "ProducerConfig"),
+    *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
     *("FaultHook.ask", "FutureRecordMetadata.fail"),
 }
 #: The classes of `errors`, which users catch.

@@ -38,6 +38,10 @@ NOT_FOR_USERS = {
     *(f"ProducerConfig.{name}" for name in ("interceptor_classes", "key_serializer")),
     *(f"ProducerConfig.{name}" for name in ("metric_reporters", "partitioner_class")),
     *(f"ProducerConfig.{name}" for name in ("security", "value_serializer")),
+    *(f"KafkaConsumerConfig.{name}" for name in ("interceptor_classes", "key_deserializer")),
+    *(f"KafkaConsumerConfig.{name}" for name in ("metric_reporters", "security")),
+    "KafkaConsumerConfig.partition_assignment_strategy",
+    "KafkaConsumerConfig.value_deserializer",
 }
 
 

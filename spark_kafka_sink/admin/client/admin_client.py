@@ -1,7 +1,7 @@
 """The public client for administrative requests.
 
 Each method is one line of what to ask, in the terms of the modules beside this one, and one line of
-what to do with the answer. The rule for errors is in the docstring of the class, and in `_items`.
+what to do with the answer. The rule for errors is in the docstring of the class, and in `all_of`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from spark_kafka_sink.admin.client import (
     partition_requests,
     topic_requests,
 )
+from spark_kafka_sink.admin.client.arguments import among, several
+from spark_kafka_sink.admin.client.group_descriptions import describe_groups
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
-from spark_kafka_sink.admin.item_requests import ItemResults, request_items
+from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.values.acls import AclBindingFilter
+from spark_kafka_sink.admin.values.groups import GROUP_STATES, GROUP_TYPES
 from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.errors import (
-    AdminError,
-    BrokerError,
     KafkaError,
-    KafkaTimeoutError,
-    UnsupportedVersionError,
 )
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -98,8 +96,7 @@ class AdminClient:
         if not isinstance(config, AdminConfig):
             config = AdminConfig.from_mapping(config)
         self._config = config
-        self._thread = LoopThread("kafka-admin")
-        self._calls: ClusterCalls | None = None
+        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -115,10 +112,10 @@ class AdminClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; may be called more than once."""
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            self._thread.run(calls.close)
+        """Close all connections; may be called more than once.
+
+        A call that another thread is making ends with IllegalStateError.
+        """
         self._thread.close()
 
     # --- topics
@@ -149,7 +146,7 @@ class AdminClient:
 
         `timeout` is in seconds.
         """
-        self._items(topic_requests.deleting_topics(), _several(names), timeout)
+        self._items(topic_requests.deleting_topics(), several(names), timeout)
 
     def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
@@ -177,7 +174,7 @@ class AdminClient:
         request = topic_requests.describing_topics(
             include_authorized_operations=include_authorized_operations
         )
-        return self._items(request, _several(names), timeout)
+        return self._items(request, several(names), timeout)
 
     def create_partitions(
         self,
@@ -300,10 +297,10 @@ class AdminClient:
     ) -> list[ConsumerGroupListing]:
         """List the consumer groups that this user may see, of all brokers, by group id.
 
-        `states` and `types` are names as in `ConsumerGroupListing`; without them, all
-        match. `timeout` is in seconds.
+        `states` and `types` are names as in `ConsumerGroupListing`, in upper or lower case;
+        without them, all match. Raises ValueError for unknown ones. `timeout` is in seconds.
         """
-        wanted = _several(states), _several(types)
+        wanted = among("states", states, GROUP_STATES), among("types", types, GROUP_TYPES)
 
         async def run(calls: ClusterCalls, deadline: float) -> list[ConsumerGroupListing]:
             asked = [
@@ -332,39 +329,19 @@ class AdminClient:
         `include_authorized_operations` they say what this user may do with each group.
         `timeout` is in seconds.
         """
-        wanted = _several(group_ids)
+        wanted = several(group_ids)
 
         async def run(
             calls: ClusterCalls, deadline: float
         ) -> ItemResults[str, ConsumerGroupDescription]:
-            new = await request_items(
+            return await describe_groups(
                 calls,
-                group_requests.describing_new_groups(
-                    include_authorized_operations=include_authorized_operations
-                ),
                 wanted,
                 deadline,
+                include_authorized_operations=include_authorized_operations,
             )
-            others = [name for name, error in new.errors.items() if _may_be_classic(error)]
-            classic = await request_items(
-                calls,
-                group_requests.describing_classic_groups(
-                    include_authorized_operations=include_authorized_operations
-                ),
-                others,
-                deadline,
-            )
-            found: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
-            for name in wanted:
-                if name in new.results or name in classic.results:
-                    group = new.results.get(name) or classic.results[name]
-                    coordinator = await calls.group_coordinator(name, deadline)
-                    found.add(name, group_requests.described_group(group, coordinator))
-                else:
-                    found.add(name, classic.errors.get(name) or new.errors[name])
-            return found
 
-        return _all_of("DescribeGroups", self._run(run, timeout))
+        return all_of("DescribeGroups", self._run(run, timeout))
 
     def delete_consumer_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
@@ -373,7 +350,7 @@ class AdminClient:
 
         `timeout` is in seconds.
         """
-        self._items(group_requests.deleting_groups(), _several(group_ids), timeout)
+        self._items(group_requests.deleting_groups(), several(group_ids), timeout)
 
     def list_consumer_group_offsets(
         self,
@@ -393,7 +370,7 @@ class AdminClient:
         places = None if partitions is None else tuple(partitions)
         call = group_requests.fetch_offsets_call(group_id, places, require_stable=require_stable)
         found, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
-        return _all_of(call.what, ItemResults(found, errors))
+        return all_of(call.what, ItemResults(found, errors))
 
     def alter_consumer_group_offsets(
         self,
@@ -411,11 +388,12 @@ class AdminClient:
         """
         given = {place: group_requests.offset_of(offset) for place, offset in offsets.items()}
         if not given:
+            self._check(timeout)
             return
         call = group_calls.commit_offsets_call(group_id, given)
         refused = group_calls.refused_offsets(self._call(call, timeout), call.what)
         done = dict.fromkeys(given.keys() - refused.keys())
-        _all_of(call.what, ItemResults(done, dict(refused)))
+        all_of(call.what, ItemResults(done, dict(refused)))
 
     def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -428,11 +406,12 @@ class AdminClient:
         """
         places = tuple(partitions)
         if not places:
+            self._check(timeout)
             return
         call = group_requests.delete_offsets_call(group_id, places)
         errors = group_requests.undeleted_offsets(self._call(call, timeout), call.what)
         done = dict.fromkeys(set(places) - errors.keys())
-        _all_of(call.what, ItemResults(done, errors))
+        all_of(call.what, ItemResults(done, errors))
 
     # --- access control lists
 
@@ -481,7 +460,7 @@ class AdminClient:
         `transactional_id_pattern` those whose id matches as a whole, in the syntax of RE2J
         (brokers since 4.1). `timeout` is in seconds.
         """
-        wanted = _several(states), tuple(producer_ids)
+        wanted = several(states), tuple(producer_ids)
 
         async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
             asked = [
@@ -511,7 +490,7 @@ class AdminClient:
         is in seconds.
         """
         request = transaction_calls.describing_transactions()
-        return self._items(request, _several(transactional_ids), timeout)
+        return self._items(request, several(transactional_ids), timeout)
 
     # --- running
 
@@ -523,11 +502,14 @@ class AdminClient:
     ) -> dict[KeyT, ValueT]:
         """Send a request about items, and return all results or raise the errors."""
         wanted = tuple(keys)
+        if not wanted:
+            self._check(timeout)
+            return {}
 
         async def run(calls: ClusterCalls, deadline: float) -> ItemResults[KeyT, ValueT]:
             return await request_items(calls, request, wanted, deadline)
 
-        return _all_of(request.what, self._run(run, timeout)) if wanted else {}
+        return all_of(request.what, self._run(run, timeout))
 
     def _call(self, call: Call[ResponseT], timeout: float | None) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
@@ -537,55 +519,25 @@ class AdminClient:
         function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]],
         timeout: float | None,
     ) -> T:
+        seconds = self._check(timeout)
+
+        async def run(calls: ClusterCalls) -> T:
+            return await function(calls, asyncio.get_running_loop().time() + seconds)
+
+        return self._thread.run(run)
+
+    def _check(self, timeout: float | None) -> float:
+        """Return the timeout of a call; raises IllegalStateError after `close`, and ValueError."""
+        self._thread.check_open()
         seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         if not seconds > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
-        seconds = min(seconds, _LONGEST_SECONDS)
-
-        async def run() -> T:
-            if self._calls is None:
-                self._calls = ClusterCalls(self._config)
-            return await function(self._calls, asyncio.get_running_loop().time() + seconds)
-
-        return self._thread.run(run)
+        return min(seconds, _LONGEST_SECONDS)
 
 
 #: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.
 _LONGEST_SECONDS = (2**31 - 1) / 1000
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-
-
-def _several(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names; a single text would be taken for the names of its letters."""
-    if isinstance(names, str):
-        raise TypeError(f"expected several names, such as [{names!r}], not the text {names!r}")
-    return tuple(dict.fromkeys(names))
-
-
-def _all_of(what: str, answer: ItemResults[KeyT, ValueT]) -> dict[KeyT, ValueT]:
-    """Return the results if no item failed; otherwise raise the errors.
-
-    If no broker has answered for any item, that is one error, and the items do not matter.
-    """
-    if not answer.errors:
-        return answer.results
-    if not answer.results and not any(map(_is_from_a_broker, answer.errors.values())):
-        [*texts] = {str(error) for error in answer.errors.values()}
-        if len(texts) == 1:
-            raise next(iter(answer.errors.values()))
-    raise AdminError(what, answer.errors, answer.results)
-
-
-def _is_from_a_broker(error: KafkaError) -> bool:
-    cause = error.__cause__ if isinstance(error, KafkaTimeoutError) else error
-    return isinstance(cause, BrokerError)
-
-
-def _may_be_classic(error: KafkaError) -> bool:
-    """Return whether a group may be a classic one, from the error of the request for new ones."""
-    if isinstance(error, BrokerError):
-        return error.code in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
-    return isinstance(error, UnsupportedVersionError)
 
 
 def _raised(answer: ResponseT | KafkaError) -> ResponseT:

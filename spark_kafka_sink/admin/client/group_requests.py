@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.admin.client.partition_requests import by_topic
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
-from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
+from spark_kafka_sink.admin.group_calls import forget_group_coordinators, to_group_coordinators
+from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.acls import authorized_operations
-from spark_kafka_sink.admin.values.groups import (
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    MemberDescription,
-)
-from spark_kafka_sink.errors import DecodeError, KafkaError
+from spark_kafka_sink.admin.values.groups import CONSUMER_PROTOCOL_TYPE, ConsumerGroupListing
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -23,62 +18,28 @@ from spark_kafka_sink.protocol.group_offsets import (
     fetched_group,
     offset_fetch_request,
 )
-from spark_kafka_sink.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    DescribedGroup,
-)
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from spark_kafka_sink.protocol.primitives import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.cluster_calls import Destination
+    from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.messages.consumer_group_describe import (
-        Assignment,
-        ConsumerGroupDescribeResponse,
-    )
     from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsResponse
-    from spark_kafka_sink.protocol.messages.describe_groups import (
-        DescribedGroup as ClassicGroup,
-    )
-    from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsResponse
     from spark_kafka_sink.protocol.messages.list_groups import ListGroupsResponse
     from spark_kafka_sink.protocol.messages.offset_delete import OffsetDeleteResponse
     from spark_kafka_sink.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
         OffsetFetchResponse,
     )
-
-#: The protocol type of groups of consumers, as opposed to those of Kafka Connect and others.
-_CONSUMER: Final = "consumer"
-_CLASSIC_TYPE: Final = "Classic"
-_CONSUMER_TYPE: Final = "Consumer"
-#: The state of a group that does not exist, in the responses of older brokers.
-_DEAD: Final = "Dead"
-#: The reply to a request that a broker does not know the group for.
-_NOT_FOUND: Final = ErrorCode.GROUP_ID_NOT_FOUND
-
-
-async def _to_coordinators(
-    _calls: ClusterCalls, group_ids: Sequence[str], _deadline: float
-) -> Routes[str]:
-    """Send a request for each group to its coordinator."""
-    return [(GroupCoordinatorOf(group_id), [group_id]) for group_id in group_ids], {}
-
-
-def _forget_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
-    for group_id in group_ids:
-        calls.look_up_again(GroupCoordinatorOf(group_id))
 
 
 # --- list
@@ -109,191 +70,8 @@ def listed_groups(response: ListGroupsResponse, what: str) -> list[ConsumerGroup
             is_simple=not group.protocol_type,
         )
         for group in response.groups
-        if group.protocol_type in {"", _CONSUMER}
+        if group.protocol_type in {"", CONSUMER_PROTOCOL_TYPE}
     ]
-
-
-# --- describe
-
-
-def describing_new_groups(
-    *, include_authorized_operations: bool
-) -> ItemRequest[str, ConsumerGroupDescribeResponse, DescribedGroup]:
-    """Describe the request for groups of the new protocol (KIP-848).
-
-    A classic group is GROUP_ID_NOT_FOUND, and an older broker does not support the request.
-    """
-
-    def build(
-        destination: Destination, group_ids: Sequence[str], _seconds: float
-    ) -> Call[ConsumerGroupDescribeResponse]:
-        request = ConsumerGroupDescribeRequest(
-            group_ids=tuple(group_ids), include_authorized_operations=include_authorized_operations
-        )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.groups],
-            what="ConsumerGroupDescribe",
-        )
-
-    def read(
-        response: ConsumerGroupDescribeResponse, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, DescribedGroup | KafkaError]]:
-        for it in response.groups:
-            what = f"ConsumerGroupDescribe of {it.group_id!r}"
-            code = it.error_code
-            yield it.group_id, refusal(code, what, it.error_message) if code else it
-
-    return ItemRequest(
-        what="ConsumerGroupDescribe",
-        route=_to_coordinators,
-        forget=_forget_coordinators,
-        build=build,
-        read=read,
-    )
-
-
-def describing_classic_groups(
-    *, include_authorized_operations: bool
-) -> ItemRequest[str, DescribeGroupsResponse, ClassicGroup]:
-    """Describe the request for groups of the classic protocol."""
-
-    def build(
-        destination: Destination, group_ids: Sequence[str], _seconds: float
-    ) -> Call[DescribeGroupsResponse]:
-        request = DescribeGroupsRequest(
-            groups=tuple(group_ids), include_authorized_operations=include_authorized_operations
-        )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.groups],
-            what="DescribeGroups",
-        )
-
-    def read(
-        response: DescribeGroupsResponse, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, ClassicGroup | KafkaError]]:
-        for it in response.groups:
-            what = f"DescribeGroups of {it.group_id!r}"
-            code = it.error_code
-            if not code and it.group_state == _DEAD:
-                code = _NOT_FOUND
-            if code:
-                yield it.group_id, refusal(code, what, it.error_message)
-            elif it.protocol_type not in {"", _CONSUMER}:
-                yield (
-                    it.group_id,
-                    KafkaError(
-                        f"{what}: it is not a consumer group, but one of the protocol type "
-                        f"{it.protocol_type!r}"
-                    ),
-                )
-            else:
-                yield it.group_id, it
-
-    return ItemRequest(
-        what="DescribeGroups",
-        route=_to_coordinators,
-        forget=_forget_coordinators,
-        build=build,
-        read=read,
-    )
-
-
-def described_group(
-    group: DescribedGroup | ClassicGroup, coordinator: Node
-) -> ConsumerGroupDescription | KafkaError:
-    """Convert the description of a group, or return the error if it cannot be read."""
-    if isinstance(group, DescribedGroup):
-        return _new_group(group, coordinator)
-    try:
-        return _classic_group(group, coordinator)
-    except DecodeError as error:
-        return error
-
-
-def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescription:
-    return ConsumerGroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        type=_CONSUMER_TYPE,
-        is_simple=False,
-        partition_assignor=group.assignor_name,
-        members=tuple(
-            MemberDescription(
-                member_id=it.member_id,
-                group_instance_id=it.instance_id,
-                client_id=it.client_id,
-                host=it.client_host,
-                assignment=_places(it.assignment),
-                target_assignment=_places(it.target_assignment),
-                member_epoch=it.member_epoch,
-            )
-            for it in group.members
-        ),
-        coordinator=coordinator,
-        authorized_operations=authorized_operations(group.authorized_operations),
-    )
-
-
-def _places(assignment: Assignment) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(
-            TopicPartition(it.topic_name, partition)
-            for it in assignment.topic_partitions
-            for partition in it.partitions
-        )
-    )
-
-
-def _classic_group(group: ClassicGroup, coordinator: Node) -> ConsumerGroupDescription:
-    return ConsumerGroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        type=_CLASSIC_TYPE,
-        is_simple=not group.protocol_type,
-        partition_assignor=group.protocol_data,
-        members=tuple(
-            MemberDescription(
-                member_id=it.member_id,
-                group_instance_id=it.group_instance_id,
-                client_id=it.client_id,
-                host=it.client_host,
-                assignment=assigned_partitions(it.member_assignment),
-            )
-            for it in group.members
-        ),
-        coordinator=coordinator,
-        authorized_operations=authorized_operations(group.authorized_operations),
-    )
-
-
-def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Read the assignment that consumers store in a classic group (ConsumerProtocolAssignment).
-
-    Only the part that all versions have in common is read. Raises DecodeError.
-    """
-    if not assignment:
-        return ()
-    reader = Reader(assignment)
-    version = reader.read_int16()
-    if version < 0:
-        raise DecodeError(f"an assignment of a consumer has the version {version}")
-    found = []
-    for _ in range(_count(reader)):
-        topic = reader.read_text(reader.read_int16())
-        found += [TopicPartition(topic, reader.read_int32()) for _ in range(_count(reader))]
-    return tuple(sorted(found))
-
-
-def _count(reader: Reader) -> int:
-    count = reader.read_int32()
-    if count < 0:
-        raise DecodeError(f"an assignment of a consumer has an array of {count} elements")
-    reader.count_elements(count)
-    return count
 
 
 # --- delete
@@ -323,8 +101,8 @@ def deleting_groups() -> ItemRequest[str, DeleteGroupsResponse, None]:
 
     return ItemRequest(
         what="DeleteGroups",
-        route=_to_coordinators,
-        forget=_forget_coordinators,
+        route=to_group_coordinators,
+        forget=forget_group_coordinators,
         build=build,
         read=read,
     )

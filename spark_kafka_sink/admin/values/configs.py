@@ -26,7 +26,7 @@ class ConfigResource:
     """A topic, a broker or a group that has settings.
 
     `resource_type` is its type. `name` is the name of a topic or a group, or the id of a broker as
-    text; the empty text is the default of all brokers.
+    text; the empty text is the default of all brokers. Raises TypeError for anything else.
 
     >>> topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
@@ -36,6 +36,19 @@ class ConfigResource:
 
     resource_type: ConfigResourceType
     name: str
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a number in place of a type, or of a broker's id as text."""
+        if not isinstance(self.resource_type, ConfigResourceType):
+            raise TypeError(
+                "resource_type must be a ConfigResourceType, such as ConfigResourceType.TOPIC, not "
+                f"{self.resource_type!r}"
+            )
+        if not isinstance(self.name, str):
+            raise TypeError(
+                f"the name of a ConfigResource must be a text, such as {str(self.name)!r}, not "
+                f"{self.name!r}"
+            )
 
     def __str__(self) -> str:
         """Return the type and the name, for errors."""
@@ -137,7 +150,7 @@ class AlterConfigOpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigOp:
-    """A change to one setting.
+    """A change to one setting. Raises TypeError for a value that is not a text.
 
     >>> topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
@@ -152,3 +165,21 @@ class AlterConfigOp:
     value: str | None = field(repr=False)
     #: How it is changed.
     op: AlterConfigOpType = AlterConfigOpType.SET
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a name or a value that is not a text."""
+        check_setting(self.name, self.value)
+
+
+def check_setting(name: object, value: object) -> None:
+    """Raise TypeError unless the name of a setting is a text, and its value a text or None.
+
+    The value is not in the error, since it may be a secret.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a setting must be a text, not {name!r}")
+    if value is not None and not isinstance(value, str):
+        raise TypeError(
+            f"the value of {name!r} must be a text, such as '1000', not of the type "
+            f"{type(value).__name__}"
+        )

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from spark_kafka_sink.admin.values.acls import AclOperation
     from spark_kafka_sink.model import Node, TopicPartition
+
+
+#: The protocol type of groups of consumers, as opposed to those of Kafka Connect and others.
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+#: The types of groups of consumers (GroupType), and their states (GroupState.groupStatesForType).
+GROUP_TYPES: Final = ("Classic", "Consumer")
+GROUP_STATES: Final = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning"),
+    *("Reconciling", "Dead"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

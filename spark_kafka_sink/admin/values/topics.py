@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.admin.values.configs import check_setting
+
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class NewTopic:
     """A topic to create.
 
-    `configs` are its settings, by Kafka's names.
+    `configs` are its settings, by Kafka's names. Raises TypeError for values that are not texts.
 
     >>> topic = NewTopic("invoices", num_partitions=2, configs={"cleanup.policy": "compact"})
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
@@ -36,6 +38,13 @@ class NewTopic:
     #: The ids of each partition's brokers, the preferred leader first. If it is given, the numbers
     #: of partitions and replicas follow from it.
     replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a name or a setting that is not a text."""
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of a topic must be a text, not {self.name!r}")
+        for name, value in self.configs.items():
+            check_setting(name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class CompletedFetch:
     #: What was asked of whom, for errors.
     what: str
     #: Whether the broker is a follower (KIP-392).
-    is_replica: bool = False
+    is_replica: bool
     #: Whether its records can be read: all else that it says has been handled.
     is_initialized: bool = False
 

@@ -7,25 +7,21 @@ positions of the consumer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.consumer.fetching.fetch_rules import ADVICE, FetchAction, fetch_action
-from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.errors import CorruptRecordError, OffsetOutOfRangeError
+from spark_kafka_sink.protocol.error_codes import broker_error
 from spark_kafka_sink.record.record_batch import split_record_batches
 
 if TYPE_CHECKING:
     from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
-    from spark_kafka_sink.errors import BrokerError
+    from spark_kafka_sink.protocol.primitives import Buffer
 
 _NO_REPLICA: Final = -1
-_ADVICE: Final = {
-    **ADVICE,
-    ErrorCode.OFFSET_OUT_OF_RANGE: "Seek to an offset that the log has, or set auto.offset.reset "
-    "to 'earliest' or 'latest'",
-}
 
 
 class FetchOutcome(Enum):
@@ -54,9 +50,9 @@ def initialize(
     that a leader recommends is used (KIP-392). A partition with an error is fetched after all
     others.
 
-    Raise BrokerError for an error that no retry ends, among them OFFSET_OUT_OF_RANGE if
-    auto.offset.reset is `none`, and CorruptRecordError if there are bytes but no complete batch.
-    The position is then unchanged.
+    Raise BrokerError for an error that no retry ends, OffsetOutOfRangeError if the log does not
+    have the position and auto.offset.reset is `none`, and CorruptRecordError if there are bytes but
+    no complete batch. The position is then unchanged.
 
     Source: FetchCollector.initialize, KIP-320, KIP-392.
     """
@@ -76,7 +72,8 @@ def initialize(
         case FetchAction.LOOK_UP_BOUNDS:
             return _out_of_range(fetch, subscriptions)
         case FetchAction.FATAL:
-            raise _error(fetch)
+            code = data.error_code
+            raise broker_error(code, f"{partition}: {fetch.what}", ADVICE.get(code))
 
 
 def _succeeded(
@@ -89,7 +86,7 @@ def _succeeded(
     if data.diverging_epoch.end_offset >= 0 and position.can_be_validated:
         subscriptions.seek_unvalidated(partition, position)
         return FetchOutcome.VALIDATE
-    if len(fetch.records) and next(split_record_batches(fetch.records), None) is None:
+    if _is_incomplete(fetch.records):
         raise CorruptRecordError(
             f"{partition}: {fetch.what} returned bytes without a complete batch, although a first "
             "batch always comes whole (KIP-74)"
@@ -116,14 +113,17 @@ def _out_of_range(fetch: CompletedFetch, subscriptions: SubscriptionState) -> Fe
     if subscriptions.valid_offset(fetch.partition) != fetch.next_offset:
         return FetchOutcome.DROP
     if not subscriptions.has_default_reset:
-        raise _error(fetch)
+        raise OffsetOutOfRangeError({fetch.partition: fetch.next_offset})
     subscriptions.request_offset_reset(fetch.partition)
     return FetchOutcome.RESET
 
 
-def _error(fetch: CompletedFetch) -> BrokerError:
-    code = fetch.data.error_code
-    return broker_error(code, f"{fetch.partition}: {fetch.what}", _ADVICE.get(code))
+def _is_incomplete(records: Buffer) -> bool:
+    """Return whether there are bytes, but not of a whole batch."""
+    # A malformed batch is an error of whoever reads it, who can name its offset.
+    with suppress(CorruptRecordError):
+        return memoryview(records).nbytes > 0 and next(split_record_batches(records), None) is None
+    return False
 
 
 def _known(offset: int) -> int | None:

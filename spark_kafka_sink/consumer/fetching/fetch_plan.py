@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping
@@ -65,22 +66,24 @@ def plan_fetches(
         if (position := subscriptions.position(partition)) is not None
         if (node := choice.node_for(partition, position)) is not None
     }
-    can_send: dict[Node, bool] = {}
     requests: dict[Node, dict[TopicPartition, PartitionToFetch]] = {}
+    # The same by the id of the broker; None for those that are skipped.
+    by_id: dict[int, dict[TopicPartition, PartitionToFetch] | None] = {}
     for partition, position in wanted:
         node = choice.node_for(partition, position)
         if node is None:
             continue
-        if node not in can_send:
-            can_send[node] = not (
-                is_unavailable(node) or node.node_id in in_flight or node.node_id in busy
-            )
-        if can_send[node]:
-            requests.setdefault(node, {})[partition] = PartitionToFetch(
+        if node.node_id not in by_id:
+            is_skipped = is_unavailable(node) or node.node_id in in_flight or node.node_id in busy
+            by_id[node.node_id] = None if is_skipped else requests.setdefault(node, {})
+        request = by_id[node.node_id]
+        if request is not None:
+            request[partition] = PartitionToFetch(
                 topic_id=snapshot.topic_id(partition.topic),
                 offset=position.offset,
                 leader_epoch=position.current_leader.epoch,
                 # As in Java: truncation is found by validating positions (KIP-320) instead.
+                last_fetched_epoch=NO_LEADER_EPOCH,
                 max_bytes=max_partition_bytes,
             )
     return FetchPlan(requests, choice.needs_metadata)

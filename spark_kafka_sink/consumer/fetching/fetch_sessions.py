@@ -138,7 +138,7 @@ class FetchSession:
         to_replace = {
             partition: before[partition].topic_id
             for partition, wanted in changed.items()
-            if uses_topic_ids and ZERO_UUID != before[partition].topic_id != wanted.topic_id
+            if uses_topic_ids and before[partition].topic_id not in {ZERO_UUID, wanted.topic_id}
         }
         return SessionRequest(
             session_id=self._session_id,

@@ -253,6 +253,16 @@ class ClassicMembership:
         if self._is_returned and isinstance(self._join, JoinGroup | SyncGroup):
             self._retry_join("rebalance failed due to the loss of the coordinator", now)
 
+    def generation_ended(self, reason: str, *, keeps_member_id: bool) -> None:
+        """Join again within the next `poll`: an answer to OffsetCommit says that it has ended.
+
+        The caller has checked that the commit was sent in the current generation. The member keeps
+        its id if the coordinator may still know it.
+
+        Source: AbstractCoordinator.resetStateOnResponseError.
+        """
+        self._reset(reason, keeps_member_id=keeps_member_id)
+
     # The outcomes of joining
 
     def join_prepared(self, step: PrepareJoin, *, is_done: bool = True) -> None:
@@ -374,18 +384,6 @@ class ClassicMembership:
                 self._timer.failed(now)
                 if action is GroupAction.FENCED:
                     self._fail(ApiKey.HEARTBEAT, code)
-
-    # The outcomes of commits
-
-    def commit_refused(self, sent: Generation, code: int, *, keeps_member_id: bool) -> None:
-        """End the generation in which offsets were refused, if it is still the current one."""
-        if sent == self._generation:
-            action = GroupAction.REJOIN_AS_MEMBER if keeps_member_id else GroupAction.REJOIN_AS_NEW
-            self._reset_after(ApiKey.OFFSET_COMMIT, code, action)
-
-    def commit_fenced(self, code: int) -> None:
-        """Raise the error of a fenced member from the next `poll`."""
-        self._fail(ApiKey.OFFSET_COMMIT, code)
 
     # How the state changes
 

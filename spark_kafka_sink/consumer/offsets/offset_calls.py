@@ -39,6 +39,7 @@ from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, Metadat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from spark_kafka_sink.config.source.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
@@ -128,6 +129,24 @@ class OffsetCalls:
             for topic in response.topics
             if topic.name and not topic.error_code and (includes_internal or not topic.is_internal)
         ]
+
+    async def topic_names_by_id(
+        self, topic_ids: Iterable[UUID], deadline: float
+    ) -> dict[UUID, str]:
+        """Return the names of topics by their ids; topics that are not known are left out.
+
+        Raises NetworkError or DecodeError if there is no usable answer: this is one attempt.
+        """
+        request = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids),
+            allow_auto_topic_creation=False,
+        )
+        response = await self._requests.ask(None, request, deadline)
+        return {
+            topic.topic_id: topic.name
+            for topic in response.topics
+            if topic.name and not topic.error_code
+        }
 
     async def _find_anybody(self, deadline: float) -> None:
         """Raise NetworkError if nothing listens at any address for FINAL_SECONDS."""

@@ -1,17 +1,14 @@
 """The requests of a member of a classic group (the IO of AbstractCoordinator).
 
-`ClassicMembership` decides what to do; here it is done. The coordinator has a connection of its
-own, because a broker answers the requests of one connection one after the other: a heartbeat must
-not wait until a Fetch has found records.
+`ClassicMembership` decides what to do; here it is done.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.consumer.assignors.assignment_strategies import (
     check_cooperative_assignment,
@@ -34,6 +31,7 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
 )
 from spark_kafka_sink.consumer.membership.classic_membership import ClassicMembership
 from spark_kafka_sink.consumer.membership.group_values import (
+    NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
     Heartbeat,
@@ -44,9 +42,12 @@ from spark_kafka_sink.consumer.membership.group_values import (
     SyncGroup,
     Wait,
 )
-from spark_kafka_sink.consumer.offsets.offset_requests import (
-    find_coordinator_request,
-    found_coordinator,
+from spark_kafka_sink.consumer.polling.coordinator import Coordinator
+from spark_kafka_sink.consumer.polling.rebalances import Rebalances
+from spark_kafka_sink.consumer.requests.commit_rules import (
+    OffsetCall,
+    apply_commit,
+    not_in_generation,
 )
 from spark_kafka_sink.consumer.requests.group_requests import (
     heartbeat_request,
@@ -57,7 +58,7 @@ from spark_kafka_sink.consumer.requests.group_requests import (
     read_sync,
     sync_request,
 )
-from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.errors import KafkaTimeoutError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import error_name
@@ -66,22 +67,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
-    from spark_kafka_sink.consumer.membership.group_values import GroupSettings
+    from spark_kafka_sink.consumer.membership.group_values import (
+        Generation,
+        GroupSettings,
+        LeaveOperation,
+    )
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.requests.commit_rules import Verdict
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 logger = logging.getLogger(__name__)
 
-#: Added to a broker's id for the second connection to it; ids count up from 0.
-COORDINATOR_IDS: Final = 2**30
 
+class ClassicCoordinator(Coordinator):
+    """A member of a classic group."""
 
-class ClassicCoordinator:
-    """The member's requests to its group's coordinator.
-
-    Its methods are called under the lock of the context, except for the coroutines, which take it.
-    """
+    offset_calls = (
+        OffsetCall.CLASSIC_COMMIT,
+        OffsetCall.CLASSIC_FETCH,
+        OffsetCall.CLASSIC_FETCH_PARTITION,
+    )
 
     def __init__(
         self,
@@ -93,26 +98,25 @@ class ClassicCoordinator:
 
         Raises ConfigError if the assignors have no rebalance protocol in common.
         """
-        self._context = context
+        super().__init__(context, settings.group_id)
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.membership = ClassicMembership(settings, context.clock())
-        #: What the user's thread has to do next, within `poll`.
-        self.for_user: deque[PrepareJoin | CompleteJoin] = deque()
-        #: How many commits and look-ups wait for the coordinator.
-        self.waiting = 0
+        self._rebalances = Rebalances(context, self)
         self._joined_topics: frozenset[str] | None = None
         #: The topics and their numbers of partitions that were assigned, if this member leads.
         self._assigned_counts: dict[str, int] | None = None
 
+    @property
+    def member(self) -> ClassicMembership:
+        """The membership in the group."""
+        return self.membership
+
     # What is due
 
     def advance(self, now: float, *, may_join: bool) -> float:
-        """Start what is due at `now`, and return when to call again.
-
-        `may_join` says that the user is in `poll` and has subscribed.
-        """
+        """Implement `Coordinator`."""
         if may_join:
             self._check_subscription()
         while True:
@@ -123,11 +127,9 @@ class ClassicCoordinator:
                 case Wait(until):
                     return until
                 case PrepareJoin() | CompleteJoin():
-                    self.for_user.append(step)
-                    self._context.changes += 1
-                    self._context.lock.notify_all()
+                    self.for_poll(step)
                 case _:
-                    self._context.start(self._work(step))
+                    self.context.start(self._work(step))
 
     def _work(
         self,
@@ -145,13 +147,13 @@ class ClassicCoordinator:
             case Heartbeat():
                 return partial(self._send_heartbeat, step)
             case LeaveGroup():
-                return partial(self.leave, step)
+                return partial(self._leave, step)
 
     def _check_subscription(self) -> None:
         """Join again if the topics have changed (ConsumerCoordinator.rejoinNeededOrPending)."""
         if self.membership.is_rejoin_needed:
             return
-        topics = self._context.subscriptions.subscription.topics
+        topics = self.context.subscriptions.subscription.topics
         if self._joined_topics is not None and self._joined_topics != topics:
             self.membership.request_rejoin(
                 f"subscription has changed from {sorted(self._joined_topics)} at the beginning of "
@@ -161,92 +163,83 @@ class ClassicCoordinator:
             self.membership.request_rejoin("the partitions of the subscribed topics have changed")
 
     def _counts(self) -> dict[str, int]:
-        snapshot = self._context.client.metadata.snapshot
-        topics = self._context.subscriptions.subscription.metadata_topics
+        snapshot = self.context.client.metadata.snapshot
+        topics = self.context.subscriptions.subscription.metadata_topics
         counts = {topic: snapshot.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count}
 
-    # What the user's thread reports
+    def subscription_changed(self) -> None:
+        """Implement `Coordinator`: the next `poll` compares the topics."""
+
+    # The user's thread
+
+    def run(self, step: PrepareJoin | CompleteJoin) -> None:
+        """Implement `Coordinator`."""
+        self._rebalances.run(step)
+
+    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
+        """Implement `Coordinator`."""
+        context = self.context
+        try:
+            self._rebalances.give_up()
+        finally:
+            with context.lock:
+                step = self.membership.leave(reason, operation)
+                self.for_user.clear()
+            if step is not None:
+                try:
+                    context.call(self._leave(step), seconds, "LeaveGroup")
+                except KafkaTimeoutError as error:
+                    logger.info("the group is left without its answer: %s", error)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return what fences this member's commits in a transaction (KIP-447)."""
-        generation = self.membership.generation
+        """Implement `Coordinator`."""
+        return self._metadata(self.membership.generation)
+
+    def _metadata(self, generation: Generation) -> ConsumerGroupMetadata:
         return ConsumerGroupMetadata(
-            self._settings.group_id,
+            self.group_id,
             generation.generation_id,
             generation.member_id,
             self._settings.group_instance_id,
         )
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Let the assignor of this generation remember its assignment."""
+        """Pass its assignment to the assignor of this generation."""
         assignor = self._assignors.get(self.membership.generation.protocol or "")
         if assignor is not None:
             assignor.on_assignment(assignment, self.group_metadata())
 
+    # Commits
+
+    def committing_member(self) -> ConsumerGroupMetadata:
+        """Implement `Coordinator`."""
+        if not self.context.subscriptions.subscription.is_auto_assigned:
+            return ConsumerGroupMetadata(self.group_id)
+        generation = self.membership.stable_generation
+        if generation is None:
+            raise not_in_generation(self.group_id, self.membership.state)
+        return self._metadata(generation)
+
+    def apply_commit(
+        self, verdict: Verdict, sent: ConsumerGroupMetadata, *, is_of_user: bool
+    ) -> Verdict:
+        """Implement `Coordinator`."""
+        del is_of_user
+        current = self.membership.generation
+        generation = NO_GENERATION if sent != self._metadata(current) else current
+        return apply_commit(self.membership, verdict, generation, self.context.clock())
+
     # Requests
 
-    async def ask(
-        self,
-        api_key: ApiKey,
-        build: Callable[[int], ApiRequest[ResponseT]],
-        *,
-        seconds: float | None = None,
-        max_version: int | None = None,
-    ) -> ResponseT | None:
-        """Ask the coordinator what `build` returns for a version; None if there is no answer.
+    def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
+        self.membership.coordinator_found(step, node, self.context.clock())
 
-        A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
-        it request.timeout.ms. Call it without the lock. Raises UnsupportedVersionError,
-        AuthenticationError or ConfigError if no further attempt would help.
-        """
-        context = self._context
-        node = self.membership.coordinator
-        if node is None:
-            return None
-        reached = False
-        limit = context.config.request_timeout_ms / 1000
-        try:
-            connection = await context.requests.connection_to(node, context.clock() + limit)
-            reached = True
-            version = connection.api_versions.version_for(api_key, max_version)
-            return await connection.send(build(version), timeout=seconds, max_version=version)
-        except (NetworkError, DecodeError):
-            with context.lock:
-                if node == self.membership.coordinator:
-                    self.membership.coordinator_lost(context.clock(), was_reached=reached)
-                    context.tell_user()
-            return None
-        except KafkaError:
-            with context.lock:
-                self.membership.coordinator_lost(context.clock(), was_reached=False)
-            raise
-
-    async def _find_coordinator(self, step: FindCoordinator) -> None:
-        context = self._context
-        deadline = context.clock() + context.config.request_timeout_ms / 1000
-        code: int | None = None
-        node: Node | None = None
-        try:
-            connection = await context.client.least_loaded_connection(deadline)
-            version = connection.api_versions.version_for(ApiKey.FIND_COORDINATOR)
-            request = find_coordinator_request(self._settings.group_id, version)
-            code, node = found_coordinator(await connection.send(request))
-        except (NetworkError, DecodeError):
-            pass
-        except KafkaError as error:
-            with context.lock:
-                context.fail(error)
-        with context.lock:
-            if code == 0 and node is not None:
-                own = node._replace(node_id=COORDINATOR_IDS + node.node_id)
-                self.membership.coordinator_found(step, own, context.clock())
-            else:
-                self.membership.coordinator_not_found(step, code, context.clock())
-            context.tell_user()
+    def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
+        self.membership.coordinator_not_found(step, code, self.context.clock())
 
     async def _join(self, step: JoinGroup) -> None:
-        context = self._context
+        context = self.context
         with context.lock:
             protocols = self._protocols()
         response = await self.ask(
@@ -260,7 +253,7 @@ class ClassicCoordinator:
                 context.tell_user()
 
     def _protocols(self) -> list[tuple[str, bytes]]:
-        subscriptions = self._context.subscriptions
+        subscriptions = self.context.subscriptions
         topics = subscriptions.subscription.topics
         self._joined_topics = topics
         self._assigned_counts = None
@@ -273,7 +266,7 @@ class ClassicCoordinator:
                         user_data=assignor.subscription_user_data(topics),
                         owned_partitions=subscriptions.assigned_partitions,
                         generation_id=self.membership.generation.generation_id,
-                        rack_id=self._context.config.client_rack or None,
+                        rack_id=self.context.config.client_rack or None,
                     )
                 ),
             )
@@ -281,7 +274,7 @@ class ClassicCoordinator:
         ]
 
     async def _perform_assignment(self, step: PerformAssignment) -> None:
-        context = self._context
+        context = self.context
         try:
             assignments = await self._assign(step)
         except Exception as error:  # noqa: BLE001  an assignor may be the user's own
@@ -294,7 +287,7 @@ class ClassicCoordinator:
                 context.tell_user()
 
     async def _assign(self, step: PerformAssignment) -> dict[str, bytes]:
-        context = self._context
+        context = self.context
         members = {
             member.member_id: _subscription(member.metadata, member.group_instance_id)
             for member in step.members
@@ -321,7 +314,7 @@ class ClassicCoordinator:
 
     async def _cluster(self, topics: set[str]) -> Cluster:
         """Return the partitions of topics that exist, with the racks of their replicas."""
-        context = self._context
+        context = self.context
         deadline = context.clock() + context.config.request_timeout_ms / 1000
         response = await context.calls.describe(topics, deadline, skips_missing=True)
         racks = {broker.node_id: broker.rack for broker in response.brokers}
@@ -338,7 +331,7 @@ class ClassicCoordinator:
         )
 
     async def _sync(self, step: SyncGroup) -> None:
-        context = self._context
+        context = self.context
         response = await self.ask(
             ApiKey.SYNC_GROUP, lambda version: sync_request(step, self._settings, version)
         )
@@ -356,7 +349,7 @@ class ClassicCoordinator:
                 context.tell_user()
 
     async def _send_heartbeat(self, step: Heartbeat) -> None:
-        context = self._context
+        context = self.context
         response = await self.ask(
             ApiKey.HEARTBEAT, lambda version: heartbeat_request(step, self._settings, version)
         )
@@ -365,8 +358,7 @@ class ClassicCoordinator:
                 self.membership.heartbeat_answered(step, response.error_code, context.clock())
                 context.tell_user()
 
-    async def leave(self, step: LeaveGroup) -> None:
-        """Send LeaveGroup; the member has left, whatever the answer is."""
+    async def _leave(self, step: LeaveGroup) -> None:
         response = await self.ask(
             ApiKey.LEAVE_GROUP, lambda version: leave_request(step, self._settings, version)
         )

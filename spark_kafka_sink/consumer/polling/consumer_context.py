@@ -42,6 +42,12 @@ class ConsumerContext:
         self.failure: BaseException | None = None
         #: Counts what may concern the user's thread, which looks again if it has changed.
         self.changes = 0
+        #: Commits all positions if enable.auto.commit is set; called by the user's thread.
+        self.commit_before_rebalance: Callable[[], None] = lambda: None
+        #: Commits positions from the network thread: offsets, and when to give up.
+        self.commit_positions: Callable[[float], Coroutine[Any, Any, None]]
+        #: Runs a coroutine on the network thread: within so many seconds, and what it does.
+        self.call: Callable[[Coroutine[Any, Any, Any], float, str], Any]
         self.client: NetworkClient
         self.requests: BrokerRequests
         self.calls: OffsetCalls

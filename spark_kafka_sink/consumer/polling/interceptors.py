@@ -27,6 +27,25 @@ class ConsumerInterceptor:
     """The interface of an interceptor; each method does nothing unless overridden.
 
     Deriving from this class is optional: any object with `on_consume` or `on_commit` works.
+
+    >>> class Count(ConsumerInterceptor):
+    ...     read = 0
+    ...     def on_consume(self, records):
+    ...         self.read += records.count
+    ...         return records
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> count = Count()
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "auto.offset.reset": "earliest",
+    ...     "interceptor.classes": [count],
+    ... }
+    >>> with KafkaConsumer(settings) as consumer:
+    ...     consumer.assign([TopicPartition("orders", 0)])
+    ...     records = consumer.poll(timeout=30)
+    >>> count.read
+    1
     """
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -75,7 +94,7 @@ class ConsumerInterceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell all of them about committed offsets."""
+        """Pass committed offsets to all of them."""
         for interceptor in self._interceptors:
             method = getattr(interceptor, "on_commit", None)
             if method is None:

@@ -1,21 +1,16 @@
-"""Committing offsets of a classic group and fetching them (ConsumerCoordinator, its commits).
+"""Committing the offsets of a group and fetching them (Kafka's CommitRequestManager).
 
 The coroutines run on the network thread, each until it has a final answer or its time is over.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.consumer.membership.group_values import NO_GENERATION
 from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetAction,
-    OffsetCall,
-    Verdict,
-    commit_in_generation,
     judge_group,
     judge_partitions,
-    not_in_generation,
     offset_error,
 )
 from spark_kafka_sink.consumer.requests.committed_offsets import (
@@ -26,26 +21,27 @@ from spark_kafka_sink.consumer.requests.committed_offsets import (
     read_fetched,
 )
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
-from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.membership.group_values import Generation
-    from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
+    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-_A = OffsetAction
+#: What a commit before a rebalance does not wait for.
+_DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class OffsetCommits:
     """The commits and look-ups of one consumer."""
 
-    def __init__(self, context: ConsumerContext, coordinator: ClassicCoordinator) -> None:
-        """Ask the coordinator of the group."""
+    def __init__(self, context: ConsumerContext, coordinator: Coordinator) -> None:
+        """Create it for the coordinator of the group."""
         self._context = context
         self._coordinator = coordinator
         config = context.config
@@ -62,16 +58,21 @@ class OffsetCommits:
         deadline: float,
         *,
         retries: bool = True,
+        is_of_user: bool = True,
     ) -> None:
         """Commit offsets; without `retries`, an error that would be retried is raised.
+
+        `is_of_user` is False for the commit before partitions are revoked. It does not wait for
+        topics that were deleted.
 
         Raises CommitFailedError, RebalanceInProgressError, BrokerError, KafkaTimeoutError.
         """
         attempts = 0
         while offsets:
             await self._find_coordinator(deadline)
-            generation = self._generation()
-            error = await self._commit_once(offsets, generation)
+            with self._context.lock:
+                member = self._coordinator.committing_member()
+            error = await self._commit_once(offsets, member, is_of_user=is_of_user)
             if error is None:
                 return
             if not retries:
@@ -79,63 +80,33 @@ class OffsetCommits:
             await self._back_off(attempts, deadline, "OffsetCommit", error)
             attempts += 1
 
-    def _generation(self) -> Generation:
-        """Return the generation to commit in; that of no member for assigned partitions."""
-        with self._context.lock:
-            if not self._context.subscriptions.subscription.is_auto_assigned:
-                return NO_GENERATION
-            membership = self._coordinator.membership
-            generation = membership.stable_generation
-            if generation is None:
-                raise not_in_generation(self._group_id, membership.state)
-            return generation
-
     async def _commit_once(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], generation: Generation
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: ConsumerGroupMetadata,
+        *,
+        is_of_user: bool,
     ) -> KafkaError | None:
         """Send one OffsetCommit; return the error after which to retry, raise any other."""
-        is_member = generation != NO_GENERATION
-        instance = self._context.config.group_instance_id if is_member else None
-        member = ConsumerGroupMetadata(
-            self._group_id, generation.generation_id, generation.member_id, instance
-        )
-        request, max_version = commit_request(member, offsets, self._topic_ids(offsets))
+        ids = self._topic_ids(offsets)
+        request, max_version = commit_request(member, offsets, ids)
         response = await self._coordinator.ask(
             ApiKey.OFFSET_COMMIT, lambda _: request, max_version=max_version
         )
         if response is None:
             return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
-        names = {topic_id: topic for topic, topic_id in self._topic_ids(offsets).items()}
-        verdict = judge_partitions(OffsetCall.CLASSIC_COMMIT, read_commit(response, names))
-        if verdict.action is _A.DONE:
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+        call = self._coordinator.offset_calls[0]
+        verdict = judge_partitions(call, read_commit(response, names))
+        if verdict.action is OffsetAction.DONE:
             return None
         with self._context.lock:
-            membership = self._coordinator.membership
-            verdict = commit_in_generation(
-                verdict, generation, membership.generation, membership.state
-            )
-            self._apply(verdict, generation)
-        error = offset_error(OffsetCall.CLASSIC_COMMIT, verdict, self._group_id)
-        if not verdict.is_retried:
+            verdict = self._coordinator.apply_commit(verdict, member, is_of_user=is_of_user)
+            self._context.tell_user()
+        error = offset_error(call, verdict, self._group_id)
+        if not verdict.is_retried or (verdict.code in _DELETED and not is_of_user):
             raise error
         return error
-
-    def _apply(self, verdict: Verdict, sent: Generation) -> None:
-        """Let the membership know; called under the lock."""
-        membership = self._coordinator.membership
-        match verdict.action:
-            case _A.FENCED:
-                membership.commit_fenced(verdict.code)
-            case _A.REJOIN_AS_NEW | _A.REJOIN_AS_MEMBER if sent != NO_GENERATION:
-                keeps = verdict.action is _A.REJOIN_AS_MEMBER
-                membership.commit_refused(sent, verdict.code, keeps_member_id=keeps)
-            case _A.REJOIN:
-                membership.request_rejoin("offsets were refused: the group is already rebalancing")
-            case _A.FIND_COORDINATOR:
-                membership.coordinator_lost(self._context.clock())
-            case _:
-                return
-        self._context.tell_user()
 
     # Look-ups
 
@@ -150,37 +121,50 @@ class OffsetCommits:
         attempts = 0
         while True:
             await self._find_coordinator(deadline)
-            ids = self._topic_ids(partitions)
-            response = await self._coordinator.ask(
-                ApiKey.OFFSET_FETCH,
-                lambda version: fetch_request(
-                    self._group_id,
-                    partitions,
-                    version,
-                    topic_ids=ids,  # noqa: B023  used before the next round
-                ),
-                max_version=highest_fetch_version(partitions, ids),
-            )
-            if response is None:
-                error: KafkaError = NetworkError(
-                    f"the coordinator of group {self._group_id!r} has not answered"
-                )
-            else:
-                found = read_fetched(response, {topic_id: name for name, topic_id in ids.items()})
-                call = OffsetCall.CLASSIC_FETCH
-                verdict = judge_group(call, found.error_code)
-                if verdict.action is _A.DONE:
-                    call = OffsetCall.CLASSIC_FETCH_PARTITION
-                    verdict = judge_partitions(call, found.errors)
-                if verdict.action is _A.DONE:
-                    return {each: found.offsets.get(each) for each in partitions}
-                with self._context.lock:
-                    self._apply(verdict, NO_GENERATION)
-                error = offset_error(call, verdict, self._group_id)
-                if not verdict.is_retried:
-                    raise error
+            answer = await self._fetch_once(partitions)
+            if not isinstance(answer, KafkaError):
+                return answer
+            error = answer
             await self._back_off(attempts, deadline, "OffsetFetch", error)
             attempts += 1
+
+    async def _fetch_once(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None] | KafkaError:
+        """Send one OffsetFetch; return an error after which to retry, raise any other."""
+        ids = self._topic_ids(partitions)
+        with self._context.lock:
+            member_id, epoch = self._coordinator.fetching_member()
+        response = await self._coordinator.ask(
+            ApiKey.OFFSET_FETCH,
+            lambda version: fetch_request(
+                self._group_id,
+                partitions,
+                version,
+                member_id=member_id,
+                member_epoch=epoch,
+                topic_ids=ids,
+            ),
+            max_version=highest_fetch_version(partitions, ids),
+        )
+        if response is None:
+            return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
+        found = read_fetched(response, {topic_id: name for name, topic_id in ids.items()})
+        _, call, of_partition = self._coordinator.offset_calls
+        verdict = judge_group(call, found.error_code)
+        if verdict.action is OffsetAction.DONE:
+            call = of_partition
+            verdict = judge_partitions(call, found.errors)
+        if verdict.action is OffsetAction.DONE:
+            return {each: found.offsets.get(each) for each in partitions}
+        if verdict.action is OffsetAction.FIND_COORDINATOR:
+            with self._context.lock:
+                self._coordinator.member.coordinator_lost(self._context.clock())
+                self._context.tell_user()
+        error = offset_error(call, verdict, self._group_id)
+        if not verdict.is_retried:
+            raise error
+        return error
 
     # Helpers
 
@@ -190,7 +174,7 @@ class OffsetCommits:
 
     async def _find_coordinator(self, deadline: float) -> None:
         """Wait until the coordinator is known; raise the group's error or KafkaTimeoutError."""
-        context, membership = self._context, self._coordinator.membership
+        context, membership = self._context, self._coordinator.member
         with context.lock:
             self._coordinator.waiting += 1
             context.wake()

@@ -82,7 +82,7 @@ class PositionLookups:
         return now + self._context.config.retry_backoff_ms / 1000
 
     def _delay(self, partitions: Iterable[TopicPartition], now: float) -> None:
-        """Ask for each partition once at a time: again only after a failure or a timeout."""
+        """Delay further questions about partitions: again only after a failure or a timeout."""
         limit = self._context.config.request_timeout_ms / 1000
         self._context.subscriptions.set_next_allowed_retry(partitions, now + limit)
 
@@ -190,7 +190,7 @@ class PositionLookups:
         return found
 
     def _retry(self, partitions: list[TopicPartition]) -> None:
-        """Ask for partitions again after a back-off, with new metadata."""
+        """Schedule the question again after a back-off, with new metadata."""
         context = self._context
         if partitions:
             with context.lock:

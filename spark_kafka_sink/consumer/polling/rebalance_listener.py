@@ -1,13 +1,18 @@
-"""The user's view of rebalances: `ConsumerRebalanceListener`."""
+"""The user's view of rebalances: `ConsumerRebalanceListener`, and how it is called."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Self
+
+from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class ConsumerRebalanceListener:
@@ -36,3 +41,55 @@ class ConsumerRebalanceListener:
         Unless it is overridden, it calls `on_partitions_revoked`.
         """
         self.on_partitions_revoked(partitions)
+
+
+def call_listener(
+    listener: object | None,
+    method: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    always: bool = False,
+) -> None:
+    """Call a method of the user's listener, if there is one; `always` also without partitions.
+
+    Raises KafkaError with the listener's error as its cause.
+    """
+    concerned = tuple(partitions)
+    if concerned:
+        logger.info("%s: %s", method, ", ".join(map(str, sorted(concerned))))
+    if listener is None or not (concerned or always):
+        return
+    try:
+        getattr(listener, method)(concerned)
+    except WakeupError:
+        # Of a call within the listener; it is the user's, as in Java.
+        raise
+    except Exception as error:
+        raise KafkaError(
+            f"the rebalance listener's {method} raised {type(error).__name__}: {error}. The "
+            "rebalance has gone on without it"
+        ) from error
+
+
+class FirstError:
+    """Calls several functions although one may fail, and then raises the first error."""
+
+    def __init__(self) -> None:
+        """Start without an error."""
+        self._error: KafkaError | None = None
+
+    def of(self, call: Callable[[], None]) -> None:
+        """Call a function; keep its error for the end."""
+        try:
+            call()
+        except KafkaError as error:
+            self._error = self._error or error
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, exc_type: object, exc: object, traceback: object) -> None:
+        """Raise the first error, unless the block itself has raised one."""
+        if exc is None and self._error is not None:
+            raise self._error

@@ -6,23 +6,21 @@ listener is called without the lock.
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_assignment
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
+from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError, call_listener
 from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 
 class Rebalances:
@@ -32,12 +30,10 @@ class Rebalances:
         self,
         context: ConsumerContext,
         coordinator: ClassicCoordinator,
-        commit_before: Callable[[], None],
     ) -> None:
-        """Call `commit_before` before partitions are revoked: it commits if that is automatic."""
+        """Apply what `coordinator` has to say."""
         self._context = context
         self._coordinator = coordinator
-        self._commit_before = commit_before
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Do what the group demands; raise KafkaError if a method of the listener has raised."""
@@ -47,12 +43,12 @@ class Rebalances:
             self._complete(step)
 
     def _prepare(self, step: PrepareJoin) -> None:
-        """Revoke what another member may get (ConsumerCoordinator.onJoinPrepare)."""
+        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
         membership = self._coordinator.membership
         failure: KafkaError | None = None
         try:
-            self._commit_before()
+            self._context.commit_before_rebalance()
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
@@ -83,7 +79,7 @@ class Rebalances:
     ) -> KafkaError | None:
         """Call a method of the listener, and return its error; raise it if that is a wakeup."""
         try:
-            self._call(method, partitions, always=always)
+            self._tell(method, partitions, always=always)
         except WakeupError:
             raise
         except KafkaError as error:
@@ -110,8 +106,8 @@ class Rebalances:
                     self._coordinator.membership.request_rejoin("need to revoke partitions")
             if not is_covered:
                 return
-            with _FirstError() as first:
-                first.of(lambda: self._call("on_partitions_revoked", sorted(revoked)))
+            with FirstError() as first:
+                first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
                 with context.lock:
                     for topic in {each.topic for each in assigned}:
                         context.client.metadata.add_topic(topic, context.clock())
@@ -119,7 +115,7 @@ class Rebalances:
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
                     self._coordinator.on_assignment(assignment)
                 try:
-                    first.of(lambda: self._call("on_partitions_assigned", added, always=True))
+                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
                 finally:
                     with context.lock:
                         subscriptions.enable_partitions_awaiting_callback(
@@ -131,7 +127,7 @@ class Rebalances:
                 context.tell_user()
 
     def give_up(self) -> None:
-        """Revoke everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
+        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
         with self._context.lock:
             membership = self._coordinator.membership
             is_lost = (
@@ -143,7 +139,7 @@ class Rebalances:
                 return
             subscriptions.mark_pending_revocation(owned)
         try:
-            self._call("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
+            self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
         finally:
             with self._context.lock:
                 self._keep(())
@@ -156,43 +152,8 @@ class Rebalances:
                 [each for each in subscriptions.assigned_partitions if each in partitions]
             )
 
-    def _call(
+    def _tell(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
     ) -> None:
-        """Call a method of the listener; `always` also if there are no partitions."""
-        concerned = tuple(partitions)
         listener = self._context.subscriptions.rebalance_listener
-        if concerned:
-            logger.info("%s: %s", method, ", ".join(map(str, sorted(concerned))))
-        if listener is None or not (concerned or always):
-            return
-        try:
-            getattr(listener, method)(concerned)
-        except WakeupError:
-            # Of a call within the listener; it is the user's, as in Java.
-            raise
-        except Exception as error:
-            raise KafkaError(
-                f"the rebalance listener's {method} raised {type(error).__name__}: {error}. The "
-                "rebalance has gone on without it"
-            ) from error
-
-
-class _FirstError:
-    """Calls several functions although one may fail, and then raises the first error."""
-
-    def __init__(self) -> None:
-        self._error: KafkaError | None = None
-
-    def of(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except KafkaError as error:
-            self._error = self._error or error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, exc_type: object, exc: object, traceback: object) -> None:
-        if exc is None and self._error is not None:
-            raise self._error
+        call_listener(listener, method, partitions, always=always)

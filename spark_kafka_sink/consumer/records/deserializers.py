@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature, takes
-from spark_kafka_sink.errors import ConfigError, SerializationError
+from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
-    from spark_kafka_sink.model import TopicPartition
 
     #: The headers of a record: names and values.
     Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -119,8 +118,7 @@ class ResolvedDeserializer(NamedTuple):
     """The deserializer of keys or of values.
 
     `deserialize` is called with the bytes, which are never None; if `takes_place`, also with the
-    topic and the headers: `deserialize(data, topic, headers)`. It may raise any error, from which
-    `deserialization_error` makes the one for the user.
+    topic and the headers: `deserialize(data, topic, headers)`. It may raise any error.
     """
 
     deserialize: Callable[..., Any]
@@ -183,35 +181,6 @@ def deserializer_for(
         "may also have parameters named topic and headers, or an object with a method "
         "deserialize(topic, headers, data)"
     )
-
-
-def deserialization_error(
-    config: KafkaConsumerConfig,
-    topic_partition: TopicPartition,
-    offset: int,
-    *,
-    is_key: bool,
-    cause: Exception,
-) -> SerializationError:
-    """Return the error for a record whose key or value cannot be deserialized.
-
-    It has the record's topic, partition and offset, so that the user can seek past it, and `cause`
-    as `__cause__` (Kafka's RecordDeserializationException, KIP-334).
-    """
-    topic, partition = topic_partition
-    reference = config.key_deserializer if is_key else config.value_deserializer
-    part = "key" if is_key else "value"
-    # The cause may quote the data, which must not be logged: it is only attached.
-    error = SerializationError(
-        f"topic {topic!r}, partition {partition}, offset {offset}: the deserializer {reference} "
-        f"cannot convert the {part} ({type(cause).__name__}). Change {_setting(is_key=is_key)}, or "
-        f"seek to offset {offset + 1} to skip the record",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-    )
-    error.__cause__ = cause
-    return error
 
 
 def _setting(*, is_key: bool) -> str:

@@ -21,13 +21,12 @@ from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, De
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.records.record_rows import (
-    RECORD_SCHEMA,
     Fault,
     RecordRows,
 )
 from spark_kafka_sink.errors import CorruptRecordError, SerializationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -219,7 +218,7 @@ class FetchedRecords:
         self._reading = _Reading(decoder, batches)
 
     def _stop_reading(self) -> None:
-        """Give the decoder back, if there is one; rows that are not returned are decoded again."""
+        """Return the decoder, if there is one; rows that are left are decoded again if wanted."""
         if self._reading is not None:
             # Between its record batches, the decoder is empty.
             self._reading.batches.close()

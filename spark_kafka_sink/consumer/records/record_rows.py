@@ -14,7 +14,6 @@ import numpy as np
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.record.decode import Header
-from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
 
-#: The columns of `RecordRows`, in this order.
-RECORD_SCHEMA: Final = arrow_schema(
-    ["key", "value", "offset", "timestamp", "timestampType", "headers"]
-)
-_MICROS_PER_MILLI: Final = 1000
 #: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
 _NEW: Final[Any] = tuple.__new__
 
@@ -66,13 +60,13 @@ class _BytesColumn:
 
 
 class RecordRows:
-    """Rows with the columns of `RECORD_SCHEMA`."""
+    """Rows with the columns of `record.reading.schema.RECORD_SCHEMA`."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         keys, values, offsets, timestamps, timestamp_types, headers = rows.columns
         self._keys, self._values = _BytesColumn(keys), _BytesColumn(values)
         self._offsets = _numbers(offsets)
-        self._timestamps = _numbers(timestamps) // _MICROS_PER_MILLI
+        self._timestamps = _numbers(timestamps)
         self._timestamp_type: int = timestamp_types[0].as_py()
         self._headers: Any = None if headers.null_count == len(headers) else headers
 

@@ -28,6 +28,7 @@ from spark_kafka_sink.protocol.error_codes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_kafka_sink.consumer.membership.classic_membership import ClassicMembership
     from spark_kafka_sink.consumer.membership.group_values import Generation
     from spark_kafka_sink.model import TopicPartition
 
@@ -36,18 +37,19 @@ class OffsetCall(Enum):
     """A response about committed offsets, and the level of its errors."""
 
     #: In a classic group, or from outside of any.
-    CLASSIC_COMMIT = "OffsetCommit", 1
-    CLASSIC_FETCH = "OffsetFetch", 2
-    CLASSIC_FETCH_PARTITION = "OffsetFetch", 3
+    CLASSIC_COMMIT = auto()
+    CLASSIC_FETCH = auto()
+    CLASSIC_FETCH_PARTITION = auto()
     #: In a group of the new protocol (KIP-848).
-    CONSUMER_COMMIT = "OffsetCommit", 4
-    CONSUMER_FETCH = "OffsetFetch", 5
-    CONSUMER_FETCH_PARTITION = "OffsetFetch", 6
+    CONSUMER_COMMIT = auto()
+    CONSUMER_FETCH = auto()
+    CONSUMER_FETCH_PARTITION = auto()
 
     @property
     def api_name(self) -> str:
         """Kafka's name of the request."""
-        return self.value[0]
+        is_commit = self in {OffsetCall.CLASSIC_COMMIT, OffsetCall.CONSUMER_COMMIT}
+        return "OffsetCommit" if is_commit else "OffsetFetch"
 
 
 class OffsetAction(Enum):
@@ -55,8 +57,8 @@ class OffsetAction(Enum):
 
     #: The call raises the error.
     FATAL = auto()
-    #: Another consumer has the group.instance.id: the call raises the error, and so does the next
-    #: `poll`.
+    #: Another consumer has the group.instance.id: the call raises the error, or the next call if
+    #: the commit was asynchronous.
     FENCED = auto()
     #: Raise CommitFailedError, and join again as a new member (resetStateOnResponseError).
     REJOIN_AS_NEW = auto()
@@ -230,6 +232,27 @@ def commit_in_generation(
         return verdict
     is_preparing = state is ClassicMemberState.PREPARING_REBALANCE
     return verdict._replace(action=_A.REBALANCING if is_preparing else _A.REFUSED)
+
+
+def apply_commit(
+    membership: ClassicMembership, verdict: Verdict, sent: Generation, now: float
+) -> Verdict:
+    """Apply the answer to a commit of a classic member, sent in a generation, to its membership.
+
+    Return the reaction that remains for the caller. `now` is in seconds.
+    """
+    verdict = commit_in_generation(verdict, sent, membership.generation, membership.state)
+    match verdict.action:
+        case _A.FIND_COORDINATOR:
+            membership.coordinator_lost(now)
+        case _A.REJOIN:
+            membership.request_rejoin("offset commit failed since group is already rebalancing")
+        case _A.REJOIN_AS_NEW | _A.REJOIN_AS_MEMBER:
+            membership.generation_ended(
+                f"encountered {error_name(verdict.code)} from OFFSET_COMMIT response",
+                keeps_member_id=verdict.action is _A.REJOIN_AS_MEMBER,
+            )
+    return verdict
 
 
 def offset_error(call: OffsetCall, verdict: Verdict, group_id: str) -> KafkaError:

@@ -227,21 +227,25 @@ class ClassicGroup:
             )
         return member
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member subscribes to a topic; if that is not known, it does.
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """Return the topics to which members subscribe; None if that is not known.
 
         Members without a protocol in common yet, or with metadata that is not a subscription, may
-        subscribe to any topic (ClassicGroup.computeSubscribedTopics).
+        subscribe to any topic; those of another protocol type subscribe to none
+        (ClassicGroup.computeSubscribedTopics, isSubscribedToTopic).
         """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or not self.members:
-            return False
+            return frozenset()
+        if self.protocol_name is None:
+            return None
         try:
-            return self.protocol_name is None or any(
-                topic in subscribed_topics(member.metadata(self.protocol_name))
+            return frozenset(
+                topic
                 for member in self.members.values()
+                for topic in subscribed_topics(member.metadata(self.protocol_name))
             )
         except DecodeError:
-            return True
+            return None
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool

@@ -334,10 +334,8 @@ class ConsumerGroups:
         resolved = group.copy()
         resolved.known_topics = names
         for regex in group.regexes:
-            pattern = _compile(regex)
-            resolved.resolved_regexes[regex] = ResolvedRegex(
-                frozenset(name for name in names if pattern.matches(name)), now_ms
-            )
+            topics = _matching_topics(group.group_id, regex, names)
+            resolved.resolved_regexes[regex] = ResolvedRegex(topics, now_ms)
         metadata_hash = resolved.compute_metadata_hash(self._topics)
         if metadata_hash != group.metadata_hash or any(
             each.topics != _topics_of(group, regex)
@@ -505,6 +503,22 @@ def _compile(regex: str) -> TopicPattern:
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
         ) from None
+
+
+def _matching_topics(group_id: str, regex: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that match a member's regular expression; none if it is invalid.
+
+    A version of this broker with other limits may have accepted it. As in Kafka, where the broker
+    ignores it, that must not keep the group's members from sending heartbeats.
+    """
+    try:
+        pattern = _compile(regex)
+    except RefusedError as refused:
+        logger.warning(
+            "a regular expression of group %s matches no topics: %s", group_id, refused.message
+        )
+        return frozenset()
+    return frozenset(filter(pattern.matches, names))
 
 
 def _topics_of(group: ConsumerGroup, regex: str) -> frozenset[str]:

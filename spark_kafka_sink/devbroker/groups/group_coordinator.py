@@ -25,7 +25,7 @@ from spark_kafka_sink.devbroker.groups.group_joins import GroupJoins
 from spark_kafka_sink.devbroker.groups.group_log import replay_groups
 from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
 from spark_kafka_sink.devbroker.groups.group_rebalances import GroupRebalances
-from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
+from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group, encode_group
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -169,7 +169,11 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, client: JoiningClient, now: float
     ) -> Parked[JoinGroupResponse]:
-        """Add a member, or let it rejoin. Raises RefusedError."""
+        """Add a member, or let it rejoin. Raises RefusedError.
+
+        A new member creates its group, or turns one of the new protocol without members into a
+        classic one, even if it is refused itself (GroupMetadataManager.classicGroupJoin).
+        """
         _check_group_id(request.group_id)
         if not (
             self._settings.group_min_session_timeout_ms
@@ -191,10 +195,20 @@ class GroupCoordinator:
         if not isinstance(group, ClassicGroup):
             if request.member_id:
                 raise _unknown_member(request.group_id, request.member_id)
-            if group is not None:
-                self._log.append(request.group_id, encode_deleted_consumer_group(group))
-            group = self.create(request.group_id)
+            group = self._replace_by_classic(request.group_id, group, now)
         return self._joins.join(group, request, client, now)
+
+    def _replace_by_classic(
+        self, group_id: str, former: ConsumerGroup | None, now: float
+    ) -> ClassicGroup:
+        """Create an empty classic group, on disk as well. Raises RefusedError."""
+        if self._log.is_durable:
+            now_ms = int(now * 1000)
+            records = [] if former is None else encode_deleted_consumer_group(former)
+            # In one batch, so that a failure leaves the former group as it was.
+            records.append(encode_group(ClassicGroup(group_id), now_ms=now_ms))
+            self._log.append(group_id, records, now_ms=now_ms)
+        return self.create(group_id)
 
     # The assignment.
 

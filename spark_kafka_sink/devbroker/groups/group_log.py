@@ -30,7 +30,7 @@ def replay_groups(
 ) -> dict[str, ClassicGroup | ConsumerGroup]:
     """Read all groups and offsets back from the log (GroupCoordinatorShard.replay).
 
-    A group that has only offsets is empty. Raises CorruptRecordError.
+    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
     """
     offsets.clear()
     groups: dict[str, ClassicGroup | ConsumerGroup] = {}
@@ -44,7 +44,10 @@ def replay_groups(
             if version_of(key) in CONSUMER_GROUP_KEYS:
                 _replay_consumer_group(groups, key, value)
             elif version_of(key) != GROUP_METADATA_KEY:
-                offsets.replay(*decode_offset(key, value), batch.producer_id)
+                group_id, partition, committed = decode_offset(key, value)
+                if committed is not None:
+                    groups.setdefault(group_id, ClassicGroup(group_id))
+                offsets.replay(group_id, partition, committed, batch.producer_id)
             elif value is None:
                 groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
             else:
@@ -52,8 +55,6 @@ def replay_groups(
                 groups[group.group_id] = group
 
     log.replay(apply)
-    for group_id in sorted(offsets.groups()):
-        groups.setdefault(group_id, ClassicGroup(group_id))
     return groups
 
 

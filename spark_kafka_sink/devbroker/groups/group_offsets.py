@@ -4,8 +4,8 @@ The counterpart of Kafka's OffsetMetadataManager. A transaction's offsets are st
 under its producer id; its end applies or discards them. To a transaction the offsets are partitions
 like any others, those of __consumer_offsets, each with its producer state. With a durable log
 (`coordinator_log`) the log holds the producer state, and offsets are written to it before they
-apply. Offsets do not expire. Those of a deleted topic are removed at once, and from the log
-as soon as it can be written.
+apply. Offsets do not expire. Those of a deleted topic are removed at once, also from transactions,
+and from the log as soon as it can be written.
 """
 
 from __future__ import annotations
@@ -74,26 +74,28 @@ class GroupOffsets:
         else:
             self._forget(group_id, {partition})
 
+    def _all(self) -> list[dict[str, dict[TopicPartition, CommittedOffset]]]:
+        """Return offsets by group: the committed ones, then those of each transaction."""
+        return [self._committed, *self._pending.values()]
+
     def _known(self, group_id: str) -> list[dict[TopicPartition, CommittedOffset]]:
         """Return the offsets of a group: the committed ones, then those of each transaction."""
-        pending = [groups.get(group_id, {}) for groups in self._pending.values()]
-        return [self._committed.get(group_id, {}), *pending]
+        return [groups[group_id] for groups in self._all() if group_id in groups]
 
     def _forget(self, group_id: str, gone: Collection[TopicPartition]) -> None:
-        for offsets in self._known(group_id):
+        """Remove offsets, also from the transactions in which they are pending."""
+        for groups in self._all():
+            offsets = groups.get(group_id)
+            if offsets is None:
+                continue
             for partition in gone:
                 offsets.pop(partition, None)
-        if not self._committed.get(group_id, True):
-            del self._committed[group_id]
+            if not offsets:
+                del groups[group_id]
 
     def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker from the log of a __consumer_offsets partition."""
         self._end(index, producer_id, committed=committed)
-
-    def groups(self) -> set[str]:
-        """Return the groups that have offsets."""
-        pending = (group for groups in self._pending.values() for group in groups)
-        return {*self._committed, *pending}
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return a group's offsets."""
@@ -167,8 +169,13 @@ class GroupOffsets:
             self._pending.pop(producer_id, None)
 
     def topics(self) -> set[str]:
-        """Return the topics with committed offsets."""
-        return {partition.topic for offsets in self._committed.values() for partition in offsets}
+        """Return the topics with offsets, committed or pending."""
+        return {
+            partition.topic
+            for groups in self._all()
+            for offsets in groups.values()
+            for partition in offsets
+        }
 
     def delete_group(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Delete all offsets of a group, and write the records that delete the group itself.
@@ -195,13 +202,19 @@ class GroupOffsets:
         self._forget(group_id, gone)
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Remove the offsets of deleted topics; call `write_deletions` afterwards."""
-        for group_id, committed in self._committed.items():
-            gone = {partition for partition in committed if partition.topic in topics}
-            for partition in gone:
-                del committed[partition]
-            if gone:
-                self._unwritten.setdefault(group_id, set()).update(gone)
+        """Remove the offsets of deleted topics; call `write_deletions` afterwards.
+
+        Those that are pending do not come back with the end of their transaction
+        (OffsetMetadataManager.onTopicsDeleted).
+        """
+        gone: dict[str, set[TopicPartition]] = defaultdict(set)
+        for groups in self._all():
+            for group_id, offsets in groups.items():
+                gone[group_id].update(p for p in offsets if p.topic in topics)
+        for group_id, partitions in gone.items():
+            if partitions:
+                self._forget(group_id, partitions)
+                self._unwritten.setdefault(group_id, set()).update(partitions)
 
     def write_deletions(self) -> None:
         """Write the removed offsets to the log. Raises RefusedError; some may be written then."""

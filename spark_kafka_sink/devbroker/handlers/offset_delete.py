@@ -38,10 +38,10 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Delete the offset of each partition that passes the checks."""
-        group = _find_group(context, request.group_id)
+        subscribed = _find_group(context, request.group_id).compute_subscribed_topics()
         codes: dict[TopicPartition, ErrorCode] = {}
         for topic in request.topics:
-            is_subscribed = group.is_subscribed_to(topic.name)
+            is_subscribed = subscribed is None or topic.name in subscribed
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 if not context.cluster.has(topic_partition):

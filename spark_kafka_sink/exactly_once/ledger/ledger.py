@@ -70,7 +70,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.record_batches import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
     from spark_kafka_sink.exactly_once.ledger.ledger_records import EntryKey
@@ -104,7 +104,7 @@ _TOPIC_CONFIGS: Final = {
 
 
 def ensure_ledger_topic(
-    admin: AdminClient, topic: str, *, replication_factor: int, timeout: float
+    admin: DriverClient, topic: str, *, replication_factor: int, timeout: float
 ) -> None:
     """Create the compacted topic unless it exists.
 
@@ -135,7 +135,7 @@ def ensure_ledger_topic(
         )
 
 
-def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
+def read_all_prefixes(admin: DriverClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
     """Read the state of every prefix in a ledger without fencing; see `Ledger.read`.
 
     Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION if the topic does not exist.
@@ -167,7 +167,7 @@ class UnreadableEntry(NamedTuple):
 
 
 def unreadable_entries(
-    admin: AdminClient,
+    admin: DriverClient,
     topic: str,
     errors: Mapping[EntryKey, LedgerFormatError],
     budget: Budget,
@@ -191,7 +191,7 @@ def unreadable_entries(
 
 
 def _read_all(
-    admin: AdminClient, place: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
+    admin: DriverClient, place: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
 ) -> None:
     end = admin.end_offset(place, timeout=budget.left(_READING))
     offset = admin.start_offset(place, timeout=budget.left(_READING))
@@ -223,7 +223,7 @@ class Ledger:
     """The ledger of one prefix; the module docstring describes the protocol."""
 
     def __init__(
-        self, admin: AdminClient, *, topic: str, prefix: str, clock: Callable[[], float]
+        self, admin: DriverClient, *, topic: str, prefix: str, clock: Callable[[], float]
     ) -> None:
         """Store the arguments; send no request. `clock` returns seconds since 1970."""
         self._admin = admin

@@ -355,7 +355,7 @@ def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
 
 
 class KeyOffsets:
-    """The offsets of each given key's last committed record: a sink for `AdminClient.read_log`."""
+    """The offsets of each given key's last committed record: a sink for `DriverClient.read_log`."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         """Start without results; `keys` are the keys to find."""
@@ -398,7 +398,7 @@ class Ignored(NamedTuple):
 
 
 class LedgerFold:
-    """The ledger state built from its records and markers: a sink for `AdminClient.read_log`."""
+    """The ledger state built from its records and markers: a sink for `DriverClient.read_log`."""
 
     def __init__(self, prefix: str | None = None) -> None:
         """Start without entries; with a prefix, collect only its own, otherwise all."""

@@ -19,7 +19,7 @@ from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.ledger.budget import Budget
     from spark_kafka_sink.exactly_once.ledger.ledger import UnreadableEntry
@@ -86,7 +86,7 @@ class PrefixReport(NamedTuple):
 
 
 def inspect(
-    admin: AdminClient, prefix: str, state: LedgerState, *, ledger_topic: str, budget: Budget
+    admin: DriverClient, prefix: str, state: LedgerState, *, ledger_topic: str, budget: Budget
 ) -> PrefixReport:
     """Build a report from the ledger entries of a prefix and its tasks' open transactions."""
     contents = state.decode_all()
@@ -104,7 +104,7 @@ def inspect(
 
 
 def held_back(
-    admin: AdminClient, partitions: Iterable[TopicPartition], *, now_ms: int, budget: Budget
+    admin: DriverClient, partitions: Iterable[TopicPartition], *, now_ms: int, budget: Budget
 ) -> list[HeldBack]:
     """Return those of the partitions that hold back read_committed consumers, with the producers.
 
@@ -134,7 +134,7 @@ def held_back(
     ]
 
 
-def _owners(admin: AdminClient, budget: Budget) -> Mapping[int, TransactionDescription]:
+def _owners(admin: DriverClient, budget: Budget) -> Mapping[int, TransactionDescription]:
     """Return all open transactions of the cluster by producer id."""
     what = "listing transactions"
     listed = admin.list_transactions(lambda _: True, states=_PREPARING, timeout=budget.left(what))

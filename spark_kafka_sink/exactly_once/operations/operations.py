@@ -21,7 +21,7 @@ from spark_kafka_sink.exactly_once.ledger.transitions import next_generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.exactly_once.ledger.budget import Budget
     from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ _RETRIABLE = (LedgerFencedError, LedgerOutcomeUnknownError)
 
 
 def undecided_open(
-    admin: AdminClient, prefix: str, state: LedgerState, budget: Budget
+    admin: DriverClient, prefix: str, state: LedgerState, budget: Budget
 ) -> list[OpenTransaction]:
     """Return the open transactions of a prefix that belong to no decision."""
     winners = {
@@ -46,7 +46,7 @@ def undecided_open(
 
 
 def roll_forward(
-    admin: AdminClient, ledger: Ledger, *, now_ms: int, budget: Budget
+    admin: DriverClient, ledger: Ledger, *, now_ms: int, budget: Budget
 ) -> Mapping[str, WriteRecord]:
     """Commit the decided writes of the prefix; record and return their outcomes.
 
@@ -76,7 +76,7 @@ class Aborted(NamedTuple):
 
 
 def abort(
-    admin: AdminClient, ledger: Ledger, *, now_ms: int, name: str, budget: Budget
+    admin: DriverClient, ledger: Ledger, *, now_ms: int, name: str, budget: Budget
 ) -> list[Aborted]:
     """Abort the open transactions of a prefix that belong to no decision.
 

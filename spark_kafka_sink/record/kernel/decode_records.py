@@ -167,6 +167,7 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
     is_control = task.attributes & CONTROL_FLAG != 0
     log_append_time = task.attributes & LOG_APPEND_TIME_FLAG != 0
     offsets, timestamps, header_offsets = task.offsets, task.timestamps, task.header_offsets
+    timestamp_factor = task.timestamp_factor
     key_offsets, key_data, key_validity = task.key_offsets, task.key_data, task.key_validity
     value_offsets, value_data = task.value_offsets, task.value_data
     value_validity = task.value_validity
@@ -245,7 +246,9 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
                     not log_append_time
                     and ((base_timestamp ^ millis) & (timestamp_delta ^ millis)) < 0
                 )
-                if overflows or not -_MAX_MILLIS <= millis <= _MAX_MILLIS:
+                if timestamp_factor > 1:
+                    overflows |= not -_MAX_MILLIS <= millis <= _MAX_MILLIS
+                if overflows:
                     last_delta = delta - 1
                     status = _TIMESTAMP_OVERFLOW
                     break
@@ -300,7 +303,7 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
             if offsets:
                 store_int64(offsets + 8 * rows, offset)
             if timestamps:
-                store_int64(timestamps + 8 * rows, millis * 1000)
+                store_int64(timestamps + 8 * rows, millis * timestamp_factor)
             if header_offsets:
                 task.rows = rows
                 _append_headers(task, headers, record_end, header_count, records_end)

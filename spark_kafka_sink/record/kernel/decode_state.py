@@ -68,6 +68,7 @@ DECODER_DTYPE: Final = np.dtype(
         ("separates_types", np.int64),  # whether all rows of an output need one timestamp type
         ("offsets", np.int64),
         ("timestamps", np.int64),
+        ("timestamp_factor", np.int64),  # their units in a millisecond: 1, or 1000
         *_bytes_fields("key"),
         *_bytes_fields("value"),
         ("header_offsets", np.int64),

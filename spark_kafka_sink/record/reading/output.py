@@ -44,6 +44,8 @@ class Output:
         names = schema.names
         task[FIELD["max_rows"]], task[FIELD["max_bytes"]] = max_rows, max_bytes
         task[FIELD["separates_types"]] = "timestampType" in names
+        is_in_micros = "timestamp" in names and schema.field("timestamp").type.unit == "us"
+        task[FIELD["timestamp_factor"]] = 1000 if is_in_micros else 1
         sizes: dict[str, tuple[int, Any]] = {
             array: (max_rows, np.int64) for name, array in _NUMBERS.items() if name in names
         }

@@ -65,7 +65,7 @@ _CAUSES: Final = {
     DecodeStatus.TRAILING_FIELD_BYTES: "a record is longer than its fields",
     DecodeStatus.TRAILING_BYTES: "there are bytes after the last record of a batch",
     DecodeStatus.BAD_MARKER: "the control record is not a transaction marker",
-    DecodeStatus.TIMESTAMP_OVERFLOW: "the timestamp does not fit into 64 bits in microseconds. To "
+    DecodeStatus.TIMESTAMP_OVERFLOW: "the timestamp does not fit into 64 bits in its unit. To "
     "read the record nevertheless, leave the column 'timestamp' out",
     DecodeStatus.HEADERS_TOO_LARGE: "the keys of the record's headers are too large for Arrow. To "
     "read the record nevertheless, leave the column 'headers' out",

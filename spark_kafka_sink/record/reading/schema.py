@@ -25,6 +25,14 @@ _TYPES: Final[dict[str, Any]] = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
+#: The columns of a record that differ within an answer. Timestamps are in milliseconds: any one of
+#: Kafka's fits, which in microseconds it may not.
+RECORD_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, pa.timestamp("ms", tz="UTC") if name == "timestamp" else _TYPES[name])
+        for name in ("key", "value", "offset", "timestamp", "timestampType", "headers")
+    ]
+)
 
 
 def arrow_schema(
@@ -49,7 +57,7 @@ def check_schema(schema: pa.Schema) -> None:
     """Raise SchemaError unless each field is a column of Kafka's records, in a type it can have.
 
     Binary and string columns, and the list of headers, may have 64-bit offsets; timestamps may have
-    any time zone.
+    any time zone, and be in milliseconds too.
     """
     if not len(schema):
         raise SchemaError(f"no columns are selected: select some of {_all_columns()}")
@@ -73,7 +81,7 @@ def _is_string(kind: Any) -> bool:
 
 
 def _is_timestamp(kind: Any) -> bool:
-    return pa.types.is_timestamp(kind) and kind.unit == "us"
+    return pa.types.is_timestamp(kind) and kind.unit in {"us", "ms"}
 
 
 def _is_headers(kind: Any) -> bool:

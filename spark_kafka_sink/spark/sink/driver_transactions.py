@@ -26,7 +26,7 @@ from spark_kafka_sink.spark.idle_cache import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.exactly_once.points import Point
@@ -45,9 +45,9 @@ class _Kept:
     """The connections and ledger state that a process keeps for one prefix on one cluster."""
 
     def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
-        from spark_kafka_sink.admin.admin_client import AdminClient
+        from spark_kafka_sink.admin.driver_client import DriverClient
 
-        self.admin = AdminClient(config)
+        self.admin = DriverClient(config)
         self.ledger = Ledger(
             self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
         )
@@ -97,7 +97,7 @@ def step_timeout(config: ProducerConfig) -> float:
     return config.delivery_timeout_ms / 1000
 
 
-def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
+def _check(admin: DriverClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
     timeout = step_timeout(config)
     # This comes first, before anything is created or written.
     admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)

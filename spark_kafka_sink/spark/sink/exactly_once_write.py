@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.ledger.budget import Budget
 from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
@@ -110,7 +110,7 @@ class ExactlyOnceWrite:
     ) -> None:
         """Raise OvertakenError if the ledger shows a newer driver: brokers do not report it."""
         try:
-            with AdminClient(self.config) as admin:
+            with DriverClient(self.config) as admin:
                 ledger = Ledger(
                     admin,
                     topic=self.options.ledger_topic,

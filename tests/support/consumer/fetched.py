@@ -47,7 +47,7 @@ def expected_records(
         records.extend(
             _record(row, _epoch(intact, row["offset"]))
             for row in fetched_rows(
-                intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted
+                intact, columns=_COLUMNS, start=position, end=_END, aborted=aborted, max_millis=_END
             )
         )
     except CorruptRecordError:
@@ -55,10 +55,14 @@ def expected_records(
     return records, intact is data
 
 
-def end_of(data: bytes, position: int) -> int:
-    """Return the position after an intact answer."""
-    headers = [decode_header(batch) for batch in complete_batches(data)]
-    return max(position, headers[-1].last_offset + 1) if headers else position
+def end_of(data: bytes, position: int, records: Sequence[ConsumerRecord]) -> int:
+    """Return the position after an intact answer, of which `records` are returned.
+
+    It never moves back, even if an answer is so wrong that the offsets of its batches do not rise.
+    """
+    ends = [position, *(record.offset + 1 for record in records)]
+    ends += [decode_header(batch).last_offset + 1 for batch in complete_batches(data)[-1:]]
+    return max(ends)
 
 
 def _record(row: dict[str, Any], epoch: int) -> ConsumerRecord:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
 from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
@@ -176,7 +176,7 @@ class _Driver:
     """The commands of a driver process."""
 
     def __init__(self, stop_at: Any, bootstrap_servers: str, ledger: str, prefix: str) -> None:
-        admin = AdminClient(
+        admin = DriverClient(
             ProducerConfig.from_mapping(
                 {"bootstrap.servers": bootstrap_servers, "retry.backoff.ms": 20}
             )

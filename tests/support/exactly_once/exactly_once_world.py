@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.transaction_values import TransactionEnd
@@ -183,7 +183,7 @@ class World:
         self.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
         self.rows_per_task = ROWS_PER_TASK
         self.clock = Clock()
-        self._admins: list[AdminClient] = []
+        self._admins: list[DriverClient] = []
         self.admin = self.new_admin()
         self.worker = Worker(self, self.prefix)
 
@@ -193,9 +193,9 @@ class World:
         assert self.site.embedded is not None
         return self.site.embedded
 
-    def new_admin(self) -> AdminClient:
+    def new_admin(self) -> DriverClient:
         """Create the admin client of one more process."""
-        admin = AdminClient(
+        admin = DriverClient(
             ProducerConfig.from_mapping(
                 {"bootstrap.servers": self.site.bootstrap_servers, "retry.backoff.ms": 5}
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.ledger.budget import Budget
 from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
@@ -95,7 +95,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
     """Return what the driver would leave behind if it died now, read over separate connections."""
     seen: dict[str, Any] = {}
     if options.exactly_once is not None:
-        with AdminClient(options.producer) as admin:
+        with DriverClient(options.producer) as admin:
             seen |= _inspect_ledger(admin, options.exactly_once)
     group = options.source_consumer_group
     if group is not None:
@@ -107,7 +107,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
     return seen
 
 
-def _inspect_ledger(admin: AdminClient, options: ExactlyOnceOptions) -> dict[str, Any]:
+def _inspect_ledger(admin: DriverClient, options: ExactlyOnceOptions) -> dict[str, Any]:
     budget = Budget.of(time.time, _PATIENCE_SECONDS)
     topic, prefix = options.ledger_topic, options.prefix
     state = Ledger(admin, topic=topic, prefix=prefix, clock=time.time).read(budget)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pickle
 
-from spark_kafka_sink import AdminError, AlterConfigOp, BrokerError, KafkaTimeoutError
+import pytest
+
+from spark_kafka_sink import (
+    AdminError,
+    AlterConfigOp,
+    BrokerError,
+    ConfigResource,
+    ConfigResourceType,
+    KafkaTimeoutError,
+    NewTopic,
+)
 
 
 def test_items_with_the_same_error_are_named_together():
@@ -36,3 +46,39 @@ def test_an_admin_error_survives_pickling():
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
     assert (str(error), {"u": None}, True) == (str(copy), copy.results, copy.retriable)
+
+
+def test_control_characters_of_names_are_escaped():
+    """A name that someone else has given cannot change the terminal that shows the error."""
+    evil = "evil\x1b[2J\n"
+    error = AdminError("DeleteGroups", {evil: KafkaTimeoutError(f"{evil} is late")}, {})
+
+    assert str(error).endswith(r"1 of 1: evil\x1b[2J\n: evil\x1b[2J\n is late")
+    assert [evil] == list(error.errors)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: ConfigResource(ConfigResourceType.BROKER, 1),
+            "the name of a ConfigResource must be a text, such as '1', not 1",
+        ),
+        (lambda: ConfigResource(2, "orders"), "must be a ConfigResourceType.* not 2"),
+        (lambda: AlterConfigOp("retention.ms", 77), "value of 'retention.ms' .* the type int"),
+        (lambda: AlterConfigOp(b"retention.ms", "1"), "the name of a setting must be a text"),
+        (lambda: NewTopic("t", configs={"retention.ms": 77}), "value of 'retention.ms' must be"),
+        (lambda: NewTopic(7), "the name of a topic must be a text, not 7"),
+    ],
+)
+def test_values_that_are_not_texts_are_rejected_where_they_are_made(make, message):
+    """The error names what is wrong, but not the value of a setting, which may be a secret."""
+    with pytest.raises(TypeError, match=message) as caught:
+        make()
+    assert "77" not in str(caught.value)
+
+
+def test_settings_without_a_value_are_accepted():
+    """None is the value of a setting that is to be deleted, or of a topic's default."""
+    assert None is AlterConfigOp("retention.ms", None).value
+    assert {"retention.ms": None} == NewTopic("t", configs={"retention.ms": None}).configs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
@@ -27,7 +27,7 @@ def broker():
 @pytest.fixture
 def admin(broker):
     servers = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
-    with AdminClient(ProducerConfig.from_mapping(servers)) as client:
+    with DriverClient(ProducerConfig.from_mapping(servers)) as client:
         yield client
 
 

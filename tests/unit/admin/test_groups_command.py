@@ -11,6 +11,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.interrupts import interrupting, needs_signals
 from tests.support.spark.source_groups import joined_consumer
 
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
@@ -180,3 +181,11 @@ def test_a_cluster_that_is_not_there_is_refused(capsys):
     """Nothing listens: the exit code is 1 within seconds, whatever the timeout."""
     assert 1 == groups.main(["list", "--bootstrap-server", "localhost:1", "--timeout", "600"])
     assert capsys.readouterr().err.startswith("error: ")
+
+
+@needs_signals
+def test_ctrl_c_ends_the_command_at_once(broker, run):
+    """The exit code is 130, as that of a command that the shell has ended, without a traceback."""
+    broker.on(ApiKey.LIST_GROUPS, interrupting)
+
+    assert (130, "", "interrupted\n") == run("list", "--timeout", "600")

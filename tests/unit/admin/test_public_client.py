@@ -33,7 +33,7 @@ from spark_kafka_sink import (
     TopicPartition,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.admin.client.group_requests import assigned_partitions
+from spark_kafka_sink.admin.client.group_descriptions import assigned_partitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AlterResponse, AnswerError, CloseConnection
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -137,6 +137,15 @@ def test_a_negative_offset_is_not_committed(admin, offset):
 
 
 @pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
+def test_a_name_that_is_not_a_text_is_rejected(admin, call):
+    """The error shows what the name would have to be."""
+    with pytest.raises(TypeError, match="such as '7', not 7"):
+        getattr(admin, call)(["data", 7])
+
+    assert "data" in admin.list_topics()
+
+
+@pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
 def test_a_single_text_is_not_taken_for_its_letters(admin, call):
     """A text in place of a list of names is an error, and nothing is deleted."""
     with pytest.raises(TypeError, match=r"such as \['data'\]"):
@@ -202,6 +211,29 @@ def test_a_closed_client_says_so(settings):
 
     with pytest.raises(IllegalStateError, match="the admin client is closed"):
         admin.list_topics()
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("describe_topics", ([],)),
+        ("delete_topics", ([],)),
+        ("delete_records", ({},)),
+        ("describe_consumer_groups", ([],)),
+        ("alter_consumer_group_offsets", ("g", {})),
+        ("delete_consumer_group_offsets", ("g", [])),
+        ("create_acls", ([],)),
+    ],
+)
+def test_a_call_about_nothing_checks_all_the_same(settings, call, arguments):
+    """A closed client and a wrong timeout are errors even if there is nothing to request."""
+    admin = AdminClient(settings)
+    with pytest.raises(ValueError, match="timeout must be a positive number"):
+        getattr(admin, call)(*arguments, timeout=0)
+    admin.close()
+
+    with pytest.raises(IllegalStateError, match="the admin client is closed"):
+        getattr(admin, call)(*arguments)
 
 
 def test_a_setting_of_producers_is_rejected(settings):
@@ -424,7 +456,21 @@ def test_a_group_that_stores_offsets_is_listed_and_described(admin):
     assert ("Empty", (), True) == (group.state, group.members, group.is_simple)
     assert {AclOperation.READ, AclOperation.DELETE} <= group.authorized_operations
     assert [] == admin.list_consumer_groups(states=["Stable"])
-    assert [listed] == admin.list_consumer_groups(states=["Empty"])
+    assert [listed] == admin.list_consumer_groups(states=["EMPTY"], types=["classic"])
+    assert [] == admin.list_consumer_groups(types=["Consumer"])
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"states": ["Stable", "Bogus"]}, "states must be among Stable, .* but one is 'Bogus'"),
+        ({"types": ["Share"]}, "types must be among Classic, Consumer, but one is 'Share'"),
+    ],
+)
+def test_an_unknown_state_or_type_is_not_an_empty_list(admin, filters, message):
+    """Brokers would ignore a mistyped filter, and list no groups."""
+    with pytest.raises(ValueError, match=message):
+        admin.list_consumer_groups(**filters)
 
 
 def test_members_are_described_with_their_partitions(broker, admin):

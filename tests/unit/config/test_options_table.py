@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
+from spark_kafka_sink.config.consumer.kafka_consumer_settings import KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.options_table import main, options_table
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
@@ -13,7 +14,7 @@ from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 def test_all_tables_are_printed(capsys):
     """Without an argument, all tables are printed."""
     assert 0 == main([])
-    names = ("sink", "kafka", "source", "consumer", "admin")
+    names = ("sink", "kafka", "source", "consumer", "admin", "group-consumer")
     assert "\n".join(map(options_table, names)) == capsys.readouterr().out
 
 
@@ -28,8 +29,8 @@ def test_an_unknown_table_is_rejected(capsys):
     with pytest.raises(SystemExit):
         main(["spark"])
     assert (
-        "there is no table 'spark': choose sink or kafka or source or consumer or admin"
-        in capsys.readouterr().err
+        "there is no table 'spark': choose sink or kafka or source or consumer or admin or "
+        "group-consumer" in capsys.readouterr().err
     )
 
 
@@ -41,6 +42,7 @@ def test_an_unknown_table_is_rejected(capsys):
         ("source", SOURCE_OPTIONS_DEF.names),
         ("consumer", [f"kafka.{name}" for name in CONSUMER_CONFIG_DEF.names]),
         ("admin", ADMIN_CONFIG_DEF.names),
+        ("group-consumer", KAFKA_CONSUMER_CONFIG_DEF.names),
     ],
 )
 def test_every_option_has_a_row(table, names):

@@ -7,6 +7,8 @@ import types
 import pytest
 
 from spark_kafka_sink.config.plugin_reference import (
+    ASSIGNORS,
+    DESERIALIZERS,
     INTERCEPTORS,
     PARTITIONERS,
     REPORTERS,
@@ -14,6 +16,8 @@ from spark_kafka_sink.config.plugin_reference import (
     PluginReference,
 )
 from spark_kafka_sink.errors import ConfigError
+
+KINDS = [SERIALIZERS, DESERIALIZERS, PARTITIONERS, ASSIGNORS, INTERCEPTORS, REPORTERS]
 
 
 class Shouting:
@@ -38,7 +42,7 @@ def plugin_module(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, REPORTERS])
+@pytest.mark.parametrize("kind", [SERIALIZERS, DESERIALIZERS, PARTITIONERS, ASSIGNORS, REPORTERS])
 def test_built_in_plugins_have_short_names(kind):
     """Each short name refers to a built-in plug-in; surrounding spaces are ignored."""
     assert [PluginReference(built_in=name) for name in kind.names] == [
@@ -67,6 +71,23 @@ def test_kafkas_serializer_classes_are_accepted(java, name):
     """A Kafka serializer class refers to the built-in serializer with the same output."""
     given = f"org.apache.kafka.common.serialization.{java}"
     assert PluginReference(built_in=name) == SERIALIZERS.read(given)
+    reader = PluginReference(built_in=name)
+    assert reader == DESERIALIZERS.read(given.replace("Serializer", "Deserializer"))
+
+
+@pytest.mark.parametrize(
+    ("java", "name"),
+    [
+        ("RangeAssignor", "range"),
+        ("RoundRobinAssignor", "roundrobin"),
+        ("StickyAssignor", "sticky"),
+        ("CooperativeStickyAssignor", "cooperative-sticky"),
+    ],
+)
+def test_kafkas_assignor_classes_are_accepted(java, name):
+    """A Kafka assignor class refers to the built-in assignor of its name in requests."""
+    given = f"org.apache.kafka.clients.consumer.{java}"
+    assert PluginReference(built_in=name) == ASSIGNORS.read(given)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +104,7 @@ def test_partitioner_names_of_other_clients_are_accepted(given, name):
     assert PluginReference(built_in=name) == PARTITIONERS.read(given)
 
 
-@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_custom_plugin_is_imported(kind, plugin_module):
     """`package.module:attribute` is imported, for every kind of plug-in."""
     reference = kind.read(f"{plugin_module.__name__}:Shouting")
@@ -125,7 +146,7 @@ def test_a_failed_import_is_an_error(path, reason):
     assert caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
 def test_other_java_classes_are_rejected(kind, given):
     """A Java class without a counterpart is rejected with an explanation."""

@@ -214,7 +214,7 @@ def test_the_timeout_of_the_offset_commit_is_the_request_timeout(monkeypatch, tm
             committed.append((group_id, offsets, timeout))
             return {}
 
-    monkeypatch.setattr("spark_kafka_sink.admin.admin_client.AdminClient", Admin)
+    monkeypatch.setattr("spark_kafka_sink.admin.driver_client.DriverClient", Admin)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "7").write_text('v1\n{}\n{"read":{"0":2}}')
     options = SinkOptions.from_mapping(

@@ -289,9 +289,9 @@ class ConsumerGroup:
         found = (topics.find(name) for name in self.subscriptions(member))
         return {topic.topic_id: topic for topic in found if topic is not None}
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member subscribes to a topic."""
-        return any(topic in self.subscriptions(member) for member in self.members.values())
+    def compute_subscribed_topics(self) -> frozenset[str]:
+        """Return the names of the topics to which members subscribe, existing or not."""
+        return frozenset().union(*map(self.subscriptions, self.members.values()))
 
     def compute_metadata_hash(self, topics: TopicsView) -> int:
         """Return a hash of the subscribed topics, their ids and their numbers of partitions.

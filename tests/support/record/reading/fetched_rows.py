@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 PARTITION = 3
 _MAX_INT64 = 2**63 - 1
-_MAX_MILLIS = _MAX_INT64 // 1000
+#: The latest timestamp that fits into 64 bits in microseconds.
+MAX_MILLIS = _MAX_INT64 // 1000
 
 
 def complete_batches(data: bytes) -> list[memoryview]:
@@ -54,8 +55,11 @@ def fetched_rows(
     end: int,
     aborted: Sequence[tuple[int, int]] = (),
     max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
+    max_millis: int = MAX_MILLIS,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of an answer; raise CorruptRecordError where it is reached.
+
+    So it is if a timestamp is larger than `max_millis`, or as far below 1970.
 
     Aborted transactions are filtered as in Java's CompletedFetch: by a set of producers.
     """
@@ -76,7 +80,7 @@ def fetched_rows(
                 aborting.remove(header.producer_id)
         elif header.last_offset >= start and not (header.is_transactional and of_aborted):
             records = _records(batch, max_uncompressed_bytes)
-            yield from _rows(records, header, columns, start, end)
+            yield from _rows(records, header, columns, start, end, max_millis=max_millis)
 
 
 def _records(batch: memoryview, max_uncompressed_bytes: int) -> list[Record]:
@@ -92,12 +96,18 @@ def _is_abort_marker(record: Record) -> bool:
 
 
 def _rows(
-    records: list[Record], header: RecordBatchHeader, columns: Sequence[str], start: int, end: int
+    records: list[Record],
+    header: RecordBatchHeader,
+    columns: Sequence[str],
+    start: int,
+    end: int,
+    *,
+    max_millis: int,
 ) -> Iterator[dict[str, Any]]:
     for record in records:
         if header.is_control or not start <= record.offset < end:
             continue
-        if "timestamp" in columns and abs(record.timestamp) > _MAX_MILLIS:
+        if "timestamp" in columns and abs(record.timestamp) > max_millis:
             raise CorruptRecordError("the timestamp does not fit")
         row = {
             "key": record.key,

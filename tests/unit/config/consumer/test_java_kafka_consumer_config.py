@@ -19,6 +19,10 @@ GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "java_consumer_config.json").read_text()
 )
 KEYS = {key.name: key for key in KAFKA_CONSUMER_CONFIG_DEF}
+#: Whether Java's consumer accepts combinations of settings.
+JAVAS_VERDICTS = {
+    frozenset(case["settings"].items()): case["accepted"] for case in GOLDEN["together"]
+}
 JAVA_ASSIGNOR = "class org.apache.kafka.clients.consumer."
 
 #: Settings that Java does not have.
@@ -133,3 +137,28 @@ def test_an_unsupported_setting_is_an_error_with_its_reason(name):
         KafkaConsumerConfig.from_mapping({"bootstrap.servers": "a:1", name: "something else"})
 
     assert f"{name} is not supported: {refused.reason}" == str(caught.value)
+
+
+def is_valid(settings):
+    """Return Java's verdict on these settings, with the two rules that are different here."""
+    # Java ignores the name of a static member if there is no group.
+    if "group.instance.id" in settings and "group.id" not in settings:
+        return False
+    # Java compares the session with the default interval, which gives way here.
+    if settings.get("session.timeout.ms") == "3000" and "heartbeat.interval.ms" not in settings:
+        settings = {**settings, "session.timeout.ms": "3001"}
+    return JAVAS_VERDICTS[frozenset(settings.items())]
+
+
+@pytest.mark.parametrize("case", GOLDEN["together"], ids=lambda case: str(case["settings"]))
+def test_combinations_of_settings_are_validated_as_in_java(case):
+    """Combinations of settings are accepted, and commit, as in Java, with two exceptions."""
+    settings = case["settings"]
+    expected = is_valid(settings)
+    try:
+        made = KafkaConsumerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **settings})
+    except ConfigError:
+        assert not expected
+    else:
+        assert expected
+        assert case.get("enable.auto.commit", True) == made.enable_auto_commit

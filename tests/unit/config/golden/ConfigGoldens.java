@@ -4,10 +4,12 @@
 //
 //     java -cp 'DIRECTORY-OF-KAFKA-JARS/*' ConfigGoldens.java OUTPUT-DIRECTORY
 //
-// Each setting is given values of all sorts by itself ("single"); then come the settings between
-// which there are rules, in all combinations ("together"), with what becomes of enable.idempotence.
+// Each setting is given values of all sorts by itself ("single"); then come the settings of producer
+// and consumer between which there are rules, in all combinations ("together"), with what becomes of
+// enable.idempotence and enable.auto.commit.
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -19,7 +21,9 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.KafkaException;
@@ -49,6 +53,7 @@ public class ConfigGoldens {
         Map<String, Object> consumer = new LinkedHashMap<>();
         consumer.put("settings", settings(ConsumerConfig.configDef()));
         consumer.put("single", single(ConsumerConfig.configDef(), ConfigGoldens::parseConsumer));
+        consumer.put("together", consumerTogether());
         write(arguments[0], "java_consumer_config.json", consumer);
         Map<String, Object> admin = new LinkedHashMap<>();
         admin.put("settings", settings(AdminClientConfig.configDef()));
@@ -130,6 +135,66 @@ public class ConfigGoldens {
         return verdicts;
     }
 
+    private static List<Object> consumerTogether() {
+        List<Object> verdicts = new ArrayList<>();
+        String range = "org.apache.kafka.clients.consumer.RangeAssignor";
+        for (String protocol : new String[] {null, "Classic", "consumer"}) {
+            for (String session : new String[] {null, "3000", "3001"}) {
+                for (String heartbeat : new String[] {null, "3000"}) {
+                    for (String strategy : new String[] {null, "", range}) {
+                        for (String remote : new String[] {null, "", "uniform"}) {
+                            Map<String, Object> given = new LinkedHashMap<>();
+                            given.put("group.id", "group");
+                            put(given, "group.protocol", protocol);
+                            put(given, "session.timeout.ms", session);
+                            put(given, "heartbeat.interval.ms", heartbeat);
+                            put(given, "partition.assignment.strategy", strategy);
+                            put(given, "group.remote.assignor", remote);
+                            verdicts.add(consumerVerdict(given));
+                        }
+                    }
+                }
+            }
+            for (String group : new String[] {null, "", "group"}) {
+                for (String commit : new String[] {null, "true", "false"}) {
+                    for (String instance : new String[] {null, "", "a", "a b", "."}) {
+                        Map<String, Object> given = new LinkedHashMap<>();
+                        put(given, "group.protocol", protocol);
+                        put(given, "group.id", group);
+                        put(given, "enable.auto.commit", commit);
+                        put(given, "group.instance.id", instance);
+                        verdicts.add(consumerVerdict(given));
+                    }
+                }
+            }
+        }
+        return verdicts;
+    }
+
+    private static Map<String, Object> consumerVerdict(Map<String, Object> given) {
+        Map<String, Object> verdict = new LinkedHashMap<>();
+        verdict.put("settings", given);
+        Map<String, Object> settings = completeConsumer(given);
+        // Some rules are those of the consumer itself.
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
+            verdict.put("accepted", true);
+            verdict.put("enable.auto.commit", new ConsumerConfig(settings).getBoolean("enable.auto.commit"));
+            consumer.close(CloseOptions.timeout(Duration.ZERO));
+        } catch (KafkaException error) {
+            verdict.put("accepted", false);
+        }
+        return verdict;
+    }
+
+    private static Map<String, Object> completeConsumer(Map<String, ?> given) {
+        Map<String, Object> settings = new LinkedHashMap<>();
+        settings.put("bootstrap.servers", "127.0.0.1:9");
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.putAll(given);
+        return settings;
+    }
+
     private static void put(Map<String, Object> settings, String name, String value) {
         if (value != null) {
             settings.put(name, value);
@@ -166,14 +231,10 @@ public class ConfigGoldens {
     }
 
     private static ConsumerConfig parseConsumer(Map<String, ?> given) {
-        Map<String, Object> settings = new LinkedHashMap<>();
-        settings.put("bootstrap.servers", "127.0.0.1:9");
-        settings.put("key.deserializer", ByteArrayDeserializer.class);
-        settings.put("value.deserializer", ByteArrayDeserializer.class);
-        settings.put("group.id", "group");
+        Map<String, Object> settings = new LinkedHashMap<>(Map.of("group.id", "group"));
         settings.putAll(given);
         try {
-            return new ConsumerConfig(settings);
+            return new ConsumerConfig(completeConsumer(settings));
         } catch (ConfigException error) {
             return null;
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from uuid import UUID
 
 from hypothesis import given
@@ -21,115 +20,12 @@ from spark_kafka_sink.consumer.fetching.session_requests import (
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.fetch import (
-    MAX_INT32,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from spark_kafka_sink.protocol.messages.fetch import FetchRequest, FetchResponse
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
+from tests.support.consumer.session_broker import Event, ModelBroker
 
 PARTITIONS = [TopicPartition(topic, index) for topic in ("foo", "bar") for index in range(3)]
-
-
-class Event(Enum):
-    """What happens to a request."""
-
-    ANSWERED = auto()
-    #: The broker does not receive it.
-    LOST = auto()
-    #: The broker has received it, but the client gets no response.
-    UNANSWERED = auto()
-    #: The broker has restarted, or has dropped the session to make room for others.
-    SESSION_LOST = auto()
-    #: The broker opens no session.
-    NO_SESSION = auto()
-    THROTTLED = auto()
-
-
-class Session:
-    """A session as the broker knows it."""
-
-    def __init__(self, *, by_ids: bool) -> None:
-        self.by_ids = by_ids
-        self.partitions: dict[tuple[str, UUID, int], FetchPartition] = {}
-        #: The epoch of the next request.
-        self.epoch = 1
-
-
-class ModelBroker:
-    """A broker with sessions, as KIP-227 describes it."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[int, Session] = {}
-        self.last_id = 0
-        #: What the last request made it read, in its order.
-        self.reads: dict[tuple[str, UUID, int], FetchPartition] = {}
-
-    def receive(self, request: FetchRequest, version: int, event: Event) -> FetchResponse:
-        """Handle a request and return the response."""
-        by_ids = version >= 13
-        if event is Event.SESSION_LOST:
-            self.sessions.clear()
-        listed = {
-            (topic.topic, topic.topic_id, each.partition): each
-            for topic in request.topics
-            for each in topic.partitions
-        }
-        if event is Event.THROTTLED and request.session_epoch == 0:
-            return FetchResponse(session_id=0, throttle_time_ms=10, responses=())
-        if request.session_epoch in {0, -1}:
-            self.sessions.pop(request.session_id, None)
-            self.reads = listed
-            session_id = 0
-            if event is not Event.NO_SESSION and request.session_epoch == 0:
-                session_id = self.last_id = self.last_id + 1
-                self.sessions[session_id] = Session(by_ids=by_ids)
-                self.sessions[session_id].partitions = dict(listed)
-            return self.response(session_id, listed)
-        session = self.sessions.get(request.session_id)
-        if session is None:
-            return self.refuse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if request.session_epoch != session.epoch:
-            return self.refuse(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if by_ids != session.by_ids:
-            return self.refuse(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
-        session.partitions.update(listed)
-        for topic in request.forgotten_topics_data:
-            for index in topic.partitions:
-                del session.partitions[topic.topic, topic.topic_id, index]
-        self.reads = dict(session.partitions)
-        # Every second partition has news.
-        news = dict(list(session.partitions.items())[::2])
-        return self.response(request.session_id, news)
-
-    def refuse(self, code: ErrorCode) -> FetchResponse:
-        """Return a response with an error, which has neither partitions nor a session."""
-        return FetchResponse(error_code=code, session_id=0, responses=())
-
-    def response(
-        self, session_id: int, partitions: dict[tuple[str, UUID, int], FetchPartition]
-    ) -> FetchResponse:
-        """Return a response with some partitions."""
-        return FetchResponse(
-            session_id=session_id,
-            responses=tuple(
-                FetchableTopicResponse(
-                    topic=topic,
-                    topic_id=topic_id,
-                    partitions=(
-                        PartitionData(partition_index=index, high_watermark=1, records=None),
-                    ),
-                )
-                for topic, topic_id, index in partitions
-            ),
-        )
-
 
 wanted_partitions = st.dictionaries(
     st.sampled_from(PARTITIONS), st.tuples(st.integers(0, 2), st.integers(0, 1))

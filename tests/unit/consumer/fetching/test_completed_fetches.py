@@ -36,7 +36,9 @@ def fetch(
     records: bytes | None = None,
 ) -> CompletedFetch:
     data = PartitionData(partition_index=partition[1], high_watermark=10, records=records)
-    return CompletedFetch(partition, data, offset, "Fetch", is_initialized=is_initialized)
+    return CompletedFetch(
+        partition, data, offset, "Fetch", is_replica=False, is_initialized=is_initialized
+    )
 
 
 def test_fetches_are_used_in_their_order(buffer, state):

@@ -9,7 +9,7 @@ from spark_kafka_sink.consumer.fetching.fetch_outcomes import FetchOutcome, init
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, NONE
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
-from spark_kafka_sink.errors import BrokerError, CorruptRecordError
+from spark_kafka_sink.errors import BrokerError, CorruptRecordError, OffsetOutOfRangeError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import EpochEndOffset, PartitionData
@@ -209,12 +209,12 @@ def test_an_offset_out_of_range_is_an_error_without_a_reset():
     """With auto.offset.reset=none, the error says so, and the position stays."""
     state = consumer(NONE)
 
-    with pytest.raises(BrokerError, match=r"auto\.offset\.reset") as caught:
+    with pytest.raises(OffsetOutOfRangeError) as caught:
         apply(answer(_E.OFFSET_OUT_OF_RANGE), state)
 
-    assert "OFFSET_OUT_OF_RANGE" == caught.value.name
-    assert "t-0: Fetch from offset 10" in str(caught.value)
+    assert {TP0: 10} == caught.value.offsets
     assert 10 == state.valid_offset(TP0)
+    assert (TP1, TP0) == state.assigned_partitions
 
 
 @pytest.mark.parametrize("reset", [EARLIEST, NONE], ids=str)
@@ -266,3 +266,10 @@ def test_bytes_without_a_complete_batch_are_an_error(state, size):
         apply(fetch, state)
 
     assert not fetch.is_initialized
+
+
+def test_malformed_bytes_are_left_to_their_reader(state):
+    """Whether a batch is intact is found when it is read, so that the error can name its offset."""
+    fetch = answer(records=bytes(len(BATCH)))
+
+    assert FetchOutcome.READ is apply(fetch, state)

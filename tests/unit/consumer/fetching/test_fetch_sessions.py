@@ -368,8 +368,8 @@ def test_a_throttled_client_asks_again(exchange):
     other.ask(other.wanted(FOO0))
     exchange.ask(exchange.wanted(FOO0, FOO1))
 
-    assert not other.answer(throttle=50)
-    assert "throttles this client for 50 ms" in other.session.problem
+    assert not other.answer(throttle=1)
+    assert "throttles this client for 1 ms" in other.session.problem
     assert (0, 0) == other.ask(other.wanted(FOO0))[:2]
     assert exchange.answer(throttle=50)
     assert (123, 2) == exchange.ask(exchange.wanted(FOO0))[:2]
@@ -391,6 +391,7 @@ def test_a_session_is_closed_by_a_request_without_partitions(exchange):
     assert request is not None
     assert (123, -1, {}, {}) == request[:4]
     assert request.is_full
+    assert request.uses_topic_ids
     assert exchange.session.close_request() is None
     assert () == exchange.session.partitions
     assert (0, 0) == exchange.ask(exchange.wanted(FOO0))[:2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import struct
 from functools import partial
 from math import copysign, isnan
@@ -14,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.lookup.allow_lists import PLUGINS
 from spark_kafka_sink.config.plugin_reference import DESERIALIZERS, SERIALIZERS, PluginReference
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.consumer.records.deserializers import (
     Deserializer,
-    deserialization_error,
     deserializer_for,
     resolve_deserializers,
 )
-from spark_kafka_sink.errors import ConfigError, SerializationError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.records.serializers import resolve_serializer
 
 TOPIC = "orders"
@@ -212,6 +210,14 @@ def test_deserializers_can_be_imported():
     assert b"AB" == deserializer("base64:b64decode")(TOPIC, b"QUI=")
 
 
+def test_the_environment_restricts_what_is_imported(monkeypatch):
+    """A deserializer that the allow-list does not name is never imported."""
+    monkeypatch.setenv(PLUGINS, "base64:b64decode")
+    assert config(key_deserializer="base64:b64decode").key_deserializer is not None
+    with pytest.raises(ConfigError, match=r"^value\.deserializer 'os:system' cannot be imported: "):
+        config(value_deserializer="os:system")
+
+
 class Versioned:
     """A deserializer with Java's method, and the life cycle of a plug-in."""
 
@@ -318,49 +324,6 @@ def test_both_deserializers_belong_to_the_same_plug_ins():
     key, value = Versioned.made[-2:]
     assert [("billing", True), "closed"] == key.life
     assert [("billing", False), "closed"] == value.life
-
-
-# --- errors
-
-
-@pytest.mark.parametrize(("part", "name"), [("key", "'int'"), ("value", "builtins.bytes.decode")])
-def test_the_error_names_the_place_of_the_record(part, name):
-    """It has topic, partition and offset, says whether the key is at fault, and how to go on."""
-    cause = ValueError("secret")
-    settings = config(key_deserializer="int", value_deserializer=bytes.decode)
-    error = deserialization_error(
-        settings, TopicPartition(TOPIC, 3), 17, is_key=part == "key", cause=cause
-    )
-    if part == "key":
-        assert (
-            f"topic 'orders', partition 3, offset 17: the deserializer {name} cannot convert the "
-            "key (ValueError). Change key.deserializer, or seek to offset 18 to skip the record"
-            == str(error)
-        )
-    assert f"cannot convert the {part} (ValueError). Change {part}.deserializer" in str(error)
-    assert (TOPIC, 3, 17) == (error.topic, error.partition, error.offset)
-    assert cause is error.__cause__
-    assert isinstance(error, SerializationError)
-    assert not error.retriable
-
-
-def test_the_error_survives_pickling():
-    """The place of the record is known in another process too."""
-    error = deserialization_error(
-        config(key_deserializer="int"),
-        TopicPartition(TOPIC, 3),
-        17,
-        is_key=True,
-        cause=ValueError(),
-    )
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (str(error), TOPIC, 3, 17) == (str(copy), copy.topic, copy.partition, copy.offset)
-
-
-def test_the_error_of_a_record_that_is_written_has_no_place():
-    """A producer does not know partition and offset yet."""
-    error = SerializationError("m")
-    assert (None, None, None) == (error.topic, error.partition, error.offset)
 
 
 def test_the_reference_of_a_deserializer_is_kept():

@@ -512,8 +512,9 @@ def test_a_decoder_is_used_again():
 
 
 def test_timestamps_come_back_exactly():
-    """Milliseconds are as they were written, also before 1970; -1 is that there is none."""
-    times = [1_700_000_000_123, 0, 1, -1, -2, 9_223_372_036_854_775, -9_223_372_036_854_775]
+    """Milliseconds are as they were written, however far from 1970; -1 is that there is none."""
+    # The large number is one of a producer that has sent nanoseconds by mistake.
+    times = [1_700_000_000_123, 0, 1, -1, -2, 1_700_000_000_123_456_789, -(2**62), 2**63 - 1]
     answer = plain_batch([PlainRecord(timestamp=time) for time in times])
     found = fetched(answer).take(9)
     assert times == [record.timestamp for record in found]

@@ -189,3 +189,11 @@ def test_only_what_may_pass_soon_delays_a_rebalance(verdict, has_new_epoch, is_d
     last.answered(verdict, 101.0, has_new_epoch=has_new_epoch)
     assert is_done is last.is_done(101.0)
     assert verdict == last.failure
+
+
+def test_a_commit_with_a_stale_epoch_is_not_resent_by_default():
+    """A member of a classic group has no epoch."""
+    last = last_commit()
+    last.sent()
+    last.answered(Verdict(OffsetAction.NEW_EPOCH, ErrorCode.STALE_MEMBER_EPOCH), 101.0)
+    assert last.is_done(101.0)

@@ -14,6 +14,7 @@ from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetAction,
     OffsetCall,
     Verdict,
+    apply_commit,
     commit_in_generation,
     commit_of_user,
     judge_group,
@@ -25,6 +26,7 @@ from spark_kafka_sink.consumer.requests.commit_rules import (
 from spark_kafka_sink.errors import BrokerError, CommitFailedError, RebalanceInProgressError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.consumer.classic_script import ClassicScript
 
 _A, _C, _E, _S = OffsetAction, OffsetCall, ErrorCode, ClassicMemberState
 T = [TopicPartition("t", number) for number in range(3)]
@@ -224,6 +226,79 @@ def test_an_answer_does_not_end_a_later_generation(action, state, current):
         expected = _A.REBALANCING if state is _S.PREPARING_REBALANCE else _A.REFUSED
     verdict = Verdict(action, 5, (T[0],))
     assert verdict._replace(action=expected) == commit_in_generation(verdict, SENT, current, state)
+
+
+@pytest.fixture
+def stable():
+    """Return a member that is stable in generation 1."""
+    script = ClassicScript()
+    script.become_stable()
+    return script
+
+
+def applied(script, action, code=_E.NOT_COORDINATOR, sent=None):
+    """Apply a verdict to the member; return the action that remains."""
+    verdict = Verdict(action, code, (T[0],))
+    sent = sent or script.member.generation
+    return apply_commit(script.member, verdict, sent, script.now).action
+
+
+@pytest.mark.parametrize(
+    ("action", "member_id"), [(_A.REJOIN_AS_NEW, ""), (_A.REJOIN_AS_MEMBER, "me")]
+)
+def test_a_commit_that_ends_the_generation_makes_the_member_join_again(stable, action, member_id):
+    """With its member id if the coordinator may know it; the reason is that of Java."""
+    assert action is applied(stable, action, _E.ILLEGAL_GENERATION)
+    assert Generation(member_id=member_id) == stable.member.generation
+    assert _S.UNJOINED is stable.member.state
+    join = stable.start_join()
+    assert member_id == join.generation.member_id
+    assert "encountered ILLEGAL_GENERATION from OFFSET_COMMIT response" == join.reason
+
+
+def test_a_commit_during_a_rebalance_makes_the_member_join_again(stable):
+    """It keeps its generation, in which it can commit after the next poll."""
+    generation = stable.member.generation
+    assert _A.REJOIN is applied(stable, _A.REJOIN)
+    assert generation == stable.member.stable_generation
+    join = stable.start_join()
+    assert (generation, "offset commit failed since group is already rebalancing") == (
+        join.generation,
+        join.reason,
+    )
+
+
+def test_a_commit_to_another_broker_loses_the_coordinator(stable):
+    """The membership goes on at the new one."""
+    assert _A.FIND_COORDINATOR is applied(stable, _A.FIND_COORDINATOR)
+    assert stable.member.coordinator is None
+    assert stable.member.stable_generation is not None
+
+
+UNCHANGED = set(OffsetAction) - {
+    _A.FIND_COORDINATOR,
+    _A.REJOIN,
+    _A.REJOIN_AS_NEW,
+    _A.REJOIN_AS_MEMBER,
+}
+
+
+@pytest.mark.parametrize("action", sorted(UNCHANGED, key=lambda it: it.name))
+def test_other_answers_do_not_change_the_membership(stable, action):
+    """They are errors of the call alone."""
+    assert action is applied(stable, action)
+    assert stable.member.stable_generation is not None
+    assert stable.member.coordinator is not None
+    assert not stable.member.is_rejoin_needed
+
+
+@pytest.mark.parametrize("action", sorted(ENDING, key=lambda it: it.name))
+def test_an_outdated_answer_does_not_change_the_membership(stable, action):
+    """The commit was sent in generation 0, and the member is in generation 1 by now."""
+    sent = stable.member.generation._replace(generation_id=0)
+    assert _A.REFUSED is applied(stable, action, sent=sent)
+    assert stable.member.stable_generation is not None
+    assert not stable.member.is_rejoin_needed
 
 
 @pytest.mark.parametrize("action", [_A.REJOIN_AS_NEW, _A.REJOIN_AS_MEMBER, _A.REFUSED])

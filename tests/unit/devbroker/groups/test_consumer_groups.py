@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.base import topic_pattern
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -18,52 +20,11 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.consumer_group_client import joining
+from tests.support.devbroker.consumer_group_members import GROUP, SESSION, Members
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 from tests.support.devbroker.group_client import GroupClient, commit_request, join_request
-
-GROUP = "g"
-SESSION = 45.0
-
-
-class Members:
-    """The members of one group, which send heartbeats to an embedded broker."""
-
-    def __init__(self, broker, topic="t"):
-        self.broker = broker
-        self.topic = topic
-        self.now = NOW
-        known = broker.cluster.topic(topic)
-        self.topic_id = None if known is None else known.topic_id
-
-    def join(self, member_id, **fields):
-        """Send a member's first heartbeat."""
-        if "regex" not in fields:
-            fields = {"topics": [self.topic]} | fields
-        return self.ask(joining(GROUP, member_id, **fields))
-
-    def beat(self, member_id, epoch, owned=None, **fields):
-        """Send a heartbeat; `owned` are partitions of the topic."""
-        if owned is not None:
-            fields["owned"] = {self.topic_id: owned} if owned else {}
-        return self.ask(consumer_heartbeat(GROUP, member_id, epoch, **fields))
-
-    def ask(self, request, version=None):
-        """Send a request; return error code, epoch and assigned partitions of the answer."""
-        answer = ask(self.broker, request, version, now=self.now)
-        assigned = None
-        if answer.assignment is not None:
-            assigned = [p for topic in answer.assignment.topic_partitions for p in topic.partitions]
-        return answer.error_code, answer.member_epoch, assigned
-
-    def two(self):
-        """Add two members, which then have two partitions each in epoch 3."""
-        self.join("a")
-        self.join("b")
-        self.beat("a", 2)
-        self.beat("a", 2, [0, 1])
-        assert (0, 3, [2, 3]) == self.beat("b", 3)
 
 
 @pytest.fixture
@@ -204,6 +165,32 @@ def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
     assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
 
 
+def test_an_expression_that_is_no_longer_valid_matches_no_topics(
+    broker, members, monkeypatch, caplog
+):
+    """A member of an earlier version of the broker keeps its heartbeats, but gets no topics."""
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 3)
+        long_ago = "t.*"
+        members.join("a", regex=long_ago)
+        assert (0, 2, [0, 1, 2, 3]) == members.beat("a", 1)
+        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 2)
+        broker.cluster.create_topic("t2", partitions=1, config=broker.settings.topic_defaults)
+        members.now += 11
+
+        assert (0, 2, None) == members.beat("a", 2)
+
+        [warning] = caplog.messages
+        assert f"group {GROUP} matches no topics: SubscribedTopicRegex `{long_ago}`" in warning
+        assert (0, 2, []) == members.beat("a", 2)
+        assert (0, 3, None) == members.beat("a", 2, [])
+        members.now += 11
+        assert (0, 3, None) == members.beat("a", 3)
+        assert 1 == len(caplog.messages)
+        regex = ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert regex == members.join("b", regex="u.*")[0]
+
+
 def test_assignments_can_be_limited_in_time():
     """Within the assignment interval a new member gets no new target assignment (KIP-1263)."""
     broker = broker_with({"t": 4}, group_consumer_assignment_interval_ms=1000)
@@ -262,28 +249,93 @@ def test_a_commit_needs_the_epoch_of_the_assignment(broker, members):
     assert ErrorCode.UNKNOWN_MEMBER_ID == commit("c", 3, 3)
 
 
+def delete_offsets(broker, *partitions, topics=("t",)):
+    """Delete offsets of these partitions of each topic; return their error codes."""
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=tuple(
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetDeleteRequestPartition(partition_index=p) for p in partitions
+                ),
+            )
+            for topic in topics
+        ),
+    )
+    return [p.error_code for topic in ask(broker, request).topics for p in topic.partitions]
+
+
+def subscription(topic):
+    """Return the metadata of a classic member that subscribes to one topic."""
+    name = topic.encode()
+    return b"\0\0" + b"\0\0\0\1" + len(name).to_bytes(2, "big") + name
+
+
+SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
 def test_offsets_are_deleted_unless_the_group_subscribes(broker):
     """OffsetDelete deletes offsets, but not of subscribed or missing topics."""
     client = GroupClient(broker, GROUP)
     client.commit({("t", 0): 5})
-    request = OffsetDeleteRequest(
-        group_id=GROUP,
-        topics=(
-            OffsetDeleteRequestTopic(
-                name="t",
-                partitions=tuple(OffsetDeleteRequestPartition(partition_index=p) for p in (0, 9)),
-            ),
-        ),
-    )
 
-    def codes():
-        answer = ask(broker, request)
-        return [p.error_code for topic in answer.topics for p in topic.partitions]
-
-    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes()
+    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == delete_offsets(broker, 0, 9)
     assert (0, -1) == client.offsets("t", 0)["t", 0]
-    client.join(metadata=b"\0\0" + b"\0\0\0\1" + b"\0\1t")
-    assert ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC == codes()[0]
+    client.join(metadata=subscription("t"))
+    assert [SUBSCRIBED] == delete_offsets(broker, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"metadata": subscription("t")}, [SUBSCRIBED, 0]),
+        ({"metadata": subscription("u")}, [0, SUBSCRIBED]),
+        ({"metadata": b"?"}, [SUBSCRIBED, SUBSCRIBED]),
+    ],
+    ids=["t", "u", "hidden"],
+)
+def test_a_subscription_that_cannot_be_read_is_one_to_all_topics(fields, expected):
+    """A classic member protects the offsets of its topics, or all if the topics are not known."""
+    broker = broker_with({"t": 1, "u": 1})
+    GroupClient(broker, GROUP).join(**fields)
+
+    assert expected == delete_offsets(broker, 0, topics=("t", "u"))
+
+
+def test_members_without_a_protocol_in_common_yet_may_subscribe_to_anything():
+    """Before its first generation a group has no protocol, so its subscriptions are not known."""
+    broker = broker_with({"t": 1}, group_initial_rebalance_delay_ms=3000)
+    GroupClient(broker, GROUP).join(metadata=subscription("u"))
+
+    assert [SUBSCRIBED] == delete_offsets(broker, 0)
+
+
+def test_members_of_the_new_protocol_protect_their_topics():
+    """Topics that a member names, or that match its expression, are subscribed; others are not."""
+    broker = broker_with({"t": 1, "u": 1, "v": 1})
+    members = Members(broker)
+    members.join("a", topics=["t"])
+    members.join("b", regex="u.*")
+
+    assert [SUBSCRIBED, SUBSCRIBED, 0] == delete_offsets(broker, 0, topics=("t", "u", "v"))
+
+
+def test_each_subscription_is_read_once(monkeypatch):
+    """The cost is that of the members and the topics, not of each member for each topic."""
+    topics = {f"t{number}": 1 for number in range(20)}
+    broker = broker_with(topics)
+    GroupClient(broker, GROUP).join(metadata=subscription("t"))
+    read = []
+
+    def count(metadata):
+        read.append(metadata)
+        return subscribed_topics(metadata)
+
+    monkeypatch.setattr(classic_group, "subscribed_topics", count)
+
+    assert [0] * len(topics) == delete_offsets(broker, 0, topics=tuple(topics))
+    assert 1 == len(read)
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff" + bytes(4), b"\0\0\0\0\0\2\0\1t"])
@@ -375,3 +427,91 @@ def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
 
     assert [member] == list(cluster.restart().cluster.groups.find_classic(GROUP).members)
     cluster.close()
+
+
+#: Requests of new members, and the errors with which they are refused.
+REFUSED = [
+    pytest.param({}, ErrorCode.MEMBER_ID_REQUIRED, id="without an id"),
+    pytest.param({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="without protocols"),
+]
+
+
+@pytest.fixture
+def durable(tmp_path):
+    """Return a cluster with a topic on disk."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=1, config=defaults)
+    yield cluster
+    cluster.close()
+
+
+def emptied(cluster):
+    """Create a group of the new protocol whose only member has committed an offset and left."""
+    members = Members(cluster.broker)
+    members.join("a")
+    request = commit_request(GROUP, {("t", 0): 5}, member_id="a", generation_id=2)
+    assert 0 == ask(cluster.broker, request, 9).topics[0].partitions[0].error_code
+    members.beat("a", -1)
+
+
+def kind(broker):
+    """Return the type, the state and the offset of the group; None if there is no group."""
+    group = broker.cluster.groups.find(GROUP)
+    if group is None:
+        return None
+    return group.group_type, str(group.state), GroupClient(broker, GROUP).offsets("t", 0)["t", 0]
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_a_refused_classic_member_has_changed_the_protocol_of_an_empty_group(durable, fields, code):
+    """As in Kafka, the group is a classic one after the request, also after a restart."""
+    emptied(durable)
+
+    assert code == ask(durable.broker, join_request(GROUP, **fields), 9).error_code
+
+    expected = ("Classic", "Empty", (0, 5))
+    assert (expected, expected) == (kind(durable.broker), kind(durable.restart()))
+    members = Members(durable.broker)
+    assert (0, 2, [0]) == members.join("a")
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_a_refused_classic_member_has_created_its_group(durable, fields, code):
+    """A group that did not exist is an empty one after the request, also after a restart."""
+    assert code == ask(durable.broker, join_request(GROUP, **fields), 9).error_code
+
+    expected = ("Classic", "Empty", (0, -1))
+    assert (expected, expected) == (kind(durable.broker), kind(durable.restart()))
+
+
+@pytest.mark.parametrize("group_exists", [False, True])
+def test_a_classic_member_that_has_an_id_creates_no_group(durable, group_exists):
+    """A client that believes to be a member is told that it is not, and changes nothing."""
+    if group_exists:
+        emptied(durable)
+    before = kind(durable.broker)
+
+    answer = ask(durable.broker, join_request(GROUP, "a"), 9)
+
+    assert ErrorCode.UNKNOWN_MEMBER_ID == answer.error_code
+    assert (before, before) == (kind(durable.broker), kind(durable.restart()))
+    assert group_exists == (before is not None)
+
+
+@pytest.mark.parametrize("group_exists", [False, True])
+def test_a_group_whose_new_protocol_cannot_be_written_stays_what_it_was(
+    durable, monkeypatch, group_exists
+):
+    """On a full disk a new classic member must look up its coordinator again."""
+    if group_exists:
+        emptied(durable)
+    before = kind(durable.broker)
+
+    with monkeypatch.context() as patch:
+        FaultyDisk(patch).fail_after(0, Failure.READ_ONLY)
+        answer = ask(durable.broker, join_request(GROUP), 9)
+
+    assert ErrorCode.NOT_COORDINATOR == answer.error_code
+    assert (before, before) == (kind(durable.broker), kind(durable.restart()))
+    assert group_exists == (before is not None)

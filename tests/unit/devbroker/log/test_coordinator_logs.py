@@ -237,6 +237,90 @@ def test_a_deleted_offset_does_not_come_back_with_its_transaction(world, how):
     assert {("t", 0): (OK, -1)} == group.offsets("t", 0)
 
 
+def test_a_pending_offset_is_deleted_with_its_topic(world, how):
+    """It never applies, before and after a restart; those of other topics do."""
+    client, group = world.client, world.group
+    cluster = client.broker.cluster
+    gone = cluster.create_topic("gone", partitions=1, config=cluster.settings.topic_defaults)
+    group.commit({("gone", 0): 1})
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("gone", 0): 7, ("t", 0): 8}))
+    client.ask(txn_commit_request("other", identity, {("gone", 0): 9}))
+    cluster.delete_topic(gone)
+
+    def unstable():
+        groups = client.broker.cluster.groups
+        return [groups.offsets.unstable(name) for name in ("g", "other")]
+
+    expected = [{TopicPartition("t", 0)}, set()]
+    assert expected == unstable()
+    world.again(how)
+    assert expected == unstable()
+    assert OK == client.end(identity, committed=True)[0]
+
+    def committed():
+        groups = client.broker.cluster.groups
+        return {
+            group.group_id: {p: each.offset for p, each in offsets.items()}
+            for group in groups.all()
+            for offsets in [groups.offsets.committed(group.group_id)]
+        }
+
+    assert {"g": {TopicPartition("t", 0): 8}, "other": {}} == committed()
+    world.again(how)
+    assert {"g": {TopicPartition("t", 0): 8}, "other": {}} == committed()
+
+
+def test_pending_offsets_of_missing_topics_are_removed_when_the_log_is_read(world):
+    """If the disk was full when a topic was deleted, the log still has offsets of transactions."""
+    client = world.client
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    groups = client.broker.cluster.groups
+
+    groups.load((), world.cluster.now)
+
+    assert set() == groups.offsets.unstable("g")
+    assert OK == client.end(identity, committed=True)[0]
+    assert {} == groups.offsets.committed("g")
+    assert "Empty" == world.group.state()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_group_with_only_pending_offsets_is_deleted_with_them(world, how, committed):
+    """Neither a restart nor the end of the transaction brings the group or its offset back."""
+    client = world.client
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    (result,) = ask(client.broker, DeleteGroupsRequest(groups_names=("g",))).results
+
+    assert (OK, None) == (result.error_code, world.group.state())
+    assert set() == client.broker.cluster.groups.offsets.unstable("g")
+    world.again(how)
+    assert None is world.group.state()
+    assert set() == client.broker.cluster.groups.offsets.unstable("g")
+    assert OK == client.end(identity, committed=committed)[0]
+    world.again(how)
+    assert None is world.group.state()
+    assert {} == client.broker.cluster.groups.offsets.committed("g")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_group_without_offsets_any_more_stays(world, how, committed):
+    """A group that an offset has created exists until it is deleted, as in Kafka."""
+    client, group = world.client, world.group
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.end(identity, committed=committed)
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    topic = OffsetDeleteRequestTopic(name="t", partitions=(partition,))
+    assert OK == ask(group.broker, OffsetDeleteRequest(group_id="g", topics=(topic,))).error_code
+
+    assert "Empty" == group.state()
+    world.again(how)
+    assert "Empty" == group.state()
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_offsets_of_a_transaction_count_once_it_is_committed(world, how, committed):
     """This holds before a restart, after it, and after another one."""

@@ -13,7 +13,7 @@ import pytest
 from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
-from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.ledger.errors import MixedError, OvertakenError
 from spark_kafka_sink.exactly_once.ledger.ledger_records import (
@@ -34,6 +34,7 @@ from tests.support.exactly_once.exactly_once_world import (
     each_once,
     rows,
 )
+from tests.support.interrupts import interrupt, needs_signals
 from tests.support.network.leaps import leap_at_first_contact
 
 _ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)
@@ -513,3 +514,29 @@ def test_it_runs_as_a_module(tv2, tmp_path):
     )
     assert (0, "") == (done.returncode, done.stderr)
     assert orphan.transactional_id in done.stdout
+
+
+# --- Ctrl-C
+
+
+@needs_signals
+@pytest.mark.parametrize("is_handled", [False, True], ids=["lost", "handled"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_interrupted_command_can_be_repeated(tv2, capsys, number, is_handled):
+    """Ctrl-C ends the command with exit code 130 and one word; the next one does what is left."""
+    tv2.decide_and_die()
+
+    def decide(_, context):
+        if context.number != number:
+            return None
+        interrupt()
+        return NeverAnswer(handled=is_handled)
+
+    tv2.broker.on(ApiKey.END_TXN, decide)
+
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
+    command = ["roll-forward", *where, "--prefix", tv2.prefix]
+    assert 130 == transactions.main([*command, "--timeout", "600"])
+    assert ("", "interrupted\n") == tuple(capsys.readouterr())
+    assert 0 == transactions.main(command)
+    assert (each_once(0), WriteState.DONE) == (tv2.visible(), tv2.state())

@@ -58,7 +58,7 @@ def test_errors_are_printed_with_escapes(monkeypatch, capsys):
     def refuse(_: object) -> None:
         raise KafkaError(f"the broker says {HOSTILE}")
 
-    monkeypatch.setattr(transactions, "AdminClient", refuse)
+    monkeypatch.setattr(transactions, "DriverClient", refuse)
     assert 1 == transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
     assert f"error: the broker says {SHOWN}\n" == capsys.readouterr().err
 
@@ -71,7 +71,7 @@ def test_warnings_are_printed_with_escapes(monkeypatch, capsys):
         logging.getLogger("spark_kafka_sink").warning("committing %s", HOSTILE)
         raise KafkaError("refused")
 
-    monkeypatch.setattr(transactions, "AdminClient", warn)
+    monkeypatch.setattr(transactions, "DriverClient", warn)
     transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
     assert f"committing {SHOWN}\nerror: refused\n" == capsys.readouterr().err
 

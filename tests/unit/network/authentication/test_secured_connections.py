@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import describe_topics
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import CloseConnection
@@ -454,11 +454,11 @@ def test_the_admin_client_uses_the_same_settings(secured, certificates):
     """A driver's requests about transactions use connections that are secured the same way."""
     good = settings(secured, sasl("SCRAM-SHA-512", "alice", "planted-secret"))
     good.update(tls(certificates.authority, "SASL_SSL"))
-    with AdminClient(ProducerConfig.from_mapping(good)) as admin:
+    with DriverClient(ProducerConfig.from_mapping(good)) as admin:
         assert [] == admin.list_transactions(lambda _: True, timeout=60)
     bad = {**good, "sasl.jaas.config": jaas("SCRAM-SHA-512", username="alice", password="x")}  # noqa: S106
     with (
-        AdminClient(ProducerConfig.from_mapping(bad)) as admin,
+        DriverClient(ProducerConfig.from_mapping(bad)) as admin,
         pytest.raises(AuthenticationError, match="SCRAM-SHA-512 authentication of user 'alice'"),
     ):
         admin.list_transactions(lambda _: True, timeout=600)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
@@ -39,7 +39,7 @@ def producer(broker):
 def end(broker, prepared, *, committed):
     """End a transaction from another process."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
-    with AdminClient(config) as admin:
+    with DriverClient(config) as admin:
         return admin.end_transaction(
             TransactionEnd("orders.1", prepared.producer, committed, prepared.transaction_version),
             timeout=TIMEOUT,

@@ -58,6 +58,7 @@ def test_wrong_selections_are_refused(columns, message):
         pa.field("topic", pa.large_string()),
         pa.field("timestamp", pa.timestamp("us", tz="Europe/Berlin")),
         pa.field("timestamp", pa.timestamp("us")),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
         pa.field("headers", pa.list_(HEADER)),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field(
@@ -68,7 +69,7 @@ def test_wrong_selections_are_refused(columns, message):
     ids=str,
 )
 def test_other_types_of_a_column_are_allowed(field):
-    """Offsets may have 64 bits, and timestamps any time zone."""
+    """Offsets may have 64 bits, and timestamps any time zone, or milliseconds."""
     check_schema(pa.schema([field]))
 
 
@@ -80,7 +81,7 @@ def test_other_types_of_a_column_are_allowed(field):
         pa.field("topic", pa.binary()),
         pa.field("partition", pa.int64()),
         pa.field("offset", pa.int32()),
-        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+        pa.field("timestamp", pa.timestamp("ns", tz="UTC")),
         pa.field("timestamp", pa.int64()),
         pa.field("timestampType", pa.string()),
         pa.field("headers", pa.map_(pa.string(), pa.binary())),

@@ -33,7 +33,7 @@ def admins(monkeypatch):
         made.append(_FakeAdmin(config))
         return made[-1]
 
-    monkeypatch.setattr("spark_kafka_sink.admin.admin_client.AdminClient", make)
+    monkeypatch.setattr("spark_kafka_sink.admin.driver_client.DriverClient", make)
     monkeypatch.setattr(driver_transactions, "ensure_ledger_topic", lambda *_, **__: None)
     monkeypatch.setattr(driver_transactions, "_kept", {})
     return made

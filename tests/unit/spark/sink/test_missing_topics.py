@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.admin import cluster_check
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
@@ -138,7 +138,7 @@ def test_describing_a_topic_does_not_create_it(broker):
     """The admin client never creates the topics that it queries, even if producers may."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert config.allow_auto_create_topics
-    with AdminClient(config) as admin:
+    with DriverClient(config) as admin:
         questions = []
 
         def leap_after_an_answer(request, _):

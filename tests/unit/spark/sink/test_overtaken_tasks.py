@@ -53,7 +53,7 @@ def write(monkeypatch):
             )
 
         monkeypatch.setattr(exactly_once_write, "write_rows", fail)
-        monkeypatch.setattr(exactly_once_write, "AdminClient", _FakeAdmin)
+        monkeypatch.setattr(exactly_once_write, "DriverClient", _FakeAdmin)
         monkeypatch.setattr(
             exactly_once_write, "Ledger", lambda *_, **__: SimpleNamespace(read=read)
         )

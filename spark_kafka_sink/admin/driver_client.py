@@ -59,7 +59,7 @@ _UNKNOWN_ID = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 _MAX_UNCOMPRESSED_BYTES = 4 * DEFAULT_MAX_BATCH_BYTES
 
 
-class AdminClient:
+class DriverClient:
     """A blocking client for administrative requests. Use it as a context manager, or `close` it.
 
     Every call raises KafkaTimeoutError if it gets no final answer in time, BrokerError for an error
@@ -69,8 +69,7 @@ class AdminClient:
     def __init__(self, config: ClientConfig) -> None:
         """Create the client without connecting."""
         self._config = config
-        self._thread = LoopThread("kafka-admin")
-        self._calls: ClusterCalls | None = None
+        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -86,10 +85,10 @@ class AdminClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; may be called more than once."""
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            self._thread.run(calls.close)
+        """Close all connections; may be called more than once.
+
+        A call that another thread is making ends with IllegalStateError.
+        """
         self._thread.close()
 
     def reach(
@@ -423,10 +422,8 @@ class AdminClient:
     def _run(
         self, function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]], timeout: float
     ) -> T:
-        async def run() -> T:
-            if self._calls is None:
-                self._calls = ClusterCalls(self._config)
-            return await function(self._calls, asyncio.get_running_loop().time() + timeout)
+        async def run(calls: ClusterCalls) -> T:
+            return await function(calls, asyncio.get_running_loop().time() + timeout)
 
         return self._thread.run(run)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
 from spark_kafka_sink.errors import (
     BrokerError,
     IllegalStateError,
@@ -44,7 +47,7 @@ def admin(broker):
 
 
 def _admin(broker, **settings):
-    return AdminClient(
+    return DriverClient(
         ProducerConfig.from_mapping(
             {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10, **settings}
         )
@@ -454,7 +457,7 @@ def test_a_permanent_coordinator_error_raises_at_once(broker, admin):
 def test_a_call_to_an_unavailable_broker_ends_in_time(unused_port):
     """The call ends in time although no broker answers."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": f"127.0.0.1:{unused_port}"})
-    with AdminClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
+    with DriverClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
         admin.transaction_version(timeout=SHORT)
 
 
@@ -473,3 +476,23 @@ def test_a_call_on_a_closed_client_is_an_error(broker):
     admin.close()
     with pytest.raises(IllegalStateError, match="closed"):
         admin.end_offset(PLACE, timeout=TIMEOUT)
+
+
+def test_close_beside_a_running_call_leaves_no_connection(broker):
+    """The call ends with the error of a closed client, and its connection is closed."""
+    has_begun = threading.Event()
+
+    def hang(*_):
+        has_begun.set()
+        return NeverAnswer()
+
+    broker.on(ApiKey.LIST_OFFSETS, hang)
+    admin = _admin(broker)
+    with ThreadPoolExecutor() as beside:
+        call = beside.submit(admin.end_offset, PLACE, timeout=TIMEOUT)
+        assert has_begun.wait(TIMEOUT)
+        admin.close()
+        with pytest.raises(IllegalStateError, match="closed"):
+            call.result(TIMEOUT)
+    [server] = broker._server._servers.values()
+    broker._thread.wait_for(server._drained.wait)

@@ -1,0 +1,190 @@
+"""The way to a group's coordinator, for both group protocols.
+
+The coordinator has a connection of its own, because a broker answers the requests of one connection
+one after the other: a heartbeat must not wait until a Fetch has found records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from spark_kafka_sink.consumer.offsets.offset_requests import (
+    find_coordinator_request,
+    found_coordinator,
+)
+from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, LeaveOperation
+    from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.requests.commit_rules import OffsetCall, Verdict
+    from spark_kafka_sink.errors import BrokerError
+    from spark_kafka_sink.model import ConsumerGroupMetadata, Node
+    from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
+
+#: Added to a broker's id for the second connection to it; ids count up from 0.
+COORDINATOR_IDS: Final = 2**30
+
+
+class Membership(Protocol):
+    """What the memberships of both protocols have in common."""
+
+    @property
+    def coordinator(self) -> Node | None:
+        """The group's coordinator; None while it is not known."""
+
+    @property
+    def failure(self) -> BrokerError | None:
+        """The error that the next `poll` raises."""
+
+    def poll(self, now: float) -> None:
+        """Record a call of `poll`; raise the error of the group, if there is one, once."""
+
+    def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
+        """Find the coordinator anew."""
+
+
+class Coordinator(ABC):
+    """The requests of one member, and of commits, to the coordinator.
+
+    The methods are called under the lock of the context, except for the coroutines, which take it,
+    and those for which the docstring says so.
+    """
+
+    #: The kinds of answers to OffsetCommit and OffsetFetch, to the latter for the whole group and
+    #: for a partition.
+    offset_calls: ClassVar[tuple[OffsetCall, OffsetCall, OffsetCall]]
+
+    def __init__(self, context: ConsumerContext, group_id: str) -> None:
+        """Start without a coordinator."""
+        self.context = context
+        self.group_id = group_id
+        #: What the user's thread has to do next, within `poll`.
+        self.for_user: deque[Any] = deque()
+        #: How many commits and look-ups wait for the coordinator.
+        self.waiting = 0
+
+    @property
+    @abstractmethod
+    def member(self) -> Membership:
+        """The membership in the group."""
+
+    @abstractmethod
+    def advance(self, now: float, *, may_join: bool) -> float:
+        """Start what is due at `now`, and return when to call again.
+
+        `may_join` says that the user is in `poll` and has subscribed.
+        """
+
+    @abstractmethod
+    def subscription_changed(self) -> None:
+        """Record that the user has subscribed to something else."""
+
+    @abstractmethod
+    def run(self, step: Any) -> None:
+        """Do a step of `for_user`, on the user's thread and without the lock.
+
+        Raises KafkaError if a method of the user's listener has raised.
+        """
+
+    @abstractmethod
+    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
+        """Release all partitions and leave the group, on the user's thread and without the lock.
+
+        Raises KafkaError if a method of the user's listener has raised.
+        """
+
+    @abstractmethod
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return what fences this member's commits in a transaction (KIP-447)."""
+
+    @abstractmethod
+    def committing_member(self) -> ConsumerGroupMetadata:
+        """Return the member to commit as; raise if it is in no generation at the moment."""
+
+    def fetching_member(self) -> tuple[str | None, int]:
+        """Return the member id and the epoch for OffsetFetch; None and -1 in a classic group."""
+        return None, -1
+
+    @abstractmethod
+    def apply_commit(
+        self, verdict: Verdict, sent: ConsumerGroupMetadata, *, is_of_user: bool
+    ) -> Verdict:
+        """Apply the answer to a commit to the membership; return what remains for the caller."""
+
+    @abstractmethod
+    def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
+        """Use a coordinator."""
+
+    @abstractmethod
+    def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
+        """Retry the search; `code` is None if there was no answer."""
+
+    async def ask(
+        self,
+        api_key: ApiKey,
+        build: Callable[[int], ApiRequest[ResponseT]],
+        *,
+        seconds: float | None = None,
+        max_version: int | None = None,
+    ) -> ResponseT | None:
+        """Send the coordinator what `build` returns for a version; None if there is no answer.
+
+        A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
+        it request.timeout.ms. Call it without the lock. Raises UnsupportedVersionError,
+        AuthenticationError or ConfigError if no further attempt would help.
+        """
+        context = self.context
+        node = self.member.coordinator
+        if node is None:
+            return None
+        reached = False
+        limit = context.config.request_timeout_ms / 1000
+        try:
+            connection = await context.requests.connection_to(node, context.clock() + limit)
+            reached = True
+            version = connection.api_versions.version_for(api_key, max_version)
+            return await connection.send(build(version), timeout=seconds, max_version=version)
+        except (NetworkError, DecodeError):
+            with context.lock:
+                if node == self.member.coordinator:
+                    self.member.coordinator_lost(context.clock(), was_reached=reached)
+                    context.tell_user()
+            return None
+        except KafkaError:
+            with context.lock:
+                self.member.coordinator_lost(context.clock(), was_reached=False)
+            raise
+
+    async def _find_coordinator(self, step: FindCoordinator) -> None:
+        context = self.context
+        deadline = context.clock() + context.config.request_timeout_ms / 1000
+        code: int | None = None
+        node: Node | None = None
+        try:
+            connection = await context.client.least_loaded_connection(deadline)
+            version = connection.api_versions.version_for(ApiKey.FIND_COORDINATOR)
+            request = find_coordinator_request(self.group_id, version)
+            code, node = found_coordinator(await connection.send(request))
+        except (NetworkError, DecodeError):
+            pass
+        except KafkaError as error:
+            with context.lock:
+                context.fail(error)
+        with context.lock:
+            if code == 0 and node is not None:
+                self._coordinator_found(step, node._replace(node_id=COORDINATOR_IDS + node.node_id))
+            else:
+                self._coordinator_not_found(step, code)
+            context.tell_user()
+
+    def for_poll(self, step: Any) -> None:
+        """Add a step for the user's thread."""
+        self.for_user.append(step)
+        self.context.changes += 1
+        self.context.lock.notify_all()
