@@ -15,15 +15,15 @@ from cluster import kafka_for
 
 from spark_kafka_sink import (
     FatalProducerError,
+    KafkaConsumer,
     KafkaError,
     KafkaProducer,
     ProducerFencedError,
     TopicPartition,
 )
-from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
+    from spark_kafka_sink import ConsumerRecords
 
 ORDERS = "orders"
 INVOICES = "invoices"
