@@ -1,7 +1,8 @@
 """`make soak`: write to Kafka during minutes of random faults, reproducible from a seed.
 
 Afterwards, a pipeline from Kafka to Kafka runs until as many of its processes were killed as
-`--pipeline-kills` says.
+`--pipeline-kills` says. In the end, members of three clients read in one group for some minutes,
+half of them on the oldest supported version.
 """
 
 from __future__ import annotations
@@ -10,16 +11,29 @@ import argparse
 import math
 import random
 import sys
+from typing import TYPE_CHECKING, Protocol
 
+from tests.support.consumer.mixed_groups.mixed_group import run_mixed_groups
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
-from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.reading.pipeline_soak import run_pipeline_soak
 from tests.support.soaking.soak import run_soak
 from tests.support.soaking.soak_plan import make_plan
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 #: The share of the time spent on killing processes during exactly-once writes.
 KILLS_SHARE = 0.2
-PARTS = ("faults", "kills", "pipeline")
+PARTS = ("faults", "kills", "pipeline", "groups")
+
+
+class Report(Protocol):
+    """What happened in a part, and what went wrong."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What went wrong."""
 
 
 def main() -> int:
@@ -42,6 +56,12 @@ def main() -> int:
         help="end the copy after so many minutes, with fewer kills (default: no limit)",
     )
     parser.add_argument(
+        "--group-minutes",
+        type=float,
+        default=10,
+        help="duration of reading in groups (default: %(default)s)",
+    )
+    parser.add_argument(
         "--only",
         action="append",
         choices=PARTS,
@@ -57,30 +77,43 @@ def main() -> int:
         for event in sorted(plan.network + plan.cluster, key=lambda event: event.at):
             _say(str(event))
         return 0
-    runs = {
-        "faults": lambda: run_soak(
-            seed=seed,
-            seconds=seconds * (1 - KILLS_SHARE),
-            version=options.version,
-            nodes=options.nodes,
-            say=_say,
-        ),
-        "kills": lambda: run_kill_soak(
-            seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
-        ),
-        "pipeline": lambda: run_pipeline_soak(
-            seed=seed,
-            kills=options.pipeline_kills,
-            version=options.version,
-            say=_say,
-            most_minutes=options.pipeline_minutes,
-        ),
+    runs: dict[str, Callable[[], Sequence[Report]]] = {
+        "faults": lambda: [
+            run_soak(
+                seed=seed,
+                seconds=seconds * (1 - KILLS_SHARE),
+                version=options.version,
+                nodes=options.nodes,
+                say=_say,
+            )
+        ],
+        "kills": lambda: [
+            run_kill_soak(
+                seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
+            )
+        ],
+        "pipeline": lambda: [
+            run_pipeline_soak(
+                seed=seed,
+                kills=options.pipeline_kills,
+                version=options.version,
+                say=_say,
+                most_minutes=options.pipeline_minutes,
+            )
+        ],
+        "groups": lambda: [
+            report
+            for version in (options.version, KAFKA_3)
+            for report in run_mixed_groups(
+                seed=seed, seconds=options.group_minutes * 30, version=version, say=_say
+            )
+        ],
     }
     problems = 0
     for part in options.only or PARTS:
-        report = runs[part]()
-        _say(str(report))
-        problems += len(report.problems)
+        for report in runs[part]():
+            _say(str(report))
+            problems += len(report.problems)
     return 1 if problems else 0
 
 

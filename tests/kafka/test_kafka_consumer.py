@@ -7,7 +7,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
@@ -22,12 +22,18 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.support.consumer.consuming import (
+    COUNT,
+    PARTITIONS,
     PATIENCE,
     RecordingListener,
+    committed_as_seen_by_confluent,
     consumer_for,
+    fill,
     in_log_order,
+    partitions_of,
     poll_until,
     take,
+    values_by_partition,
 )
 from tests.support.kafka.kafka_rights import Rights
 from tests.support.kafka.readers import Record, read_with_confluent
@@ -35,9 +41,6 @@ from tests.support.kafka.readers import Record, read_with_confluent
 NO_COMMITS = {"enable.auto.commit": False}
 #: Long enough that no member is missed on a busy machine; Kafka accepts no session below 6 s.
 POLL_INTERVAL_MS = 2000
-PARTITIONS = 3
-#: Records of each partition.
-COUNT = 40
 
 
 @pytest.fixture
@@ -46,25 +49,12 @@ def group():
     return f"readers-{uuid.uuid4().hex[:8]}"
 
 
-def fill(kafka, topic, *, partitions=PARTITIONS, first=0, count=COUNT, timestamp=0):
-    """Write numbered records: of each partition `count`, from number `first` on."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number in range(first, first + count):
-        for partition in range(partitions):
-            producer.produce(topic, f"{number}", partition=partition, timestamp=timestamp)
-    assert 0 == producer.flush(PATIENCE)
-
-
 @pytest.fixture
 def topic(kafka, create_topic):
     """Return a topic of three partitions with 40 numbered records each."""
     name = create_topic(PARTITIONS)
     fill(kafka, name)
     return name
-
-
-def partitions_of(topic, count=PARTITIONS):
-    return [TopicPartition(topic, number) for number in range(count)]
 
 
 def plain(records):
@@ -81,20 +71,6 @@ def plain(records):
         )
         for it in in_log_order(records)
     ]
-
-
-def committed_as_seen_by_confluent(kafka, group, topic, count=PARTITIONS):
-    asked = ConsumerGroupTopicPartitions(group)
-    [future] = kafka.admin.list_consumer_group_offsets([asked]).values()
-    found = future.result(PATIENCE).topic_partitions
-    return {it.partition: it.offset for it in found if it.topic == topic}
-
-
-def values_by_partition(records):
-    found = {}
-    for record in in_log_order(records):
-        found.setdefault(record.partition, []).append(int(record.value))
-    return found
 
 
 # --- reading

@@ -20,6 +20,10 @@ NOT_HERE = {"cluster.py", "demo.py", "stream_exactly_once.py", "stream_metrics.p
 
 #: Lines or parts of lines that each example prints.
 EXPECTED = {
+    "consume_transform_produce.py": [
+        "the first run has stopped in the middle: True\n",
+        "1000 invoices of 1000 orders\n",
+    ],
     "custom_partitioner.py": [
         "vip-1 went to partition 0\n",
         "customer-2 went to partition 2\n",

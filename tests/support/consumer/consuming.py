@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
+from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
-    from spark_kafka_sink.model import TopicPartition
+    from tests.support.kafka.real_kafka import KafkaCluster
 
 #: Seconds; more than a busy machine needs.
 PATIENCE = 60.0
+#: The partitions of a topic that is filled, and the records of each.
+PARTITIONS = 3
+COUNT = 40
 #: Seconds of each poll, so that several consumers can be polled in turn.
 _POLL = 0.05
 #: Retries follow soon; a member is missed soon, but not while the machine is busy.
@@ -26,6 +32,8 @@ FAST = {
     "heartbeat.interval.ms": 300,
     "fetch.max.wait.ms": 100,
 }
+#: Settings of FAST that the broker decides about in the consumer protocol.
+_CLASSIC_ONLY = {"heartbeat.interval.ms"}
 
 
 class Bootstrap(Protocol):
@@ -38,11 +46,13 @@ class Bootstrap(Protocol):
 
 def consumer_for(kafka: Bootstrap, group: str | None = None, **settings: object) -> KafkaConsumer:
     """Create a consumer that begins at the first record; settings have Kafka's names."""
+    is_classic = settings.get("group.protocol", "classic") == "classic"
+    fast = {key: it for key, it in FAST.items() if is_classic or key not in _CLASSIC_ONLY}
     return KafkaConsumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
             "auto.offset.reset": "earliest",
-            **FAST,
+            **fast,
             **({} if group is None else {"group.id": group}),
             **settings,
         }
@@ -124,3 +134,41 @@ def poll_until(
         for consumer in consumers:
             records += consumer.poll(_POLL).records()
     return records
+
+
+def fill(
+    kafka: Bootstrap,
+    topic: str,
+    *,
+    partitions: int = PARTITIONS,
+    first: int = 0,
+    count: int = COUNT,
+    timestamp: int = 0,
+) -> None:
+    """Write numbered records: of each partition `count`, from number `first` on."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(first, first + count):
+        for partition in range(partitions):
+            producer.produce(topic, f"{number}", partition=partition, timestamp=timestamp)
+    assert producer.flush(PATIENCE) == 0
+
+
+def partitions_of(topic: str, count: int = PARTITIONS) -> list[TopicPartition]:
+    """Return the first partitions of a topic."""
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def values_by_partition(records: Iterable[ConsumerRecord]) -> dict[int, list[int]]:
+    """Return the numbers of records, which must have come in the order of each partition."""
+    found: dict[int, list[int]] = {}
+    for record in in_log_order(records):
+        found.setdefault(record.partition, []).append(int(record.value))
+    return found
+
+
+def committed_as_seen_by_confluent(kafka: KafkaCluster, group: str, topic: str) -> dict[int, int]:
+    """Return the committed offsets of a topic's partitions."""
+    asked = ConsumerGroupTopicPartitions(group)
+    [future] = kafka.admin.list_consumer_group_offsets([asked]).values()
+    found = future.result(PATIENCE).topic_partitions
+    return {it.partition: it.offset for it in found if it.topic == topic}

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 7
 ASSIGNORS = ("range", "cooperative-sticky", "roundrobin")
+#: What can be given instead of an assignor: all members have the consumer protocol (KIP-848), or
+#: each one of both, as during a migration.
+CONSUMER, EITHER = "consumer protocol", "either protocol"
 _JAVA_ASSIGNORS = {
     "range": "RangeAssignor",
     "cooperative-sticky": "CooperativeStickyAssignor",
@@ -55,15 +58,18 @@ _PAUSES = (0.3, 2.0)
 #: Seconds of a freeze and of a stall, at least and at most: around the timeouts below.
 _FREEZES = (0.2, 9.0)
 _STALLS = (1.0, 9.0)
-_TIMEOUTS = {
-    "session.timeout.ms": 4000,
-    "heartbeat.interval.ms": 500,
-    "max.poll.interval.ms": 5000,
-}
+_MAX_POLL_MS = 5000
+_CLASSIC = {"session.timeout.ms": 4000, "heartbeat.interval.ms": 500}
 #: Seconds; much more than a busy machine needs.
 _PATIENCE = 180
 _ADMIN_SECONDS = 60
-_BROKER = {"group.min.session.timeout.ms": "1000", "offsets.topic.num.partitions": "3"}
+_BROKER = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 
 
 class Kind(StrEnum):
@@ -121,7 +127,7 @@ def run_mixed_groups(
     seed: int,
     seconds: float,
     version: str,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = lambda _: None,
     assignors: tuple[str, ...] = ASSIGNORS,
 ) -> list[MixedReport]:
     """Disturb a group of each assignor, one after the other; raises KafkaUnavailableError."""
@@ -135,7 +141,7 @@ def run_mixed_groups(
             report = MixedReport(seed, version, assignor)
             with MixedGroup(kafka, report, java_classes) as group:
                 group.run(seconds / len(assignors))
-            say(str(report))
+            say(f"  {assignor}: {report.records:,} records, {len(report.problems)} problems")
             reports.append(report)
     return reports
 
@@ -220,8 +226,8 @@ class MixedGroup:
             "group.id": self._group,
             "client.id": name,
             "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": self._report.assignor,
-            **_TIMEOUTS,
+            "max.poll.interval.ms": _MAX_POLL_MS,
+            **self._protocol(),
         }
         test = {
             "topic": self._topic,
@@ -246,6 +252,14 @@ class MixedGroup:
         self._leash.hold(process.pid, self._directory / "none")
         self._members.append(_Member(name, kind, process, LogReader(log), errors))
         self._report.events[f"{kind} joins"] += 1
+
+    def _protocol(self) -> dict[str, Any]:
+        assignor = self._report.assignor
+        if assignor == EITHER:
+            assignor = self._chance.choice([CONSUMER, "cooperative-sticky"])
+        if assignor == CONSUMER:
+            return {"group.protocol": "consumer"}
+        return {"partition.assignment.strategy": assignor, **_CLASSIC}
 
     def _disturb(self, now: float) -> None:
         live = self._live
@@ -370,9 +384,10 @@ class MixedGroup:
 
 
 def _java_member(classes: str, settings: dict[str, Any], test: dict[str, Any]) -> list[str]:
-    assignor = _JAVA_ASSIGNORS[settings["partition.assignment.strategy"]]
-    name = f"org.apache.kafka.clients.consumer.{assignor}"
-    options = {**settings, "partition.assignment.strategy": name}
+    options = dict(settings)
+    if (assignor := settings.get("partition.assignment.strategy")) is not None:
+        name = f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[assignor]}"
+        options["partition.assignment.strategy"] = name
     path = os.pathsep.join([classes, f"{kafka_jars(KAFKA_4)}/*"])
     return [
         java_command(),
