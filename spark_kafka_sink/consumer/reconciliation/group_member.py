@@ -319,7 +319,7 @@ class GroupMember:
 
     def _maybe_reconcile(self, now: float, *, may_call_back: bool) -> None:
         """Start to apply the target assignment (AbstractMembershipManager.maybeReconcile)."""
-        is_busy = self._reconciliation or self._release or self._running or self._waits_for_poll
+        is_busy = self._reconciliation or self._running or self._waits_for_poll
         if self._state is not _S.RECONCILING or self._assignment.is_reconciled or is_busy:
             return
         resolved = self._assignment.resolve()
