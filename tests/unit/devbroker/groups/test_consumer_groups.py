@@ -20,8 +20,8 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import joining
-from tests.support.devbroker.consumer_group_members import GROUP, SESSION, Members
+from tests.support.devbroker.consumer_groups.consumer_group_client import joining
+from tests.support.devbroker.consumer_groups.consumer_group_members import GROUP, SESSION, Members
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 from tests.support.devbroker.group_client import GroupClient, commit_request, join_request

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tests.support.devbroker.broker_requests import NOW, ask
-from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    consumer_heartbeat,
+    joining,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
