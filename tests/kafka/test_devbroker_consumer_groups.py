@@ -375,7 +375,7 @@ def emptied(group):
 
 
 def refused_without_id(group):
-    """Refuse a new member without an id, which makes an empty group a classic one."""
+    """Send the first request of a new member, whose refusal makes an empty group a classic one."""
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, metadata=subscription(name)), 9)
     group.note("refused", answer.error_code)
@@ -384,7 +384,7 @@ def refused_without_id(group):
 
 
 def refused_without_protocols(group):
-    """Refuse a member without protocols, which makes an empty group a classic one."""
+    """Send a request without protocols, whose refusal makes an empty group a classic one."""
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
