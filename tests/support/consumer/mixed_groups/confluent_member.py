@@ -64,7 +64,7 @@ def _numbers(partitions: list[TopicPartition]) -> list[int]:
 
 
 def main() -> None:
-    """Be a member until SIGTERM."""
+    """Run a member until SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     run(json.loads(sys.argv[1]), ended)

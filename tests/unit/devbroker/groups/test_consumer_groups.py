@@ -24,7 +24,12 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import GROUP, SESSION, Members, joining
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    GROUP,
+    SESSION,
+    Members,
+    joining,
+)
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 from tests.support.devbroker.group_client import GroupClient, commit_request, join_request
