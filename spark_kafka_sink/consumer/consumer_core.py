@@ -85,8 +85,6 @@ class ConsumerCore:
         )
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)
-        #: Whether the user has called `poll` since partitions were assigned or sought.
-        self.may_look_up = False
         #: The user has called `wakeup`.
         self.is_woken = False
         self._changed: asyncio.Event
@@ -139,7 +137,7 @@ class ConsumerCore:
         self.context.finish_waits()
         times = [
             self.topics.advance(now),
-            self.positions.advance(now, may_look_up=self.may_look_up),
+            self.positions.advance(now),
             self.fetcher.advance(now),
         ]
         if self.coordinator is not None:

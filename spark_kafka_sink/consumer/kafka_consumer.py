@@ -154,7 +154,8 @@ class KafkaConsumer:
             self._polls.commit_before_rebalance()
             with self._context.lock:
                 self._subscriptions.assign_from_user(wanted)
-                self._core.may_look_up = False
+                self._context.may_look_up = False
+                self._context.forget_positions()
                 self._context.wake()
 
     def unsubscribe(self) -> None:
@@ -168,6 +169,7 @@ class KafkaConsumer:
         finally:
             with self._context.lock:
                 self._subscriptions.unsubscribe()
+                self._context.forget_positions()
                 self._context.wake()
 
     def subscription(self) -> frozenset[str]:
@@ -287,6 +289,7 @@ class KafkaConsumer:
         target = _offset(partition, offset)
         with self._call(), self._context.lock:
             self._need_assigned(partition)
+            self._context.forget_positions()
             snapshot = self._context.client.metadata.snapshot
             known = snapshot.partition(partition)
             self._subscriptions.seek_unvalidated(
@@ -314,6 +317,7 @@ class KafkaConsumer:
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
+            self._context.forget_positions()
             for each in wanted or self._subscriptions.assigned_partitions:
                 self._subscriptions.request_offset_reset(each, reset)
             self._context.wake()

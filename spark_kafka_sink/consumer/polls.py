@@ -133,7 +133,7 @@ class Polls:
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
                     if core.coordinator.for_user:
                         step = core.coordinator.for_user.popleft()
-                        core.may_look_up = False
+                        context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
                     self._commit_if_due(now)
@@ -160,8 +160,8 @@ class Polls:
         return self._subscriptions.subscription.is_auto_assigned and self._core.topics.is_ready
 
     def _begin_look_ups(self) -> None:
-        if not self._core.may_look_up:
-            self._core.may_look_up = True
+        if not self._context.may_look_up:
+            self._context.may_look_up = True
             self._context.wake()
 
     # --- taking what was fetched
