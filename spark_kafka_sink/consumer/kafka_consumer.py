@@ -170,6 +170,7 @@ class KafkaConsumer:
             with self._context.lock:
                 self._subscriptions.unsubscribe()
                 self._context.forget_positions()
+                self._core.topics.forget_pattern()
                 self._context.wake()
 
     def subscription(self) -> frozenset[str]:
@@ -424,6 +425,10 @@ class KafkaConsumer:
         with self._owned():
             if self._is_closed:
                 return
+            if self._depth > 1:
+                raise IllegalStateError(
+                    "close was called by a listener or a callback: call it after poll has returned"
+                )
             self._is_closed = True
             with ExitStack() as closing:
                 closing.callback(self._plug_ins.close)

@@ -317,12 +317,12 @@ class Polls:
 
     # --- commits
 
-    def commit(self, offsets: Offsets, timeout: float) -> None:
-        """See `KafkaConsumer.commit`."""
+    def commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool = True) -> None:
+        """See `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
         call = commits.commit(offsets, self._core.clock() + timeout)
-        self._core.call(call, timeout, "OffsetCommit")
+        self._core.call(call, timeout, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_commit_callbacks()
 
@@ -339,7 +339,7 @@ class Polls:
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
             await commits.commit(offsets, self._core.clock() + limit, retries=False)
-        except KafkaError as raised:
+        except Exception as raised:  # noqa: BLE001  the callback gets it
             error = raised
         with self._context.lock:
             self._pending_commits -= 1
@@ -392,7 +392,8 @@ class Polls:
             offsets = self._subscriptions.all_consumed()
         if offsets:
             try:
-                self.commit(offsets, self._core.config.request_timeout_ms / 1000)
+                limit = self._core.config.request_timeout_ms / 1000
+                self.commit(offsets, limit, is_wakeable=False)
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
@@ -442,7 +443,9 @@ class Polls:
                 coordinator.for_user.clear()
             if step is not None:
                 try:
-                    self._core.call(coordinator.leave(step), seconds, "LeaveGroup")
+                    self._core.call(
+                        coordinator.leave(step), seconds, "LeaveGroup", is_wakeable=False
+                    )
                 except KafkaTimeoutError as error:
                     logger.info("the group is left without its answer: %s", error)
 
@@ -465,11 +468,11 @@ class Polls:
             self.run_commit_callbacks()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
-            self._core.call(self._core.fetcher.close(), left, "Fetch")
+            self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
 
     def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
         try:
-            self.commit(offsets, timeout)
+            self.commit(offsets, timeout, is_wakeable=False)
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 

@@ -113,6 +113,11 @@ class ClassicMembership:
         return self._rejoin_needed or self._join is not None
 
     @property
+    def awaits_others(self) -> bool:
+        """Whether a request to the coordinator is in flight that waits for other members."""
+        return self._is_returned and isinstance(self._join, JoinGroup | SyncGroup)
+
+    @property
     def is_static(self) -> bool:
         """Whether the member has a group.instance.id (KIP-345)."""
         return self._settings.group_instance_id is not None
@@ -250,7 +255,7 @@ class ClassicMembership:
         if self._heartbeat is not None:
             self._heartbeat = None
             self._timer.failed(now)
-        if self._is_returned and isinstance(self._join, JoinGroup | SyncGroup):
+        if self.awaits_others:
             self._retry_join("rebalance failed due to the loss of the coordinator", now)
 
     # The outcomes of joining

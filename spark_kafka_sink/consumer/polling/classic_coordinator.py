@@ -157,14 +157,18 @@ class ClassicCoordinator:
                 f"subscription has changed from {sorted(self._joined_topics)} at the beginning of "
                 f"the rebalance to {sorted(topics)}"
             )
-        elif self._assigned_counts is not None and self._assigned_counts != self._counts():
+        elif self._assigned_counts is not None and self._has_other_counts(self._assigned_counts):
             self.membership.request_rejoin("the partitions of the subscribed topics have changed")
 
-    def _counts(self) -> dict[str, int]:
+    def _has_other_counts(self, assigned: dict[str, int]) -> bool:
+        """Return whether the metadata name other numbers of partitions than were assigned."""
         snapshot = self._context.client.metadata.snapshot
         topics = self._context.subscriptions.subscription.metadata_topics
-        counts = {topic: snapshot.partition_count(topic) for topic in topics}
-        return {topic: count for topic, count in counts.items() if count}
+        # Topics that were added a moment ago are not yet known there.
+        return any(
+            snapshot.partition_count(topic) != assigned.get(topic, 0)
+            for topic in topics.intersection(snapshot.topics)
+        )
 
     # What the user's thread reports
 
@@ -193,17 +197,20 @@ class ClassicCoordinator:
         *,
         seconds: float | None = None,
         max_version: int | None = None,
+        is_apart: bool = False,
     ) -> ResponseT | None:
         """Ask the coordinator what `build` returns for a version; None if there is no answer.
 
         A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
-        it request.timeout.ms. Call it without the lock. Raises UnsupportedVersionError,
-        AuthenticationError or ConfigError if no further attempt would help.
+        it request.timeout.ms. With `is_apart` it has a connection of its own. Call it without the
+        lock. Raises UnsupportedVersionError, AuthenticationError or ConfigError if no further attempt would help.
         """
         context = self._context
         node = self.membership.coordinator
         if node is None:
             return None
+        if is_apart:
+            node = node._replace(node_id=COORDINATOR_IDS + node.node_id)
         reached = False
         limit = context.config.request_timeout_ms / 1000
         try:
@@ -304,7 +311,12 @@ class ClassicCoordinator:
             context.subscriptions.subscription.set_group_topics(topics)
         cluster = await self._cluster(topics)
         with context.lock:
-            self._assigned_counts = self._counts()
+            known = context.client.metadata.snapshot
+            # A change is one of the metadata, which may be older than the answer just now.
+            self._assigned_counts = {
+                topic: known.partition_count(topic) if topic in known.topics else len(racks)
+                for topic, racks in cluster.racks_per_topic.items()
+            }
         if step.skip_assignment:
             return {}
         assignor = self._assignors[step.generation.protocol or ""]
@@ -368,7 +380,10 @@ class ClassicCoordinator:
     async def leave(self, step: LeaveGroup) -> None:
         """Send LeaveGroup; the member has left, whatever the answer is."""
         response = await self.ask(
-            ApiKey.LEAVE_GROUP, lambda version: leave_request(step, self._settings, version)
+            ApiKey.LEAVE_GROUP,
+            lambda version: leave_request(step, self._settings, version),
+            # The broker would not read it before it has answered JoinGroup.
+            is_apart=self.membership.awaits_others,
         )
         code = 0 if response is None else read_leave(response)
         if code:

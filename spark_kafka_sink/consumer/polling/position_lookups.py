@@ -73,10 +73,10 @@ class PositionLookups:
         subscriptions = self._context.subscriptions
         if self._context.may_look_up:
             self._find_initial_positions()
-        if self._context.may_look_up:
-            if resets := subscriptions.partitions_needing_reset(now):
-                self._delay(resets, now)
-                self._context.start(partial(self._reset, self._wanted_resets(resets)))
+        resets = subscriptions.partitions_needing_reset(now)
+        if resets and self._context.may_look_up:
+            self._delay(resets, now)
+            self._context.start(partial(self._reset, self._wanted_resets(resets)))
         self._validate_positions(now)
         if subscriptions.has_all_fetch_positions:
             return NEVER

@@ -13,7 +13,7 @@ from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_as
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -49,8 +49,11 @@ class Rebalances:
     def _prepare(self, step: PrepareJoin) -> None:
         """Revoke what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
+        is_done = False
         try:
             self._commit_before()
+            # An interrupted commit is repeated; the listener is called only once.
+            is_done = True
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
@@ -71,7 +74,7 @@ class Rebalances:
         finally:
             with self._context.lock:
                 subscriptions.subscription.reset_group_topics()
-                self._coordinator.membership.join_prepared(step)
+                self._coordinator.membership.join_prepared(step, is_done=is_done)
 
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
@@ -151,6 +154,8 @@ class Rebalances:
             return
         try:
             getattr(listener, method)(concerned)
+        except WakeupError:
+            raise
         except Exception as error:
             raise KafkaError(
                 f"the rebalance listener's {method} raised {type(error).__name__}: {error}. The "

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.model import TopicPartition
-from tests.support.consumer.reading import FAST, PATIENCE
+from tests.support.consumer.reading import FAST
+
+PATIENCE = 10
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
