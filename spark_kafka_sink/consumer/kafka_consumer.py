@@ -9,7 +9,6 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
-import re
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
@@ -21,6 +20,15 @@ from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.polling.call_arguments import (
+    check_callback,
+    check_listener,
+    offset_of,
+    partition_of,
+    pattern_of,
+    seconds_of,
+    topic_of,
+)
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
@@ -29,6 +37,7 @@ from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, Topic
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
@@ -122,19 +131,20 @@ class KafkaConsumer:
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
-        names: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
+        names = [topic_of(each) for each in ((topics,) if isinstance(topics, str) else topics)]
+        compiled = None if pattern is None else pattern_of(pattern)
+        check_listener(listener)
         with self._call():
-            if pattern is not None and names:
+            if compiled is not None and names:
                 raise ConfigError("subscribe takes either topics or a pattern, not both")
-            if pattern is None and not names:
+            if compiled is None and not names:
                 self._unsubscribe()
                 return
             self._need_group("subscribe")
             with self._context.lock:
-                if pattern is None:
-                    self._subscriptions.subscribe(frozenset(map(_topic, names)), listener)
+                if compiled is None:
+                    self._subscriptions.subscribe(frozenset(names), listener)
                 else:
-                    compiled = re.compile(pattern)
                     self._subscriptions.subscribe_pattern(compiled, listener)
                 self._context.wake()
 
@@ -146,7 +156,7 @@ class KafkaConsumer:
 
         Raises IllegalStateError after `subscribe`.
         """
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call():
             if not wanted:
                 self._unsubscribe()
@@ -198,7 +208,7 @@ class KafkaConsumer:
         `wakeup`, and IllegalStateError without a subscription.
         """
         with self._call():
-            return self._polls.poll(_seconds(timeout))
+            return self._polls.poll(seconds_of(timeout))
 
     def poll_arrow(
         self,
@@ -216,7 +226,7 @@ class KafkaConsumer:
         """
         with self._call():
             return self._polls.poll_arrow(
-                _seconds(timeout), columns=columns, include_headers=include_headers
+                seconds_of(timeout), columns=columns, include_headers=include_headers
             )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -255,6 +265,7 @@ class KafkaConsumer:
         A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
         there was none. It is not retried: a later commit may have been faster.
         """
+        check_callback(callback)
         with self._call():
             self._need_group("commit_async")
             self._polls.commit_async(self._offsets(offsets), callback)
@@ -263,7 +274,7 @@ class KafkaConsumer:
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group; None where there is none."""
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call():
             self._need_group("committed")
             return self._polls.committed(wanted, self._timeout(timeout))
@@ -280,14 +291,14 @@ class KafkaConsumer:
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """Return the offset of the next record to read, which may have to be looked up first."""
-        partition = _partition(partition)
+        partition = partition_of(partition)
         with self._call():
             return self._polls.position(partition, self._timeout(timeout))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
         """Read a partition from an offset on; records that were fetched before are dropped."""
-        partition = _partition(partition)
-        target = _offset(partition, offset)
+        partition = partition_of(partition)
+        target = offset_of(partition, offset)
         with self._call(), self._context.lock:
             self._need_assigned(partition)
             self._context.forget_positions()
@@ -314,7 +325,7 @@ class KafkaConsumer:
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -325,7 +336,7 @@ class KafkaConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`; what was fetched is kept."""
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -334,7 +345,7 @@ class KafkaConsumer:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -369,6 +380,7 @@ class KafkaConsumer:
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time, in ms since 1970; None if there is none."""
         for each, time in times.items():
+            partition_of(each)
             if time < 0:
                 raise ValueError(f"{each}: the time {time} is negative")
         return self._find_offsets(dict(times), timeout)
@@ -376,7 +388,7 @@ class KafkaConsumer:
     def _ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys((_partition(each) for each in partitions), timestamp)
+        wanted = dict.fromkeys((partition_of(each) for each in partitions), timestamp)
         return {each: it or 0 for each, it in self._find_offsets(wanted, timeout).items()}
 
     def _find_offsets(
@@ -421,7 +433,7 @@ class KafkaConsumer:
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
         until its session times out. A second call does nothing.
         """
-        seconds = _seconds(timeout)
+        seconds = seconds_of(timeout)
         with self._owned():
             if self._is_closed:
                 return
@@ -495,7 +507,7 @@ class KafkaConsumer:
     def _timeout(self, timeout: float | None) -> float:
         if timeout is None:
             return self._config.default_api_timeout_ms / 1000
-        return _seconds(timeout)
+        return seconds_of(timeout)
 
     def _need_group(self, method: str) -> None:
         if self._core.coordinator is None:
@@ -511,39 +523,8 @@ class KafkaConsumer:
         if offsets is None:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
-        return {_partition(each): _offset(each, offset) for each, offset in offsets.items()}
+        return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}
 
 
 def _no_group(method: str) -> ConfigError:
     return ConfigError(f"{method} needs a group: set group.id")
-
-
-def _seconds(timeout: float) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    if not timeout >= 0:
-        raise ValueError(f"timeout is {timeout}, but must not be negative")
-    return min(timeout, threading.TIMEOUT_MAX / 2)
-
-
-def _topic(name: object) -> str:
-    if not isinstance(name, str) or not name.strip():
-        raise TypeError(f"the name of a topic is a text, not {name!r}")
-    return name
-
-
-def _partition(partition: TopicPartition) -> TopicPartition:
-    if isinstance(partition, TopicPartition):
-        return partition
-    if not isinstance(partition, tuple) or len(partition) != len(TopicPartition._fields):
-        raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
-    return TopicPartition(*partition)
-
-
-def _offset(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if isinstance(found.offset, bool) or not isinstance(found.offset, int):
-        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
-    if found.offset < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    return found

@@ -203,7 +203,8 @@ class ClassicCoordinator:
 
         A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
         it request.timeout.ms. With `is_apart` it has a connection of its own. Call it without the
-        lock. Raises UnsupportedVersionError, AuthenticationError or ConfigError if no further attempt would help.
+        lock. Raises UnsupportedVersionError, AuthenticationError or ConfigError if no further
+        attempt would help.
         """
         context = self._context
         node = self.membership.coordinator
