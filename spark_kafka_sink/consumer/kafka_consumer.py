@@ -96,7 +96,7 @@ class KafkaConsumer:
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
-        self._is_closed = False
+        self._is_closed = self._is_closing = False
         #: The thread whose call is running, and how many of its calls are nested in each other.
         self._owner: int | None = None
         self._depth = 0
@@ -435,17 +435,21 @@ class KafkaConsumer:
         """
         seconds = seconds_of(timeout)
         with self._owned():
-            if self._is_closed:
+            if self._is_closing:
                 return
             if self._depth > 1:
                 raise IllegalStateError(
                     "close was called by a listener or a callback: call it after poll has returned"
                 )
-            self._is_closed = True
+            self._is_closing = True
             with ExitStack() as closing:
+                closing.callback(self._set_closed)
                 closing.callback(self._plug_ins.close)
                 closing.callback(self._core.stop)
                 self._polls.close(seconds)
+
+    def _set_closed(self) -> None:
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         """Return the consumer."""

@@ -69,6 +69,8 @@ class ClassicMembership:
         self._generation = NO_GENERATION
         self._search = CoordinatorSearch(settings.backoff, now)
         self._failure: BrokerError | None = None
+        #: Whether that is the error of FindCoordinator.
+        self._has_search_failed = False
         self._timer = HeartbeatTimer(settings, now)
         self._steps = 0
         self._rejoin_needed = True
@@ -129,6 +131,17 @@ class ClassicMembership:
         self._timer.poll(now)
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            raise failure
+
+    def raise_failure(self) -> None:
+        """Raise the error of the group, if there is one, from a call other than `poll`.
+
+        One of the search is raised once, so that the next call searches again.
+        """
+        failure = self._failure
+        if failure is not None:
+            if self._has_search_failed:
+                self._failure = None
             raise failure
 
     def request_rejoin(self, reason: str) -> None:
@@ -446,6 +459,7 @@ class ClassicMembership:
         context = f"{api_key.name} of group {self._settings.group_id!r}"
         if self._settings.group_instance_id is not None:
             context += f", group.instance.id {self._settings.group_instance_id!r}"
+        self._has_search_failed = api_key is ApiKey.FIND_COORDINATOR
         self._failure = broker_error(code, context, ADVICE.get(code))
 
     def _transition(self, target: ClassicMemberState) -> None:
