@@ -230,9 +230,15 @@ class KafkaConsumer:
             )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Yield records forever: of each `poll`, one after the other."""
+        """Yield records forever.
+
+        Positions are those after the last record that was yielded, so that a loop can be left
+        anywhere, and `commit` within it commits what was processed. `poll` is faster.
+        """
         while True:
-            for records in self.poll(_ITERATION_TIMEOUT).values():
+            with self._call():
+                found = self._polls.poll(_ITERATION_TIMEOUT, most=1)
+            for records in found.values():
                 yield from records
 
     # --- offsets of the group

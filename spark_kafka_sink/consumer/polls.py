@@ -99,9 +99,10 @@ class Polls:
 
     # --- polling
 
-    def poll(self, timeout: float) -> ConsumerRecords:
-        """See `KafkaConsumer.poll`."""
-        found = self._wait_for(self._take_records, timeout)
+    def poll(self, timeout: float, most: int | None = None) -> ConsumerRecords:
+        """See `KafkaConsumer.poll`; return at most `most` records, without it max.poll.records."""
+        limit = self._max_records if most is None else most
+        found = self._wait_for(partial(self._take_records, limit), timeout)
         if found is None:
             return ConsumerRecords()
         return self._interceptors.on_consume(found)
@@ -208,11 +209,11 @@ class Polls:
             self._reading = fetch, records
         return self._reading[1]
 
-    def _take_records(self) -> ConsumerRecords | None:
-        """Return up to max.poll.records records; None if there are none."""
+    def _take_records(self, most: int) -> ConsumerRecords | None:
+        """Return up to `most` records; None if there are none."""
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
-        left = self._max_records
+        left = most
         while left > 0:
             try:
                 with self._context.lock:
