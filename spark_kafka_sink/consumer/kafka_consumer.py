@@ -348,6 +348,8 @@ class KafkaConsumer:
                 self._need_assigned(each)
             for each in wanted:
                 self._subscriptions.pause(each)
+            # What is kept of them no longer delays the fetches of other partitions.
+            self._context.wake()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""

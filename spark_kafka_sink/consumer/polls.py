@@ -173,7 +173,14 @@ class Polls:
         Raises OffsetOutOfRangeError, BrokerError and CorruptRecordError.
         """
         fetcher = self._core.fetcher
-        while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
+        while True:
+            count = len(fetcher.buffer)
+            fetch = fetcher.buffer.next(self._subscriptions)
+            if len(fetcher.buffer) < count:
+                # What was dropped made the network thread wait with the next fetch.
+                self._context.wake()
+            if fetch is None:
+                return None
             if fetch.is_initialized:
                 return fetch
             try:
@@ -187,7 +194,6 @@ class Polls:
             if not is_readable:
                 fetcher.buffer.remove(fetch)
                 self._context.wake()
-        return None
 
     def _records_of(self, fetch: CompletedFetch) -> FetchedRecords:
         """Return the records of a fetch, of which some may have been returned."""
