@@ -131,12 +131,12 @@ def test_a_rebalance_is_noticed_while_poll_waits(broker):
     with consuming(broker, **EAGER) as one, consuming(broker, **EAGER) as two:
         one.subscribe("t")
         poll_until(one, one.assignment)
-        thread = threading.Thread(target=one.poll, args=(3,))
+        thread = threading.Thread(target=one.poll, args=(1.5,))
         thread.start()
         begin = time.monotonic()
         two.subscribe("t")
         poll_until(two, two.assignment)
-        assert time.monotonic() - begin < 2.5
+        assert time.monotonic() - begin < 1.4
         thread.join()
 
 

@@ -14,7 +14,7 @@ from tests.support.consumer.consuming import consuming, poll_until, take, tp, va
 from tests.support.consumer.reading import fill, numbered
 
 #: A member that forgot its id is out of the group after a moment.
-GROUP = {**_GROUP, "session.timeout.ms": 1000}
+GROUP = {**_GROUP, "session.timeout.ms": 500}
 ALL = tuple(tp(number) for number in range(4))
 
 
