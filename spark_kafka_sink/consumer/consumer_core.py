@@ -88,8 +88,6 @@ class ConsumerCore:
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)
         self.context.call = self.call
-        #: Whether the user has called `poll` since partitions were assigned or sought.
-        self.may_look_up = False
         #: The user has called `wakeup`.
         self.is_woken = False
         #: The consumer is being closed, which nothing is to interrupt.
@@ -143,7 +141,11 @@ class ConsumerCore:
             self._changed.clear()
             with self.context.lock:
                 now = self.clock()
-                until = self._advance(now)
+                try:
+                    until = self._advance(now)
+                except Exception as error:  # noqa: BLE001  the user's next call raises it
+                    self.context.fail(error)
+                    until = now + self.config.reconnect_backoff_max_ms / 1000
             try:
                 async with asyncio.timeout_at(None if until == NEVER else until):
                     await self._changed.wait()
@@ -154,7 +156,7 @@ class ConsumerCore:
         self.context.finish_waits()
         times = [
             self.topics.advance(now),
-            self.positions.advance(now, may_look_up=self.may_look_up),
+            self.positions.advance(now),
             self.fetcher.advance(now),
         ]
         if self.coordinator is not None:
@@ -163,11 +165,19 @@ class ConsumerCore:
 
     # --- the user's thread
 
-    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float, what: str) -> T:
+    def call(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        timeout: float,
+        what: str,
+        *,
+        is_wakeable: bool = True,
+    ) -> T:
         """Run a coroutine on the network thread, and return its result.
 
-        It has to end by itself within `timeout` seconds. Raises WakeupError after `wakeup`,
-        KafkaTimeoutError if it does not end, and what it raises.
+        It has to end by itself within `timeout` seconds. Raises WakeupError after `wakeup`, unless
+        `is_wakeable` is False: then a later call does. Raises KafkaTimeoutError if it does not end,
+        and what it raises.
         """
         context = self.context
         answer = self._thread.submit(coroutine)
@@ -176,7 +186,8 @@ class ConsumerCore:
         try:
             with context.lock:
                 while not answer.done():
-                    self.raise_wakeup()
+                    if is_wakeable:
+                        self.raise_wakeup()
                     left = until - self.clock()
                     if left <= 0:
                         raise KafkaTimeoutError(f"{what}: no answer within {timeout:g} s")

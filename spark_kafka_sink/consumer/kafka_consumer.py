@@ -9,7 +9,6 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
-import re
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
@@ -24,6 +23,15 @@ from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.polling.call_arguments import (
+    check_callback,
+    check_listener,
+    offset_of,
+    partition_of,
+    pattern_of,
+    seconds_of,
+    topic_of,
+)
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
@@ -32,6 +40,7 @@ from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, Topic
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
@@ -91,8 +100,7 @@ class KafkaConsumer:
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
-        self._is_closing = False
-        self._is_closed = False
+        self._is_closed = self._is_closing = False
         #: The thread whose call is running, and how many of its calls are nested in each other.
         self._owner: int | None = None
         self._depth = 0
@@ -129,11 +137,13 @@ class KafkaConsumer:
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
-        names: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
+        names = [topic_of(each) for each in ((topics,) if isinstance(topics, str) else topics)]
+        compiled = None if pattern is None else pattern_of(pattern)
+        check_listener(listener)
         with self._call():
-            if (pattern is not None) + (broker_pattern is not None) + bool(names) > 1:
+            if (compiled is not None) + (broker_pattern is not None) + bool(names) > 1:
                 raise ConfigError("subscribe takes either topics or one pattern, not both")
-            if pattern is None and broker_pattern is None and not names:
+            if compiled is None and broker_pattern is None and not names:
                 self._unsubscribe()
                 return
             coordinator = self._need_group("subscribe")
@@ -145,10 +155,9 @@ class KafkaConsumer:
             with self._context.lock:
                 if broker_pattern is not None:
                     self._subscriptions.subscribe_broker_pattern(broker_pattern, listener)
-                elif pattern is None:
-                    self._subscriptions.subscribe(frozenset(map(_topic, names)), listener)
+                elif compiled is None:
+                    self._subscriptions.subscribe(frozenset(names), listener)
                 else:
-                    compiled = re.compile(pattern)
                     self._subscriptions.subscribe_pattern(compiled, listener)
                 coordinator.subscription_changed()
                 self._context.wake()
@@ -161,7 +170,7 @@ class KafkaConsumer:
 
         Raises IllegalStateError after `subscribe`.
         """
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call():
             if not wanted:
                 self._unsubscribe()
@@ -169,7 +178,8 @@ class KafkaConsumer:
             self._polls.commit_before_rebalance()
             with self._context.lock:
                 self._subscriptions.assign_from_user(wanted)
-                self._core.may_look_up = False
+                self._context.may_look_up = False
+                self._context.forget_positions()
                 self._context.wake()
 
     def unsubscribe(self) -> None:
@@ -183,6 +193,8 @@ class KafkaConsumer:
         finally:
             with self._context.lock:
                 self._subscriptions.unsubscribe()
+                self._context.forget_positions()
+                self._core.topics.forget_pattern()
                 self._context.wake()
 
     def subscription(self) -> frozenset[str]:
@@ -210,7 +222,7 @@ class KafkaConsumer:
         `wakeup`, and IllegalStateError without a subscription.
         """
         with self._call():
-            return self._polls.poll(_seconds(timeout))
+            return self._polls.poll(seconds_of(timeout))
 
     def poll_arrow(
         self,
@@ -228,13 +240,19 @@ class KafkaConsumer:
         """
         with self._call():
             return self._polls.poll_arrow(
-                _seconds(timeout), columns=columns, include_headers=include_headers
+                seconds_of(timeout), columns=columns, include_headers=include_headers
             )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Yield records forever: of each `poll`, one after the other."""
+        """Yield records forever.
+
+        Positions are those after the last record that was yielded, so that a loop can be left
+        anywhere, and `commit` within it commits what was processed. `poll` is faster.
+        """
         while True:
-            for records in self.poll(_ITERATION_TIMEOUT).values():
+            with self._call():
+                found = self._polls.poll(_ITERATION_TIMEOUT, most=1)
+            for records in found.values():
                 yield from records
 
     # --- offsets of the group
@@ -268,6 +286,7 @@ class KafkaConsumer:
         A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
         there was none. It is not retried: a later commit may have been faster.
         """
+        check_callback(callback)
         with self._call():
             self._need_group("commit_async")
             self._polls.commit_async(self._offsets(offsets), callback)
@@ -279,7 +298,7 @@ class KafkaConsumer:
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call():
             self._need_group("committed")
             return self._polls.committed(wanted, self._timeout(timeout))
@@ -296,16 +315,17 @@ class KafkaConsumer:
 
         `partition` must be assigned. `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        partition = _partition(partition)
+        partition = partition_of(partition)
         with self._call():
             return self._polls.position(partition, self._timeout(timeout))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
         """Read `partition` from `offset` on; records that were fetched before are dropped."""
-        partition = _partition(partition)
-        target = _offset(partition, offset)
+        partition = partition_of(partition)
+        target = offset_of(partition, offset)
         with self._call(), self._context.lock:
             self._need_assigned(partition)
+            self._context.forget_positions()
             snapshot = self._context.client.metadata.snapshot
             known = snapshot.partition(partition)
             self._subscriptions.seek_unvalidated(
@@ -329,26 +349,29 @@ class KafkaConsumer:
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
+            self._context.forget_positions()
             for each in wanted or self._subscriptions.assigned_partitions:
                 self._subscriptions.request_offset_reset(each, reset)
             self._context.wake()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these `partitions` until `resume`; what was fetched is kept."""
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
             for each in wanted:
                 self._subscriptions.pause(each)
+            # What is kept of them no longer delays the fetches of other partitions.
+            self._context.wake()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these `partitions` again."""
-        wanted = [_partition(each) for each in partitions]
+        wanted = [partition_of(each) for each in partitions]
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -391,6 +414,7 @@ class KafkaConsumer:
         default.api.timeout.ms.
         """
         for each, time in times.items():
+            partition_of(each)
             if time < 0:
                 raise ValueError(f"{each}: the time {time} is negative")
         return self._find_offsets(dict(times), timeout)
@@ -398,7 +422,7 @@ class KafkaConsumer:
     def _ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys((_partition(each) for each in partitions), timestamp)
+        wanted = dict.fromkeys((partition_of(each) for each in partitions), timestamp)
         return {each: it or 0 for each, it in self._find_offsets(wanted, timeout).items()}
 
     def _find_offsets(
@@ -444,19 +468,24 @@ class KafkaConsumer:
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
         until its session times out. A second call does nothing.
         """
-        seconds = _seconds(timeout)
+        seconds = seconds_of(timeout)
         with self._owned():
             if self._is_closing:
                 return
+            if self._depth > 1:
+                raise IllegalStateError(
+                    "close was called by a listener or a callback: call it after poll has returned"
+                )
             self._is_closing = True
             with ExitStack() as closing:
+                closing.callback(self._set_closed)
                 closing.callback(self._plug_ins.close)
                 closing.callback(self._core.stop)
-                try:
-                    # The listener is called, and may commit.
-                    self._polls.close(seconds)
-                finally:
-                    self._is_closed = True
+                # The listener is called, and may commit.
+                self._polls.close(seconds)
+
+    def _set_closed(self) -> None:
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         """Return the consumer."""
@@ -518,7 +547,7 @@ class KafkaConsumer:
     def _timeout(self, timeout: float | None) -> float:
         if timeout is None:
             return self._config.default_api_timeout_ms / 1000
-        return _seconds(timeout)
+        return seconds_of(timeout)
 
     def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:
@@ -535,35 +564,4 @@ class KafkaConsumer:
         if offsets is None:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
-        return {_partition(each): _offset(each, offset) for each, offset in offsets.items()}
-
-
-def _seconds(timeout: float) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    if not timeout >= 0:
-        raise ValueError(f"timeout is {timeout}, but must not be negative")
-    return min(timeout, threading.TIMEOUT_MAX / 2)
-
-
-def _topic(name: object) -> str:
-    if not isinstance(name, str) or not name.strip():
-        raise TypeError(f"the name of a topic is a text, not {name!r}")
-    return name
-
-
-def _partition(partition: TopicPartition) -> TopicPartition:
-    if isinstance(partition, TopicPartition):
-        return partition
-    if not isinstance(partition, tuple) or len(partition) != len(TopicPartition._fields):
-        raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
-    return TopicPartition(*partition)
-
-
-def _offset(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if isinstance(found.offset, bool) or not isinstance(found.offset, int):
-        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
-    if found.offset < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    return found
+        return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}

@@ -25,7 +25,6 @@ from spark_kafka_sink.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
-    WakeupError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.record.reading.schema import arrow_schema
@@ -93,9 +92,10 @@ class Polls:
 
     # --- polling
 
-    def poll(self, timeout: float) -> ConsumerRecords:
-        """Implement `KafkaConsumer.poll`."""
-        found = self._wait_for(self._take_records, timeout)
+    def poll(self, timeout: float, most: int | None = None) -> ConsumerRecords:
+        """Implement `KafkaConsumer.poll`, with at most `most` records if it is given."""
+        limit = self._max_records if most is None else most
+        found = self._wait_for(partial(self._take_records, limit), timeout)
         if found is None:
             return ConsumerRecords()
         return self._interceptors.on_consume(found)
@@ -127,7 +127,7 @@ class Polls:
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
                     if core.coordinator.for_user:
                         step = core.coordinator.for_user.popleft()
-                        core.may_look_up = False
+                        context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
                     self._commit_if_due(now)
@@ -154,8 +154,8 @@ class Polls:
         return self._subscriptions.subscription.is_auto_assigned and self._core.topics.is_ready
 
     def _begin_look_ups(self) -> None:
-        if not self._core.may_look_up:
-            self._core.may_look_up = True
+        if not self._context.may_look_up:
+            self._context.may_look_up = True
             self._context.wake()
 
     # --- taking what was fetched
@@ -167,7 +167,14 @@ class Polls:
         return before it, the fetch stays, so that the next call raises the error again.
         """
         fetcher = self._core.fetcher
-        while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
+        while True:
+            count = len(fetcher.buffer)
+            fetch = fetcher.buffer.next(self._subscriptions)
+            if len(fetcher.buffer) < count:
+                # What was dropped made the network thread wait with the next fetch.
+                self._context.wake()
+            if fetch is None:
+                return None
             if fetch.is_initialized:
                 return fetch
             try:
@@ -180,7 +187,6 @@ class Polls:
             if not is_readable:
                 fetcher.buffer.remove(fetch)
                 self._context.wake()
-        return None
 
     def _records_of(self, fetch: CompletedFetch) -> FetchedRecords:
         """Return the records of a fetch, of which some may have been returned."""
@@ -202,11 +208,11 @@ class Polls:
             self._reading = fetch, records
         return self._reading[1]
 
-    def _take_records(self) -> ConsumerRecords | None:
-        """Return up to max.poll.records records; None if there are none."""
+    def _take_records(self, most: int) -> ConsumerRecords | None:
+        """Return up to `most` records; None if there are none."""
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
-        left = self._max_records
+        left = most
         while left > 0:
             try:
                 with self._context.lock:
@@ -311,12 +317,19 @@ class Polls:
 
     # --- commits
 
-    def commit(self, offsets: Offsets, timeout: float, *, is_of_user: bool = True) -> None:
-        """Implement `KafkaConsumer.commit`."""
+    def commit(
+        self,
+        offsets: Offsets,
+        timeout: float,
+        *,
+        is_of_user: bool = True,
+        is_wakeable: bool = True,
+    ) -> None:
+        """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
         call = commits.commit(offsets, self._core.clock() + timeout, is_of_user=is_of_user)
-        self._core.call(call, timeout, "OffsetCommit")
+        self._core.call(call, timeout, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_commit_callbacks()
 
@@ -333,7 +346,7 @@ class Polls:
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
             await commits.commit(offsets, self._core.clock() + limit, retries=False)
-        except KafkaError as raised:
+        except Exception as raised:  # noqa: BLE001  the callback gets it
             error = raised
         with self._context.lock:
             self._pending_commits -= 1
@@ -387,9 +400,7 @@ class Polls:
         if offsets:
             try:
                 limit = self._core.config.request_timeout_ms / 1000
-                self.commit(offsets, limit, is_of_user=False)
-            except WakeupError:
-                raise
+                self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
@@ -465,11 +476,11 @@ class Polls:
             self.run_commit_callbacks()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
-            self._core.call(self._core.fetcher.close(), left, "Fetch")
+            self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
 
     def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
         try:
-            self.commit(offsets, timeout)
+            self.commit(offsets, timeout, is_wakeable=False)
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 

@@ -69,6 +69,8 @@ class ClassicMembership:
         self._generation = NO_GENERATION
         self._search = CoordinatorSearch(settings.backoff, now)
         self._failure: BrokerError | None = None
+        #: Whether that is the error of FindCoordinator.
+        self._has_search_failed = False
         self._timer = HeartbeatTimer(settings, now)
         self._steps = 0
         self._rejoin_needed = True
@@ -113,6 +115,11 @@ class ClassicMembership:
         return self._rejoin_needed or self._join is not None
 
     @property
+    def awaits_others(self) -> bool:
+        """Whether a request to the coordinator is in flight that waits for other members."""
+        return self._is_returned and isinstance(self._join, JoinGroup | SyncGroup)
+
+    @property
     def is_static(self) -> bool:
         """Whether the member has a group.instance.id (KIP-345)."""
         return self._settings.group_instance_id is not None
@@ -124,6 +131,17 @@ class ClassicMembership:
         self._timer.poll(now)
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            raise failure
+
+    def raise_failure(self) -> None:
+        """Raise the error of the group, if there is one, from a call other than `poll`.
+
+        One of the search is raised once, so that the next call searches again.
+        """
+        failure = self._failure
+        if failure is not None:
+            if self._has_search_failed:
+                self._failure = None
             raise failure
 
     def request_rejoin(self, reason: str) -> None:
@@ -250,7 +268,7 @@ class ClassicMembership:
         if self._heartbeat is not None:
             self._heartbeat = None
             self._timer.failed(now)
-        if self._is_returned and isinstance(self._join, JoinGroup | SyncGroup):
+        if self.awaits_others:
             self._retry_join("rebalance failed due to the loss of the coordinator", now)
 
     def generation_ended(self, reason: str, *, keeps_member_id: bool) -> None:
@@ -439,6 +457,7 @@ class ClassicMembership:
         context = f"{api_key.name} of group {self._settings.group_id!r}"
         if self._settings.group_instance_id is not None:
             context += f", group.instance.id {self._settings.group_instance_id!r}"
+        self._has_search_failed = api_key is ApiKey.FIND_COORDINATOR
         self._failure = broker_error(code, context, ADVICE.get(code))
 
     def _transition(self, target: ClassicMemberState) -> None:

@@ -159,14 +159,18 @@ class ClassicCoordinator(Coordinator):
                 f"subscription has changed from {sorted(self._joined_topics)} at the beginning of "
                 f"the rebalance to {sorted(topics)}"
             )
-        elif self._assigned_counts is not None and self._assigned_counts != self._counts():
+        elif self._assigned_counts is not None and self._has_other_counts(self._assigned_counts):
             self.membership.request_rejoin("the partitions of the subscribed topics have changed")
 
-    def _counts(self) -> dict[str, int]:
+    def _has_other_counts(self, assigned: dict[str, int]) -> bool:
+        """Return whether the metadata name other numbers of partitions than were assigned."""
         snapshot = self.context.client.metadata.snapshot
         topics = self.context.subscriptions.subscription.metadata_topics
-        counts = {topic: snapshot.partition_count(topic) for topic in topics}
-        return {topic: count for topic, count in counts.items() if count}
+        # Topics that were added a moment ago are not yet known there.
+        return any(
+            snapshot.partition_count(topic) != assigned.get(topic, 0)
+            for topic in topics.intersection(snapshot.topics)
+        )
 
     def subscription_changed(self) -> None:
         """Implement `Coordinator`: the next `poll` compares the topics."""
@@ -188,7 +192,7 @@ class ClassicCoordinator(Coordinator):
                 self.for_user.clear()
             if step is not None:
                 try:
-                    context.call(self._leave(step), seconds, "LeaveGroup")
+                    context.call(self._leave(step), seconds, "LeaveGroup", is_wakeable=False)
                 except KafkaTimeoutError as error:
                     logger.info("the group is left without its answer: %s", error)
 
@@ -297,7 +301,12 @@ class ClassicCoordinator(Coordinator):
             context.subscriptions.subscription.set_group_topics(topics)
         cluster = await self._cluster(topics)
         with context.lock:
-            self._assigned_counts = self._counts()
+            known = context.client.metadata.snapshot
+            # A change is one of the metadata, which may be older than the answer just now.
+            self._assigned_counts = {
+                topic: known.partition_count(topic) if topic in known.topics else len(racks)
+                for topic, racks in cluster.racks_per_topic.items()
+            }
         if step.skip_assignment:
             return {}
         assignor = self._assignors[step.generation.protocol or ""]
@@ -360,7 +369,10 @@ class ClassicCoordinator(Coordinator):
 
     async def _leave(self, step: LeaveGroup) -> None:
         response = await self.ask(
-            ApiKey.LEAVE_GROUP, lambda version: leave_request(step, self._settings, version)
+            ApiKey.LEAVE_GROUP,
+            lambda version: leave_request(step, self._settings, version),
+            # The broker would not read it before it has answered JoinGroup.
+            is_apart=self.membership.awaits_others,
         )
         code = 0 if response is None else read_leave(response)
         if code:

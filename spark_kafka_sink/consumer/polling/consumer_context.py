@@ -12,6 +12,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -38,6 +40,9 @@ class ConsumerContext:
         self.clock = clock
         #: The user's thread waits for it in `poll`.
         self.lock = threading.Condition()
+        #: Whether positions may be looked up: the user has called `poll` since partitions were
+        #: assigned, and since a look-up has failed.
+        self.may_look_up = False
         #: An error that nobody expected, or that no further attempt would mend.
         self.failure: BaseException | None = None
         #: Counts what may concern the user's thread, which looks again if it has changed.
@@ -47,7 +52,7 @@ class ConsumerContext:
         #: Commits positions from the network thread: offsets, and when to give up.
         self.commit_positions: Callable[[float], Coroutine[Any, Any, None]]
         #: Runs a coroutine on the network thread: within so many seconds, and what it does.
-        self.call: Callable[[Coroutine[Any, Any, Any], float, str], Any]
+        self.call: Callable[..., Any]
         self.client: NetworkClient
         self.requests: BrokerRequests
         self.calls: OffsetCalls
@@ -120,6 +125,11 @@ class ConsumerContext:
         self.failure = self.failure or error
         self.changes += 1
         self.lock.notify_all()
+
+    def forget_positions(self) -> None:
+        """Drop an error about positions, because there are others now; call it under the lock."""
+        if isinstance(self.failure, NoOffsetForPartitionError | LogTruncationError):
+            self.failure = None
 
     def raise_failure(self) -> None:
         """Raise the error of `fail`, once; call it under the lock."""

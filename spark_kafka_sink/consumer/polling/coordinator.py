@@ -42,6 +42,9 @@ class Membership(Protocol):
     def failure(self) -> BrokerError | None:
         """The error that the next `poll` raises."""
 
+    def raise_failure(self) -> None:
+        """Raise the error of the group, if there is one, from a call other than `poll`."""
+
     def poll(self, now: float) -> None:
         """Record a call of `poll`; raise the error of the group, if there is one, once."""
 
@@ -132,17 +135,23 @@ class Coordinator(ABC):
         *,
         seconds: float | None = None,
         max_version: int | None = None,
+        is_apart: bool = False,
     ) -> ResponseT | None:
         """Send the coordinator what `build` returns for a version; None if there is no answer.
 
         A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
-        it request.timeout.ms. Call it without the lock. Raises UnsupportedVersionError,
-        AuthenticationError or ConfigError if no further attempt would help.
+        it request.timeout.ms. With `is_apart` it has a connection of its own, because the broker
+        would not read it before it has answered an earlier one. Call it without the lock.
+
+        Raises UnsupportedVersionError, AuthenticationError or ConfigError if no further attempt
+        would help.
         """
         context = self.context
         node = self.member.coordinator
         if node is None:
             return None
+        if is_apart:
+            node = node._replace(node_id=COORDINATOR_IDS + node.node_id)
         reached = False
         limit = context.config.request_timeout_ms / 1000
         try:

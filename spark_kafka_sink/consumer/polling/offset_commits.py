@@ -180,8 +180,8 @@ class OffsetCommits:
             context.wake()
         try:
             while membership.coordinator is None:
-                if membership.failure is not None:
-                    raise membership.failure
+                with context.lock:
+                    membership.raise_failure()
                 if not await context.wait_for_change(deadline):
                     last = context.client.last_error
                     raise KafkaTimeoutError(

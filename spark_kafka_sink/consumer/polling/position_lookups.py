@@ -68,14 +68,15 @@ class PositionLookups:
         self._is_fetching_committed = False
         self._validated: MetadataSnapshot | None = None
 
-    def advance(self, now: float, *, may_look_up: bool) -> float:
+    def advance(self, now: float) -> float:
         """Start what is due at `now`, and return when to call again."""
         subscriptions = self._context.subscriptions
-        if may_look_up:
+        if self._context.may_look_up:
             self._find_initial_positions()
-            if resets := subscriptions.partitions_needing_reset(now):
-                self._delay(resets, now)
-                self._context.start(partial(self._reset, self._wanted_resets(resets)))
+        resets = subscriptions.partitions_needing_reset(now)
+        if resets and self._context.may_look_up:
+            self._delay(resets, now)
+            self._context.start(partial(self._reset, self._wanted_resets(resets)))
         self._validate_positions(now)
         if subscriptions.has_all_fetch_positions:
             return NEVER
@@ -110,7 +111,7 @@ class PositionLookups:
             with context.lock:
                 self._is_fetching_committed = False
                 if not error.retriable:
-                    context.fail(error)
+                    self._fail(error)
                 context.tell_user()
             return
         with context.lock:
@@ -131,7 +132,7 @@ class PositionLookups:
     def _reset_rest(self, partitions: tuple[TopicPartition, ...]) -> None:
         lost = self._context.subscriptions.reset_initializing_positions(partitions.__contains__)
         if lost:
-            self._context.fail(NoOffsetForPartitionError(lost))
+            self._fail(NoOffsetForPartitionError(lost))
 
     # Resets
 
@@ -185,7 +186,7 @@ class PositionLookups:
             for error in answers.failed.values():
                 if not error.retriable:
                     with context.lock:
-                        context.fail(error)
+                        self._fail(error)
         self._retry([each for each in times if each not in found])
         return found
 
@@ -243,6 +244,11 @@ class PositionLookups:
             context.tell_user()
 
     # Helpers
+
+    def _fail(self, error: KafkaError) -> None:
+        """Raise an error from the next `poll`, and look nothing up until then."""
+        self._context.may_look_up = False
+        self._context.fail(error)
 
     def _leader(self, partition: TopicPartition) -> LeaderAndEpoch:
         snapshot = self._context.client.metadata.snapshot

@@ -13,7 +13,6 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProt
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError, call_listener
-from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -45,10 +44,11 @@ class Rebalances:
     def _prepare(self, step: PrepareJoin) -> None:
         """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
-        membership = self._coordinator.membership
-        failure: KafkaError | None = None
+        is_done = False
         try:
             self._context.commit_before_rebalance()
+            # An interrupted commit is repeated; the listener is called only once.
+            is_done = True
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
@@ -58,33 +58,18 @@ class Rebalances:
                 if not (is_lost or is_eager):
                     given_up = tuple(each for each in owned if each.topic not in topics)
                 subscriptions.mark_pending_revocation(given_up)
-            if is_lost:
-                failure = self._failure_of("on_partitions_lost", given_up)
-            else:
-                failure = self._failure_of("on_partitions_revoked", given_up, always=is_eager)
-        except BaseException:
-            # A wakeup, or Ctrl-C: the next `poll` begins again.
+            try:
+                if is_lost:
+                    self._tell("on_partitions_lost", given_up)
+                else:
+                    self._tell("on_partitions_revoked", given_up, always=is_eager)
+            finally:
+                with self._context.lock:
+                    self._keep(frozenset(owned).difference(given_up))
+        finally:
             with self._context.lock:
-                membership.join_prepared(step, is_done=False)
-            raise
-        with self._context.lock:
-            self._keep(frozenset(owned).difference(given_up))
-            subscriptions.subscription.reset_group_topics()
-            membership.join_prepared(step)
-        if failure is not None:
-            raise failure
-
-    def _failure_of(
-        self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
-    ) -> KafkaError | None:
-        """Call a method of the listener, and return its error; raise it if that is a wakeup."""
-        try:
-            self._tell(method, partitions, always=always)
-        except WakeupError:
-            raise
-        except KafkaError as error:
-            return error
-        return None
+                subscriptions.subscription.reset_group_topics()
+                self._coordinator.membership.join_prepared(step, is_done=is_done)
 
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""

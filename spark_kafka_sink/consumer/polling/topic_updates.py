@@ -36,6 +36,10 @@ class TopicUpdates:
         pattern = self._context.subscriptions.subscription.pattern
         return pattern is None or pattern is self._matched
 
+    def forget_pattern(self) -> None:
+        """Match the next pattern anew, also if it is the same one; call it under the lock."""
+        self._matched = None
+
     def advance(self, now: float) -> float:
         """Start what is due at `now`, and return when to call again."""
         context = self._context

@@ -133,6 +133,11 @@ class ConsumerMembership:
             failure, self._failure = self._failure, None
             raise failure
 
+    def raise_failure(self) -> None:
+        """Raise the error of the group, if there is one, from a call other than `poll`."""
+        if self._failure is not None:
+            raise self._failure
+
     def leave(
         self, operation: LeaveOperation = LeaveOperation.DEFAULT, *, runs_callbacks: bool = True
     ) -> None:

@@ -1,0 +1,333 @@
+"""Commits of a consumer: by hand, asynchronous and automatic."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import (
+    BrokerError,
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+)
+from spark_kafka_sink.model import OffsetAndMetadata
+from spark_kafka_sink.testing import (
+    AnswerError,
+    ApiKey,
+    CloseConnection,
+    Delay,
+    ErrorCode,
+    NeverAnswer,
+)
+from tests.support.consumer.reading import fill, numbered
+from tests.support.consumer.watched_consumers import (
+    GROUP,
+    Recording,
+    consuming,
+    poll_until,
+    take,
+    tp,
+    values,
+)
+
+BY_HAND = {**GROUP, "enable.auto.commit": False}
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with topic `t` of one partition with ten records."""
+    with DevBroker(topics={"t": 1}, group_min_session_timeout_ms=100) as broker:
+        fill(broker.bootstrap_servers, "t", numbered(10))
+        yield broker
+
+
+def committed(broker):
+    """Return the offset that the group has committed."""
+    with consuming(broker, **BY_HAND) as consumer:
+        found = consumer.committed([tp()])[tp()]
+        return None if found is None else found.offset
+
+
+def test_a_commit_has_the_positions(broker):
+    """Those after what poll has returned, not after what has been fetched."""
+    with consuming(broker, max_poll_records=4, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 4)
+        consumer.commit()
+        assert 4 == consumer.committed([tp()])[tp()].offset
+    assert 4 == committed(broker)
+
+
+def test_offsets_are_committed_with_their_metadata(broker):
+    """The text and the epoch come back."""
+    offset = OffsetAndMetadata(3, 0, "a note")
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit({tp(): offset})
+        assert {tp(): offset, tp(1): None} == consumer.committed([tp(), tp(1)])
+        assert {} == consumer.committed([])
+
+
+def test_nothing_is_committed_by_default_at_close(broker):
+    """With enable.auto.commit=false."""
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+    assert committed(broker) is None
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        AnswerError(ErrorCode.NOT_COORDINATOR),
+        AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        AnswerError(ErrorCode.REQUEST_TIMED_OUT),
+        CloseConnection(),
+        CloseConnection(handled=True),
+        NeverAnswer(),
+    ],
+    ids=repr,
+)
+def test_a_commit_is_retried(broker, fault):
+    """An error that passes is not raised."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, fault, times=2)
+    with consuming(broker, request_timeout_ms=300, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit({tp(): 5})
+    assert 2 == hook.fired
+    assert 5 == committed(broker)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, CommitFailedError),
+        (ErrorCode.ILLEGAL_GENERATION, CommitFailedError),
+        (ErrorCode.REBALANCE_IN_PROGRESS, RebalanceInProgressError),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, BrokerError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokerError),
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, BrokerError),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, BrokerError),
+    ],
+)
+def test_a_refused_commit_is_raised(broker, code, error):
+    """The consumer goes on afterwards."""
+    with consuming(broker, session_timeout_ms=500, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        broker.on(ApiKey.OFFSET_COMMIT, AnswerError(code), times=1)
+        with pytest.raises(error):
+            consumer.commit()
+        fill(broker.bootstrap_servers, "t", [b"more"])
+        assert b"more" == values(take(consumer, 1))[-1]
+        poll_until(consumer, lambda: True)
+        consumer.commit()
+    assert 11 == committed(broker)
+
+
+def test_a_commit_without_an_answer_times_out(broker):
+    """The error comes soon after its timeout, and says what it waited for."""
+    broker.on(ApiKey.OFFSET_COMMIT, NeverAnswer())
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        begin = time.monotonic()
+        with pytest.raises(KafkaTimeoutError, match="OffsetCommit"):
+            consumer.commit({tp(): 5}, timeout=0.5)
+        assert 0.4 < time.monotonic() - begin < 2.5
+
+
+def test_callbacks_run_in_order_within_poll(broker):
+    """Each has the offsets, on the user's thread, and never before a call of the consumer's."""
+    calls = []
+
+    def note(offsets, error):
+        calls.append((offsets[tp()].offset, error, threading.current_thread()))
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        for offset in range(5):
+            consumer.commit_async({tp(): offset}, note)
+        time.sleep(0.3)
+        assert [] == calls
+        poll_until(consumer, lambda: 5 == len(calls))
+        assert [(n, None, threading.current_thread()) for n in range(5)] == calls
+        consumer.commit_async({tp(): 9}, note)
+    assert 9 == calls[-1][0]
+    assert 9 == committed(broker)
+
+
+def test_a_commit_waits_its_turn_behind_asynchronous_ones(broker):
+    """The last offset is that of the last call; the callbacks have run then."""
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        for offset in range(20):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        consumer.commit({tp(): 7})
+        assert 20 == len(calls)
+    assert 7 == committed(broker)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_a_callback_gets_the_error(broker, code):
+    """An asynchronous commit is not retried."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, AnswerError(code), times=1)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: calls)
+    [(offsets, error)] = calls
+    assert {tp(): OffsetAndMetadata(1)} == offsets
+    assert isinstance(error, KafkaError)
+    assert code.name in str(error)
+    assert 1 == hook.seen
+
+
+def test_a_failed_asynchronous_commit_is_logged_without_a_callback(broker, caplog):
+    """Nobody else would know."""
+    broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED), times=1)
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1})
+    assert "GROUP_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_a_callback_that_raises_does_not_prevent_close(broker):
+    """Its error is that of the call in which it ran."""
+
+    def fail(offsets, error):
+        raise ValueError("broken")
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1}, fail)
+        with pytest.raises(ValueError, match="broken"):
+            poll_until(consumer, lambda: False)
+        consumer.commit_async({tp(): 2}, fail)
+        with pytest.raises(ValueError, match="broken"):
+            consumer.close()
+        assert "closed" in repr(consumer)
+    assert 2 == committed(broker)
+
+
+def test_positions_are_committed_after_the_interval(broker):
+    """By a later poll: what the last one returned may not have been processed."""
+    with consuming(broker, auto_commit_interval_ms=100, **GROUP) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        time.sleep(0.3)
+        assert committed_by(consumer) is None or committed_by(consumer) == 0
+        poll_until(consumer, lambda: 10 == committed_by(consumer))
+
+
+def committed_by(consumer):
+    """Return the offset that the consumer's group has committed."""
+    found = consumer.committed([tp()])[tp()]
+    return None if found is None else found.offset
+
+
+def test_the_interval_limits_automatic_commits(broker):
+    """Polls in between commit nothing."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
+    with consuming(broker, auto_commit_interval_ms=200, **GROUP) as consumer:
+        consumer.subscribe("t")
+        until = time.monotonic() + 1
+        poll_until(consumer, lambda: time.monotonic() > until)
+        assert 3 <= hook.seen <= 6
+
+
+def test_close_commits_automatically(broker):
+    """What poll has returned; and so does an assigned consumer."""
+    for offset, subscribes in ((4, True), (8, False)):
+        with consuming(broker, max_poll_records=4, **GROUP) as consumer:
+            if subscribes:
+                consumer.subscribe("t")
+            else:
+                consumer.assign([tp()])
+            take(consumer, 4)
+        assert offset == committed(broker)
+
+
+def test_a_revocation_is_preceded_by_an_automatic_commit(broker):
+    """The listener finds the offsets committed."""
+    found = []
+    with consuming(broker, auto_commit_interval_ms=60_000, **GROUP) as consumer:
+
+        def ask(what, partitions):
+            if what == "revoked":
+                found.append(consumer.committed(partitions))
+
+        consumer.subscribe("t", listener=Recording(ask))
+        take(consumer, 10)
+        broker.create_topic("u")
+        consumer.subscribe(["t", "u"], listener=Recording(ask))
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+    assert [10, 10] == [each[tp()].offset for each in found]
+
+
+def test_a_listener_can_commit_while_the_consumer_is_closed(broker):
+    """The partitions are revoked before the member leaves."""
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.subscribe(
+            "t",
+            listener=Recording(lambda what, _: what == "revoked" and consumer.commit({tp(): 6})),
+        )
+        poll_until(consumer, consumer.assignment)
+    assert 6 == committed(broker)
+
+
+def test_an_automatic_commit_that_fails_is_repeated(broker, caplog):
+    """It is only logged; reading goes on."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.NOT_COORDINATOR), times=2)
+    with consuming(broker, auto_commit_interval_ms=50, **GROUP) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        poll_until(consumer, lambda: 10 == committed_by(consumer))
+    assert 2 == hook.fired
+    assert "automatic commit" in caplog.text
+
+
+def test_a_commit_during_a_rebalance_says_so(broker):
+    """The member may try again after it has joined."""
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        hook = broker.on(ApiKey.JOIN_GROUP, Delay(0.5), times=1)
+        consumer.subscribe(["t", "u"])
+        poll_until(consumer, lambda: hook.seen)
+        with pytest.raises(RebalanceInProgressError):
+            consumer.commit({tp(): 1})
+        poll_until(consumer, consumer.assignment)
+        consumer.commit({tp(): 1})
+    assert 1 == committed(broker)
+
+
+def test_a_member_that_is_out_cannot_commit(broker):
+    """After max.poll.interval.ms the partitions may have another owner."""
+    with consuming(broker, max_poll_interval_ms=200, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        time.sleep(0.5)
+        with pytest.raises(CommitFailedError):
+            consumer.commit()
+        assert 10 == len(take(consumer, 10))
+        consumer.commit()
+
+
+def test_a_search_that_was_refused_can_succeed_later(broker):
+    """Each call asks anew, also without poll."""
+    refusal = AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    hook = broker.on(ApiKey.FIND_COORDINATOR, refusal, times=2)
+    with consuming(broker, **BY_HAND) as consumer:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+                consumer.committed([tp()])
+        assert {tp(): None} == consumer.committed([tp()])
+    assert 2 == hook.fired

@@ -1,0 +1,90 @@
+"""What the errors of a group's coordinator do to a member."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import BrokerError
+from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode
+from tests.support.consumer.reading import fill, numbered
+from tests.support.consumer.watched_consumers import GROUP as _GROUP
+from tests.support.consumer.watched_consumers import consuming, poll_until, take, tp, values
+
+#: A member that forgot its id is out of the group after a moment.
+GROUP = {**_GROUP, "session.timeout.ms": 500}
+ALL = tuple(tp(number) for number in range(4))
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with topic `t` of four partitions."""
+    with DevBroker(topics={"t": 4}, group_min_session_timeout_ms=100) as broker:
+        yield broker
+
+
+FATAL = [
+    (ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    (ApiKey.JOIN_GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    (ApiKey.JOIN_GROUP, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (ApiKey.JOIN_GROUP, ErrorCode.FENCED_INSTANCE_ID),
+    (ApiKey.JOIN_GROUP, ErrorCode.GROUP_MAX_SIZE_REACHED),
+    (ApiKey.JOIN_GROUP, ErrorCode.INVALID_SESSION_TIMEOUT),
+    (ApiKey.SYNC_GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    (ApiKey.SYNC_GROUP, ErrorCode.FENCED_INSTANCE_ID),
+    (ApiKey.HEARTBEAT, ErrorCode.FENCED_INSTANCE_ID),
+]
+
+
+@pytest.mark.parametrize(("api", "code"), FATAL)
+def test_an_error_of_the_group_is_raised_once(broker, api, code):
+    """Poll raises it, without further requests; the next poll joins again."""
+    hook = broker.on(api, AnswerError(code), times=1)
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(BrokerError, match=code.name):
+            poll_until(consumer, lambda: False)
+        assert 1 == hook.fired == hook.seen
+        until = time.monotonic() + 0.2
+        poll_until(
+            consumer, lambda: consumer.assignment() == frozenset(ALL) and time.monotonic() > until
+        )
+
+
+PASSING = [
+    (ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ApiKey.JOIN_GROUP, ErrorCode.NOT_COORDINATOR),
+    (ApiKey.JOIN_GROUP, ErrorCode.UNKNOWN_MEMBER_ID),
+    (ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    (ApiKey.JOIN_GROUP, ErrorCode.REBALANCE_IN_PROGRESS),
+    (ApiKey.SYNC_GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ApiKey.SYNC_GROUP, ErrorCode.NOT_COORDINATOR),
+    (ApiKey.SYNC_GROUP, ErrorCode.UNKNOWN_MEMBER_ID),
+    (ApiKey.SYNC_GROUP, ErrorCode.ILLEGAL_GENERATION),
+    (ApiKey.SYNC_GROUP, ErrorCode.REBALANCE_IN_PROGRESS),
+    (ApiKey.HEARTBEAT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ApiKey.HEARTBEAT, ErrorCode.NOT_COORDINATOR),
+    (ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
+    (ApiKey.HEARTBEAT, ErrorCode.ILLEGAL_GENERATION),
+    (ApiKey.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS),
+    (ApiKey.OFFSET_FETCH, ErrorCode.NOT_COORDINATOR),
+    (ApiKey.OFFSET_FETCH, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+]
+
+
+@pytest.mark.parametrize(("api", "code"), PASSING)
+def test_an_error_of_the_group_that_passes_is_mended(broker, api, code):
+    """The member recovers by itself, and reads."""
+    fill(broker.bootstrap_servers, "t", numbered(3))
+    hook = broker.on(api, AnswerError(code), times=2)
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        assert numbered(3) == values(take(consumer, 3))
+        poll_until(consumer, lambda: 2 == hook.fired)
+        until = time.monotonic() + 0.2
+        poll_until(
+            consumer, lambda: consumer.assignment() == frozenset(ALL) and time.monotonic() > until
+        )

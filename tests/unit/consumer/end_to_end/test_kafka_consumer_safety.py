@@ -1,0 +1,411 @@
+"""Threads, wakeups, interruptions, absent brokers, and what remains after close."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    WakeupError,
+)
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.testing import ApiKey, NeverAnswer
+from tests.support import leaks
+from tests.support.consumer.reading import fill, numbered
+from tests.support.consumer.watched_consumers import (
+    GROUP,
+    Recording,
+    consuming,
+    poll_until,
+    take,
+    tp,
+    values,
+)
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with topic `t` of one partition."""
+    with DevBroker(topics={"t": 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def count_rounds(monkeypatch):
+    """Return a function that says how often the network threads have looked what is due."""
+    rounds = []
+    advance = ConsumerCore._advance
+
+    def counted(core, now):
+        rounds.append(now)
+        return advance(core, now)
+
+    monkeypatch.setattr(ConsumerCore, "_advance", counted)
+    return lambda: len(rounds)
+
+
+def later(seconds, do):
+    """Call `do` after a while, on another thread."""
+    timer = threading.Timer(seconds, do)
+    timer.start()
+    return timer
+
+
+def free_port():
+    """Return a port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_two_threads_at_once_are_refused(broker):
+    """The second one's call raises; the first one's goes on, and then the second may call."""
+    with consuming(broker) as consumer:
+        consumer.assign([tp()])
+        thread = threading.Thread(target=consumer.poll, args=(0.5,))
+        thread.start()
+        time.sleep(0.2)
+        calls = (consumer.poll, consumer.close, consumer.assignment, lambda: consumer.seek(tp(), 0))
+        for call in calls:
+            with pytest.raises(IllegalStateError, match="two threads"):
+                call()
+        thread.join()
+        assert frozenset({tp()}) == consumer.assignment()
+
+
+def test_wakeup_before_a_poll_makes_it_raise_once(broker):
+    """The next poll is an ordinary one."""
+    with consuming(broker) as consumer:
+        consumer.assign([tp()])
+        consumer.wakeup()
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(5)
+        assert consumer.poll(0).is_empty
+
+
+@pytest.mark.parametrize("method", ["poll", "poll_arrow", "commit", "position", "end_offsets"])
+def test_wakeup_interrupts_what_waits(broker, method):
+    """The call raises long before its timeout, and the consumer stays usable."""
+    fill(broker.bootstrap_servers, "t", numbered(3))
+    calls = {
+        "poll": lambda it: it.poll(30),
+        "poll_arrow": lambda it: it.poll_arrow(30),
+        "commit": lambda it: it.commit({tp(): 1}, timeout=30),
+        "position": lambda it: it.position(tp(), timeout=30),
+        "end_offsets": lambda it: it.end_offsets([tp()], timeout=30),
+    }
+    apis = (ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.LIST_OFFSETS)
+    hooks = [broker.on(api, NeverAnswer(), times=1) for api in apis]
+    with consuming(broker, request_timeout_ms=500, enable_auto_commit=False, **GROUP) as consumer:
+        consumer.assign([tp()])
+        timer = later(0.3, consumer.wakeup)
+        begin = time.monotonic()
+        with pytest.raises(WakeupError):
+            calls[method](consumer)
+        assert 0.2 < time.monotonic() - begin < 5
+        timer.join()
+        assert any(hook.fired for hook in hooks)
+        assert numbered(3) == values(take(consumer, 3))
+
+
+def test_close_ignores_a_wakeup(broker):
+    """The member has left when close returns."""
+    hook = broker.on(ApiKey.LEAVE_GROUP, lambda *_: consumer.wakeup())
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.wakeup()
+        consumer.close()
+        assert 1 == hook.seen
+
+
+def test_a_closed_consumer_refuses_calls(broker):
+    """Each raises, except for close and wakeup; its repr says that it is closed."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.close()
+        consumer.close()
+        consumer.wakeup()
+        for call in (
+            consumer.poll,
+            consumer.poll_arrow,
+            consumer.commit,
+            consumer.assignment,
+            consumer.unsubscribe,
+            lambda: consumer.subscribe("t"),
+            lambda: consumer.assign([tp()]),
+            lambda: consumer.seek(tp(), 0),
+            lambda: consumer.position(tp()),
+            lambda: consumer.committed([tp()]),
+            lambda: consumer.partitions_for("t"),
+            lambda: next(iter(consumer)),
+        ):
+            with pytest.raises(IllegalStateError, match="closed"):
+                call()
+        assert "closed" in repr(consumer)
+
+
+def test_close_in_a_listener_is_refused(broker):
+    """The error names close; the consumer works on."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t", listener=Recording(lambda *_: consumer.close()))
+        with pytest.raises(KafkaError, match="close was called by a listener"):
+            poll_until(consumer, lambda: False)
+        fill(broker.bootstrap_servers, "t", [b"a"])
+        assert [b"a"] == values(take(consumer, 1))
+
+
+def test_nothing_is_left_after_close(broker):
+    """Neither a thread nor a socket."""
+    before = leaks.look()
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.poll(0.1)
+    assert [] == leaks.left_since(before)
+
+
+@pytest.mark.parametrize("timeout", [0, 1])
+def test_close_returns_in_time_while_the_broker_is_silent(broker, timeout):
+    """Neither commit nor LeaveGroup gets an answer."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        for api in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP, ApiKey.FETCH):
+            broker.on(api, NeverAnswer())
+        begin = time.monotonic()
+        consumer.close(timeout)
+        assert time.monotonic() - begin < timeout + 2.5
+
+
+def test_close_returns_in_time_without_a_broker(broker):
+    """The consumer does not wait for its return."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        broker.stop()
+        begin = time.monotonic()
+        consumer.close(1)
+        assert time.monotonic() - begin < 3.5
+
+
+def test_an_interrupted_poll_can_be_repeated(broker):
+    """Ctrl-C ends a poll that waits; the next one reads."""
+
+    def interrupt():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        timer = later(0.2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(30)
+        timer.join()
+        fill(broker.bootstrap_servers, "t", [b"a"])
+        assert [b"a"] == values(take(consumer, 1))
+
+
+def test_an_interrupted_commit_before_a_rebalance_is_repeated(broker):
+    """Nothing is given up without the listener's knowledge."""
+
+    def interrupt(*_):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return NeverAnswer()
+
+    listener = Recording()
+    with consuming(broker, request_timeout_ms=500, **GROUP) as consumer:
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        consumer.position(tp())
+        broker.on(ApiKey.OFFSET_COMMIT, interrupt, times=1)
+        broker.create_topic("u")
+        consumer.subscribe(["t", "u"], listener=listener)
+        with pytest.raises(KeyboardInterrupt):
+            poll_until(consumer, lambda: False)
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+    names = [what for what, partitions in listener.calls if partitions]
+    assert ["assigned", "revoked", "assigned", "revoked"] == names
+
+
+def test_an_idle_consumer_is_not_busy(broker, count_rounds):
+    """It asks about twice a second for records, and sends its heartbeats."""
+    fetches = broker.on(ApiKey.FETCH, lambda *_: None)
+    settings = {"group.id": "g", "fetch.max.wait.ms": 500}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.poll(0.1)
+        before, rounds = fetches.seen, count_rounds()
+        consumer.poll(1)
+        assert fetches.seen - before <= 3
+        assert count_rounds() - rounds <= 15
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_a_consumer_without_a_broker_is_not_busy(is_subscribed, count_rounds):
+    """It tries to connect with its back-off; poll returns nothing in time."""
+    settings = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "group.id": "g"}
+    with KafkaConsumer(settings) as consumer:
+        if is_subscribed:
+            consumer.subscribe("t")
+        else:
+            consumer.assign([tp()])
+        begin = time.monotonic()
+        assert consumer.poll(1).is_empty
+        assert 0.9 < time.monotonic() - begin < 2
+        assert count_rounds() < 100
+        with pytest.raises(KafkaTimeoutError):
+            consumer.committed([tp()], timeout=0.2)
+        consumer.close(0)
+
+
+def test_a_broker_that_starts_later_is_found():
+    """The consumer joins and reads as soon as there is one."""
+    port = free_port()
+    settings = {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 50,
+    }
+    with KafkaConsumer(settings) as consumer:
+        consumer.subscribe("t")
+        assert consumer.poll(0.3).is_empty
+        with DevBroker(topics={"t": 1}, port=port) as broker:
+            fill(broker.bootstrap_servers, "t", numbered(3))
+            assert numbered(3) == values(take(consumer, 3))
+            consumer.close()
+
+
+def test_a_restart_of_the_broker_is_survived(broker):
+    """The member goes on where it was."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        fill(broker.bootstrap_servers, "t", [b"a"])
+        assert [b"a"] == values(take(consumer, 1))
+        broker.stop()
+        assert consumer.poll(0.3).is_empty
+        broker.start()
+        fill(broker.bootstrap_servers, "t", [b"b"])
+        assert [b"b"] == values(take(consumer, 1))
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_an_unknown_topic_is_read_once_it_exists(broker, caplog, is_subscribed):
+    """There is one warning until then."""
+    caplog.set_level(logging.WARNING, "spark_kafka_sink.consumer")
+    with consuming(broker, metadata_max_age_ms=100, **GROUP) as consumer:
+        if is_subscribed:
+            consumer.subscribe("new")
+        else:
+            consumer.assign([tp(0, "new")])
+        until = time.monotonic() + 0.5
+        poll_until(consumer, lambda: time.monotonic() > until)
+        warnings = [record for record in caplog.records if "'new'" in record.getMessage()]
+        assert 1 == len(warnings)
+        broker.create_topic("new")
+        fill(broker.bootstrap_servers, "new", [b"a"])
+        assert [b"a"] == values(take(consumer, 1))
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (TypeError, lambda it: it.poll("1")),
+        (ValueError, lambda it: it.poll(-1)),
+        (ValueError, lambda it: it.poll(float("nan"))),
+        (TypeError, lambda it: it.poll(True)),
+        (TypeError, lambda it: it.subscribe([1])),
+        (TypeError, lambda it: it.subscribe([""])),
+        (ConfigError, lambda it: it.subscribe("t", pattern="t")),
+        (ConfigError, lambda it: it.subscribe(pattern="(")),
+        (TypeError, lambda it: it.subscribe(pattern=re.compile(b"t"))),
+        (TypeError, lambda it: it.subscribe("t", listener=print)),
+        (TypeError, lambda it: it.assign(["t"])),
+        (TypeError, lambda it: it.assign([("t", "0")])),
+        (TypeError, lambda it: it.assign([TopicPartition(b"t", 0)])),
+        (ValueError, lambda it: it.assign([("t", -1)])),
+        (IllegalStateError, lambda it: it.seek(tp(5), 0)),
+        (IllegalStateError, lambda it: it.pause([tp(5)])),
+        (IllegalStateError, lambda it: it.resume([tp(5)])),
+        (IllegalStateError, lambda it: it.position(tp(5))),
+        (IllegalStateError, lambda it: it.seek_to_end([tp(5)])),
+        (IllegalStateError, lambda it: it.subscribe("t")),
+        (ValueError, lambda it: it.seek(tp(), -1)),
+        (TypeError, lambda it: it.seek(tp(), "0")),
+        (TypeError, lambda it: it.commit({tp(): 1.5})),
+        (TypeError, lambda it: it.commit({tp(): OffsetAndMetadata(1, metadata=5)})),
+        (TypeError, lambda it: it.commit_async({tp(): 1}, "callback")),
+        (ValueError, lambda it: it.offsets_for_times({tp(): -1})),
+        (BrokerError, lambda it: it.partitions_for("missing", timeout=5)),
+    ],
+)
+def test_bad_arguments_are_refused(broker, error, call):
+    """The error is raised at once, and the assignment stays."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.assign([tp()])
+        with pytest.raises(error):
+            call(consumer)
+        assert frozenset({tp()}) == consumer.assignment()
+
+
+def test_what_needs_a_group_or_a_subscription_says_so(broker):
+    """The errors name what is missing."""
+    with consuming(broker) as consumer:
+        for call in (
+            lambda: consumer.subscribe("t"),
+            consumer.commit,
+            consumer.commit_async,
+            lambda: consumer.committed([tp()]),
+            consumer.group_metadata,
+        ):
+            with pytest.raises(ConfigError, match=r"group\.id"):
+                call()
+        with pytest.raises(IllegalStateError, match="subscribe to topics or assign"):
+            consumer.poll(0)
+
+
+def test_a_consumer_is_neither_pickled_nor_copied(broker):
+    """It belongs to its process."""
+    with consuming(broker) as consumer:
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="pickled"):
+                refused(consumer)
+
+
+def test_secrets_appear_nowhere(caplog):
+    """Neither in the consumer's repr, nor in logs or errors."""
+    caplog.set_level(logging.DEBUG)
+    settings = {
+        "bootstrap.servers": f"127.0.0.1:{free_port()}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="hush-hush";',
+        "group.id": "g",
+    }
+    with KafkaConsumer(settings) as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0.2)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            consumer.committed([tp()], timeout=0.1)
+        seen = repr(consumer) + repr(caught.value) + caplog.text
+        consumer.close(0)
+    assert "hush-hush" not in seen
