@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -48,7 +47,7 @@ class TimeLimit:
     clock: Callable[[], float]
 
     @classmethod
-    def of(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> TimeLimit:
+    def of(cls, seconds: float, clock: Callable[[], float]) -> TimeLimit:
         """Start a time limit of this many seconds now."""
         return cls(seconds, clock() + seconds, clock)
 

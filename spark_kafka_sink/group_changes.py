@@ -8,7 +8,6 @@ that do not exist are errors before anything is changed.
 from __future__ import annotations
 
 import argparse
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -236,8 +235,13 @@ class _Reset:
         return max(0, self.end_offset - self.new_offset)
 
 
-def reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
-    """Set committed offsets of a group, or print the new ones; return the exit code."""
+def reset_offsets(
+    admin: AdminClient, options: argparse.Namespace, limit: TimeLimit, *, now_ms: int
+) -> int:
+    """Set committed offsets of a group, or print the new ones; return the exit code.
+
+    `now_ms`, in milliseconds since 1970, is from when `--by-duration` counts back.
+    """
     group = _described(admin, options.group, limit)
     if isinstance(group, KafkaError):
         # As in Kafka's tool: committed offsets create a group.
@@ -247,7 +251,10 @@ def reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLi
         raise _members_error(options.group, group.state)
     committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
     places = sorted(committed) if options.all_topics else _partitions(admin, options.topics, limit)
-    resets = _planned(admin, options, places, committed, limit)
+    since_ms = options.to_datetime
+    if options.by_duration is not None:
+        since_ms = now_ms - options.by_duration
+    resets = _planned(admin, options, places, committed, limit, since_ms=since_ms)
     for it in resets:
         if it.note is not None:
             complain(f"note: {it.note}")
@@ -281,17 +288,15 @@ def _planned(
     places: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     limit: TimeLimit,
+    *,
+    since_ms: int | None,
 ) -> list[_Reset]:
     """Return the new offset of each partition; raises KafkaError if there is none."""
     old = {place: committed[place].offset for place in places if place in committed}
     starts = _offsets(admin, places, OffsetSpec.EARLIEST, limit)
     ends = _offsets(admin, places, OffsetSpec.LATEST, limit)
-    moment = options.to_datetime
-    if options.by_duration is not None:
-        moment = time.time_ns() // 1_000_000 - options.by_duration
-    if moment is not None:
-        since = min(max(0, moment), _LAST_TIMESTAMP)
-        wanted = _offsets(admin, places, since, limit)
+    if since_ms is not None:
+        wanted = _offsets(admin, places, min(max(0, since_ms), _LAST_TIMESTAMP), limit)
     elif options.shift_by is not None:
         for place in places:
             if place not in old:
@@ -307,7 +312,7 @@ def _planned(
     resets = []
     for place in places:
         offset, note = _in_range(
-            place, wanted[place], starts[place], ends[place], is_time=moment is not None
+            place, wanted[place], starts[place], ends[place], is_time=since_ms is not None
         )
         resets.append(
             _Reset(

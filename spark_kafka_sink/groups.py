@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,7 +93,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         )
     except (ConfigError, OSError) as error:
         return fail(error, WRONG_USAGE)
-    limit = TimeLimit.of(options.timeout)
+    limit = TimeLimit.of(options.timeout, time.monotonic)
     try:
         _reach(config, limit)
         with AdminClient(config) as admin:
@@ -157,13 +158,17 @@ def _parser() -> argparse.ArgumentParser:
     described = command("describe", _describe, "show the members and the lag of one group")
     described.add_argument("group", metavar="GROUP", type=group_id, help="its group.id")
     add_reset_options(
-        command("reset-offsets", reset_offsets, "set committed offsets of a group without members")
+        command("reset-offsets", _reset, "set committed offsets of a group without members")
     )
     add_delete_offsets_options(
         command("delete-offsets", delete_offsets, "delete committed offsets of a group")
     )
     add_delete_options(command("delete", delete, "delete groups without members"))
     return parser
+
+
+def _reset(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    return reset_offsets(admin, options, limit, now_ms=time.time_ns() // 1_000_000)
 
 
 # --- list

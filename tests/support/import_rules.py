@@ -250,6 +250,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",
+        "groups.py",
         "transactions.py",
         "warm_cache.py",
     ),
