@@ -252,7 +252,7 @@ class Noting(ConsumerInterceptor):
         )
 
     def on_commit(self, offsets):
-        """Note the offsets."""
+        """Record the offsets."""
         Noting.commits = (*Noting.commits, dict(offsets))
 
 
