@@ -24,7 +24,7 @@ from spark_kafka_sink.testing import (
     ErrorCode,
     NeverAnswer,
 )
-from tests.support.consumer.consuming import (
+from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
     consuming,

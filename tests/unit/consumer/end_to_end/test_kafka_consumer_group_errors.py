@@ -9,8 +9,8 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode
-from tests.support.consumer.consuming import GROUP as _GROUP
-from tests.support.consumer.consuming import consuming, poll_until, take, tp, values
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import consuming, poll_until, take, tp, values
 from tests.support.consumer.reading import fill, numbered
 
 #: A member that forgot its id is out of the group after a moment.

@@ -12,8 +12,8 @@ from spark_kafka_sink.admin.values.topics import NewPartitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError, WakeupError
 from spark_kafka_sink.testing import ApiKey
-from tests.support.consumer.consuming import GROUP as _GROUP
-from tests.support.consumer.consuming import (
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import (
     Background,
     Recording,
     consuming,

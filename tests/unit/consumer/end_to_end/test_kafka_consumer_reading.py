@@ -27,7 +27,7 @@ from spark_kafka_sink.testing import (
     Delay,
     ErrorCode,
 )
-from tests.support.consumer.consuming import GROUP, consuming, poll_until, take, tp, values
+from tests.support.consumer.embedded_consuming import GROUP, consuming, poll_until, take, tp, values
 from tests.support.consumer.reading import fill, numbered, open_transaction, send
 
 

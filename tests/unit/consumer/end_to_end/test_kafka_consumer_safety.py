@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.testing import ApiKey, NeverAnswer
 from tests.support import leaks
-from tests.support.consumer.consuming import (
+from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
     consuming,
