@@ -37,7 +37,7 @@ class TopicUpdates:
         return pattern is None or pattern is self._matched
 
     def forget_pattern(self) -> None:
-        """Match the next pattern anew, also if it is the same one; call it under the lock."""
+        """Forget what the pattern has matched: the same one is matched again. Needs the lock."""
         self._matched = None
 
     def advance(self, now: float) -> float:

@@ -24,8 +24,7 @@ from spark_kafka_sink.testing import (
     ErrorCode,
     NeverAnswer,
 )
-from tests.support.consumer.reading import fill, numbered
-from tests.support.consumer.watched_consumers import (
+from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
     consuming,
@@ -34,6 +33,7 @@ from tests.support.consumer.watched_consumers import (
     tp,
     values,
 )
+from tests.support.consumer.reading import fill, numbered
 
 BY_HAND = {**GROUP, "enable.auto.commit": False}
 

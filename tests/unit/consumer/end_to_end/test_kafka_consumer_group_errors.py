@@ -9,9 +9,9 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import consuming, poll_until, take, tp, values
 from tests.support.consumer.reading import fill, numbered
-from tests.support.consumer.watched_consumers import GROUP as _GROUP
-from tests.support.consumer.watched_consumers import consuming, poll_until, take, tp, values
 
 #: A member that forgot its id is out of the group after a moment.
 GROUP = {**_GROUP, "session.timeout.ms": 500}

@@ -12,9 +12,8 @@ from spark_kafka_sink.admin.values.topics import NewPartitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError, WakeupError
 from spark_kafka_sink.testing import ApiKey
-from tests.support.consumer.reading import fill, numbered
-from tests.support.consumer.watched_consumers import GROUP as _GROUP
-from tests.support.consumer.watched_consumers import (
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import (
     Background,
     Recording,
     consuming,
@@ -23,6 +22,7 @@ from tests.support.consumer.watched_consumers import (
     tp,
     values,
 )
+from tests.support.consumer.reading import fill, numbered
 
 #: A member that forgot its id is out of the group after a moment.
 GROUP = {**_GROUP, "session.timeout.ms": 1000}

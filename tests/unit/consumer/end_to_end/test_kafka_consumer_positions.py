@@ -15,8 +15,8 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode, PartitionError
+from tests.support.consumer.embedded_consuming import GROUP, Recording, consuming, take, tp, values
 from tests.support.consumer.reading import fill, numbered
-from tests.support.consumer.watched_consumers import GROUP, Recording, consuming, take, tp, values
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from spark_kafka_sink.testing import (
     Delay,
     ErrorCode,
 )
+from tests.support.consumer.embedded_consuming import GROUP, consuming, poll_until, take, tp, values
 from tests.support.consumer.reading import fill, numbered, open_transaction, send
-from tests.support.consumer.watched_consumers import GROUP, consuming, poll_until, take, tp, values
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ class Noting(ConsumerInterceptor):
         )
 
     def on_commit(self, offsets):
-        """Note the offsets."""
+        """Record the offsets."""
         Noting.commits = (*Noting.commits, dict(offsets))
 
 

@@ -27,8 +27,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.testing import ApiKey, NeverAnswer
 from tests.support import leaks
-from tests.support.consumer.reading import fill, numbered
-from tests.support.consumer.watched_consumers import (
+from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
     consuming,
@@ -37,6 +36,7 @@ from tests.support.consumer.watched_consumers import (
     tp,
     values,
 )
+from tests.support.consumer.reading import fill, numbered
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalan
 from spark_kafka_sink.model import TopicPartition
 from tests.support.consumer.reading import FAST
 
-PATIENCE = 10
+#: In seconds; more than a busy machine needs.
+PATIENCE = 30.0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
