@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import (
     bare_producer,
+    consuming,
     cpu_time,
     embedded_broker,
     exactly_once_cost,
@@ -49,6 +50,7 @@ SECTIONS = {
     "exactly_once": exactly_once_cost.run,
     "streams": micro_batches.run,
     "read": reading.run,
+    "consumer": consuming.run,
     "security": secured_producer.run,
 }
 

@@ -10,6 +10,8 @@ import json
 import logging
 import math
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +19,10 @@ from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.lookup.java_properties import parse_properties
 from spark_kafka_sink.config.lookup.references import has_reference
 from spark_kafka_sink.display import printable
-from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.config.config_def import ConfigDef
 
@@ -31,6 +33,33 @@ WRONG_USAGE: Final = 2
 #: As shells report a command that Ctrl-C has ended: 128 and the number of SIGINT.
 INTERRUPTED: Final = 130
 _BOOTSTRAP: Final = "bootstrap.servers"
+_NONE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The time limit of a command, which all of its requests share.
+
+    `seconds` is what `--timeout` says; `ends_at` is in seconds of `clock`.
+    """
+
+    seconds: float
+    ends_at: float
+    clock: Callable[[], float]
+
+    @classmethod
+    def of(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> TimeLimit:
+        """Start a time limit of this many seconds now."""
+        return cls(seconds, clock() + seconds, clock)
+
+    def left(self) -> float:
+        """Return the seconds that are left; raises KafkaTimeoutError if there are none."""
+        left = self.ends_at - self.clock()
+        if left <= 0:
+            raise KafkaTimeoutError(
+                f"the command took longer than {self.seconds:g} s; --timeout can allow more"
+            )
+        return left
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +148,20 @@ def say(lines: Sequence[str], answer: dict[str, Any], *, as_json: bool) -> None:
     else:
         text = "\n".join(map(printable, lines))
     sys.stdout.write(text + "\n")
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with the columns aligned; the last one may have any width."""
+    widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (heading, *rows)
+    ]
+
+
+def shown(value: object) -> str:
+    """Return a cell of a table: the value, or a dash for None and empty texts."""
+    return _NONE if value is None or value == "" else str(value)
 
 
 def complain(text: str) -> None:

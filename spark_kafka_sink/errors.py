@@ -502,6 +502,30 @@ class DataLossError(KafkaError):
         return functools.partial(DataLossError, **vars(self)), (str(self),)
 
 
+class RecordDeserializationError(SerializationError):
+    """A deserializer cannot read the key or the value of a record (KIP-334).
+
+    `record` is the record with its key and value as bytes, so that it can be kept elsewhere before
+    the consumer seeks past it (KIP-1036). `part` is "key" or "value". The deserializer's own
+    exception is in `__cause__`.
+
+    >>> record = ConsumerRecord("orders", 0, 42, value=b"not JSON")
+    >>> error = RecordDeserializationError("the value is not JSON", record=record, part="value")
+    >>> isinstance(error, SerializationError), error.record.offset, error.part
+    (True, 42, 'value')
+    """
+
+    def __init__(self, message: str, *, record: Any, part: str) -> None:
+        """Store the record beside the message, which does not contain its content."""
+        super().__init__(message)
+        self.record = record
+        self.part = part
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[str]]:
+        """Pickle it with its attributes."""
+        return functools.partial(type(self), **vars(self)), (str(self),)
+
+
 class CommitFailedError(KafkaError):
     """A consumer's offsets were not committed, because it is no longer a member of its group.
 

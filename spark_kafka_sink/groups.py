@@ -1,17 +1,22 @@
-"""Inspect consumer groups: their members, and the lag of each partition.
+"""Inspect and change consumer groups: their members, committed offsets and lag.
 
 This is `pykafka-groups`, or `python -m spark_kafka_sink.groups`. Its commands are:
 
-    list      show the consumer groups of a cluster
-    describe  show one group: its members, and the committed offset, end and lag of each partition
+    list            show the consumer groups of a cluster
+    describe        show one group: its members, and committed offset, end and lag by partition
+    reset-offsets   set committed offsets of a group without members
+    delete-offsets  delete committed offsets of a group
+    delete          delete groups without members, with their offsets
 
-Neither changes anything. The lag is the number of offsets between the committed offset and the end
-of the partition (its high watermark), as Kafka's own tool counts it.
+The last three only print what they would change, unless they are given `--execute`. They decide as
+Kafka's own kafka-consumer-groups.sh does. The lag is the number of offsets between the committed
+offset and the end of the partition (its high watermark), as Kafka's own tool counts it.
 
-Exit codes: 0 done; 1 the cluster refused, the group does not exist, or the end of a partition is
-not known; 2 wrong usage; 130 interrupted by Ctrl-C. With `--json` the result is one JSON object on
-standard output; errors are one sentence on standard error. The output never contains a secret, nor
-control characters from data that others have written.
+Exit codes: 0 done; 1 the cluster refused all or a part of it, a group, topic or partition does not
+exist, the group has members, or the end of a partition is not known; 2 wrong usage; 130 interrupted
+by Ctrl-C. With `--json` the result is one JSON object on standard output; each error is one
+sentence on standard error. The output never contains a secret, nor control characters from data
+that others have written.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from spark_kafka_sink.cluster_command import (
     OK,
     REFUSED,
     WRONG_USAGE,
+    TimeLimit,
     add_connection_options,
     add_output_options,
     complain,
@@ -36,11 +42,22 @@ from spark_kafka_sink.cluster_command import (
     interrupted,
     log_to_standard_error,
     say,
+    shown,
+    table,
 )
 from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
 from spark_kafka_sink.errors import AdminError, ConfigError, KafkaError
+from spark_kafka_sink.group_changes import (
+    add_delete_offsets_options,
+    add_delete_options,
+    add_reset_options,
+    delete,
+    delete_offsets,
+    group_id,
+    reset_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,8 +66,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.values.offsets import ListedOffset
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 
-_EXAMPLES: Final = {"list": "", "describe": "billing --json"}
-_NONE: Final = "-"
+_EXAMPLES: Final = {
+    "list": "",
+    "describe": "billing --json",
+    "reset-offsets": "billing --topic orders --to-earliest",
+    "delete-offsets": "billing --topic orders:0,1",
+    "delete": "billing --execute",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,10 +92,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         )
     except (ConfigError, OSError) as error:
         return fail(error, WRONG_USAGE)
+    limit = TimeLimit.of(options.timeout)
     try:
-        _reach(config, options.timeout)
+        _reach(config, limit)
         with AdminClient(config) as admin:
-            code: int = options.run(admin, options)
+            code: int = options.run(admin, options, limit)
     except AdminError as error:
         [*errors] = error.errors.values()
         return fail(errors[0] if len(errors) == 1 else error, REFUSED)
@@ -82,14 +105,14 @@ def _main(arguments: Sequence[str] | None) -> int:
     return code
 
 
-def _reach(config: AdminConfig, seconds: float) -> None:
+def _reach(config: AdminConfig, limit: TimeLimit) -> None:
     """Wait for the cluster, and report on standard error why the wait takes longer."""
 
     def report(error: KafkaError) -> None:
-        complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
+        complain(f"waiting for up to {limit.seconds:.0f} s (--timeout): {error}")
 
     with DriverClient(config) as client:
-        client.reach(timeout=seconds, on_wait=report)
+        client.reach(timeout=limit.left(), on_wait=report)
 
 
 # --- usage
@@ -107,16 +130,16 @@ def _parser() -> argparse.ArgumentParser:
     program = program_name("pykafka-groups", "spark_kafka_sink.groups")
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Inspect consumer groups: their members, and the lag of each partition.\n"
+        description="Inspect and change consumer groups: their members, offsets and lag.\n"
         "Exit codes: 0 done; 1 refused by the cluster, or no such group; 2 wrong usage.",
-        epilog=_examples(program, "list", "describe"),
+        epilog=_examples(program, *_EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_version(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(
-        name: str, run: Callable[[AdminClient, argparse.Namespace], int], text: str
+        name: str, run: Callable[[AdminClient, argparse.Namespace, TimeLimit], int], text: str
     ) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
@@ -132,27 +155,24 @@ def _parser() -> argparse.ArgumentParser:
 
     command("list", _list, "show the consumer groups of a cluster")
     described = command("describe", _describe, "show the members and the lag of one group")
-    described.add_argument(
-        "group", metavar="GROUP", type=_group_id, help="the group.id of the consumers"
+    described.add_argument("group", metavar="GROUP", type=group_id, help="its group.id")
+    add_reset_options(
+        command("reset-offsets", reset_offsets, "set committed offsets of a group without members")
     )
+    add_delete_offsets_options(
+        command("delete-offsets", delete_offsets, "delete committed offsets of a group")
+    )
+    add_delete_options(command("delete", delete, "delete groups without members"))
     return parser
-
-
-def _group_id(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
-    return text
 
 
 # --- list
 
 
-def _list(admin: AdminClient, options: argparse.Namespace) -> int:
-    found = admin.list_consumer_groups(timeout=options.timeout)
-    rows = [(it.group_id, it.state or _NONE, it.type or _NONE) for it in found]
-    lines = _table(("group", "state", "type"), rows) if rows else ["there are no consumer groups"]
+def _list(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    found = admin.list_consumer_groups(timeout=limit.left())
+    rows = [(it.group_id, shown(it.state), shown(it.type)) for it in found]
+    lines = table(("group", "state", "type"), rows) if rows else ["there are no consumer groups"]
     say(lines, {"groups": [_listing_json(it) for it in found]}, as_json=options.json)
     return OK
 
@@ -191,15 +211,14 @@ class _Progress:
         return self.committed_offset, self.end_offset, self.lag
 
 
-def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
-    timeout = options.timeout
-    group = admin.describe_consumer_groups([options.group], timeout=timeout)[options.group]
-    committed = admin.list_consumer_group_offsets(options.group, timeout=timeout)
+def _describe(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    group = admin.describe_consumer_groups([options.group], timeout=limit.left())[options.group]
+    committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
     owners = {place: member.member_id for member in group.members for place in member.assignment}
     places = sorted({*committed, *owners})
     code = OK
     try:
-        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST), timeout=timeout)
+        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST), timeout=limit.left())
     except AdminError as error:
         ends, code = error.results, REFUSED
         for place, reason in error.errors.items():
@@ -223,37 +242,37 @@ def _progress(
     )
 
 
-def _total_lag(progress: Iterable[_Progress]) -> int:
-    return sum(it.lag or 0 for it in progress)
+def _total_lag(progress: Iterable[_Progress]) -> int | None:
+    """Return the lag of all partitions; None if that of any partition is not known."""
+    lags = [it.lag for it in progress]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
 
 
 def _as_text(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> list[str]:
     assignor = f", assignor {group.partition_assignor}" if group.partition_assignor else ""
+    total = _total_lag(progress)
     summary = (
         f"group {group.group_id}: {group.state}, {group.type.lower()} protocol{assignor}, "
-        f"coordinator {group.coordinator}, total lag {_total_lag(progress)}"
+        f"coordinator {group.coordinator}, total lag {'unknown' if total is None else total}"
     )
     lines = [summary]
     if group.members:
         rows = [
-            (it.member_id, it.client_id, it.host, ", ".join(map(str, it.assignment)) or _NONE)
+            (it.member_id, it.client_id, it.host, shown(", ".join(map(str, it.assignment))))
             for it in group.members
         ]
-        lines += ["", *_table(("member", "client id", "host", "partitions"), rows)]
+        lines += ["", *table(("member", "client id", "host", "partitions"), rows)]
     else:
         lines += ["", "it has no members"]
     if progress:
         of_partitions = [
-            (str(it.place), *map(_shown, it.numbers), it.member_id or _NONE) for it in progress
+            (str(it.place), *map(shown, it.numbers), shown(it.member_id)) for it in progress
         ]
-        lines += ["", *_table(("partition", "committed", "end", "lag", "member"), of_partitions)]
+        lines += ["", *table(("partition", "committed", "end", "lag", "member"), of_partitions)]
     else:
         lines += ["", "it has committed no offsets"]
     return lines
-
-
-def _shown(number: int | None) -> str:
-    return _NONE if number is None else str(number)
 
 
 def _as_json(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> dict[str, Any]:
@@ -286,15 +305,6 @@ def _as_json(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> 
             for it in progress
         ],
     }
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines with the columns aligned; the last one may have any width."""
-    widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (heading, *rows)
-    ]
 
 
 if __name__ == "__main__":

@@ -110,6 +110,13 @@ def test_arrows_point_down_only(layer):
         ("consumer/membership/m.py", "import datetime\ndatetime.datetime.now()", "clock"),
         ("consumer/membership/m.py", "import asyncio", "may be imported only"),
         ("consumer/membership/m.py", "import time", "may be imported only"),
+        ("consumer/reconciliation/m.py", "import time", "may be imported only"),
+        ("consumer/reconciliation/m.py", "import datetime\ndatetime.datetime.now()", "clock"),
+        (
+            "consumer/membership/m.py",
+            "import spark_kafka_sink.consumer.reconciliation.m",
+            "may not import",
+        ),
         ("elsewhere/module.py", "", "not in the import table"),
         ("producer/elsewhere/module.py", "", "not in the import table"),
         ("config/elsewhere/module.py", "", "not in the import table"),

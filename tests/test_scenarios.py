@@ -26,6 +26,8 @@ CLASSES = {
     "FetchCollectorTest": 21,
     "CompletedFetchTest": 6,
     "FetcherTest": 81,
+    "ConsumerMembershipManagerTest": 88,
+    "ConsumerHeartbeatRequestManagerTest": 34,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

@@ -110,7 +110,7 @@ class Process:
         self._process.stdout.close()
 
     def end(self):
-        """Let it end, and return its exit code."""
+        """Wait until it ends; return its exit code."""
         self._process.stdin.close()
         return self._process.wait(PATIENCE)
 

@@ -10,7 +10,10 @@ from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.log_cleaner import clean
 from spark_kafka_sink.record.decode import decode_record_batch
 from tests.support.devbroker.broker_requests import ask
-from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    consumer_heartbeat,
+    joining,
+)
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.group_client import GroupClient, txn_commit_request
 from tests.support.devbroker.log_script import SMALL, LogWriter, Step, open_log

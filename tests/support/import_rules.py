@@ -35,8 +35,8 @@ _ERROR_CODES = "protocol.error_codes"
 #: What each layer may import besides itself: layers, and modules in them. All layers may import
 #: `errors`, `model` and `display`.
 LAYERS: dict[str, frozenset[str]] = {
-    "display": frozenset(),
     "errors": frozenset({"display"}),
+    "display": frozenset(),
     "model": frozenset({"display"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
@@ -48,7 +48,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.
-    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config"},
+    "group_changes": _BOTTOM | {"cluster_command", "admin", "config", _ERROR_CODES},
+    "groups": _BOTTOM | {"cluster_command", "command_line", "group_changes", "admin", "config"},
     "transactions": _BOTTOM
     | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
@@ -244,6 +245,8 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "network/network_client.py",
         "producer/producer_core.py",
         "consumer/consumer_core.py",
+        "cluster_command.py",
+        "group_changes.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",

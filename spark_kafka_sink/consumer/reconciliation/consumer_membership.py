@@ -313,10 +313,14 @@ class ConsumerMembership:
                 self._member.fenced()
             case _A.RETRY_AND_RAISE if is_current:
                 self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
-            case _A.FATAL_IN_GROUP if is_current and self._member.failed():
-                self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
-            case _A.FATAL if (is_current or _leaves(step)) and self._member.failed():
-                self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
+            case _A.FATAL_IN_GROUP if is_current:
+                self._fail(code, message)
+            case _A.FATAL if is_current or _leaves(step):
+                self._fail(code, message)
+
+    def _fail(self, code: int, message: str | None) -> None:
+        self._member.failed()
+        self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
 
     def _is_current(self, step: SendHeartbeat) -> bool:
         """Return whether the answer is about the member as it is, not as it was when it left."""

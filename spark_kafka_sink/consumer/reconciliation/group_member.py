@@ -271,11 +271,11 @@ class GroupMember:
     def heartbeat_answered(
         self, epoch: int, assignment: Mapping[UUID, tuple[int, ...]] | None
     ) -> None:
-        """Apply the answer to a heartbeat that did not leave.
+        """Apply the answer to a heartbeat of the current membership, which did not leave.
 
         Source: ConsumerMembershipManager.onHeartbeatSuccess.
         """
-        if not self.is_in_group or self._state is _S.LEAVING or epoch < 0:
+        if epoch < 0:
             return
         self._epoch = epoch
         if assignment is None or self._state not in ACCEPTS_ASSIGNMENT:
@@ -284,51 +284,42 @@ class GroupMember:
         self._subscriptions.subscription.assigned_topic_ids = self._assignment.topic_ids
         if not self._assignment.is_reconciled:
             self._transition(_S.RECONCILING)
-        elif self._state in {_S.RECONCILING, _S.JOINING}:
-            self._transition(_S.STABLE)
 
     def fenced(self) -> None:
         """Release all partitions as lost, then join again: the coordinator removed the member.
 
         Source: AbstractMembershipManager.transitionToFenced.
         """
-        if self._state in _LEAVING:
-            if self._state is _S.PREPARE_LEAVING:
-                self._begin_leaving()
-            if self._state is _S.LEAVING:
-                self._transition(_S.UNSUBSCRIBED)
-            self._awaits_leave = False
+        if self._state is _S.PREPARE_LEAVING:
+            self._begin_leaving()
+            self.heartbeat_skipped()
             self._lose_instead_of_revoking()
-        elif self.is_in_group:
+        else:
             self._transition(_S.FENCED)
             self._abandon_reconciliation()
             self._epoch = JOIN_GROUP_MEMBER_EPOCH
             self._release_all(leaves=False)
 
-    def failed(self) -> bool:
-        """Release all partitions for good; return False if the member can no longer fail.
+    def failed(self) -> None:
+        """Release all partitions as lost, for good.
 
         Source: AbstractMembershipManager.transitionToFatal.
         """
-        if _S.FATAL not in TRANSITIONS[self._state]:
-            return False
-        is_leaving = self.is_leaving
         was_in_group = self.is_in_group
+        is_released = self._release is not None
         self._transition(_S.FATAL)
         self._awaits_leave = False
         self._abandon_reconciliation()
-        if is_leaving:
-            self._epoch = LEAVE_GROUP_MEMBER_EPOCH
+        if is_released:
             self._lose_instead_of_revoking()
         elif was_in_group:
             self._release_all(leaves=False)
-        return True
 
     # Reconciliation
 
     def _maybe_reconcile(self, now: float, *, may_call_back: bool) -> None:
         """Start to apply the target assignment (AbstractMembershipManager.maybeReconcile)."""
-        is_busy = self._reconciliation or self._release or self._running or self._waits_for_poll
+        is_busy = self._reconciliation or self._running or self._waits_for_poll
         if self._state is not _S.RECONCILING or self._assignment.is_reconciled or is_busy:
             return
         resolved = self._assignment.resolve()
@@ -409,8 +400,7 @@ class GroupMember:
         if not partitions or self._subscriptions.rebalance_listener is None:
             self._release_ended(leaves=release.leaves)
             return
-        is_revoked = self._state is _S.PREPARE_LEAVING and self._epoch > 0
-        kind = Revoke if is_revoked else Lose
+        kind = Revoke if self._state is _S.PREPARE_LEAVING else Lose
         self._next = release.step = kind(self._next_number(), partitions)
 
     def _lose_instead_of_revoking(self) -> None:
@@ -424,7 +414,7 @@ class GroupMember:
         # A subscription that the user has made since stays.
         if leaves and not self._subscription_changed:
             self._subscriptions.unsubscribe()
-        elif self._subscriptions.subscription.is_auto_assigned:
+        else:
             self._subscriptions.assign_from_subscribed(())
         self._subscriptions.subscription.assigned_topic_ids = frozenset()
         self._assignment.clear()

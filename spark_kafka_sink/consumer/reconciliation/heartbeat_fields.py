@@ -28,16 +28,15 @@ class HeartbeatFields:
         """Start as if nothing had been sent."""
         self._settings = settings
         self._subscription = subscription
-        self._rebalance_timeout_ms = -1
+        self._rebalance_timeout_ms: int | None = None
         self._topics: tuple[str, ...] | None = None
         self._pattern: str | None = None
         self._assignor: str | None = None
         self._assignment: LocalAssignment | None = None
-        self.reset()
 
     def reset(self) -> None:
         """Forget what was sent."""
-        self._rebalance_timeout_ms = -1
+        self._rebalance_timeout_ms = None
         self._topics = self._pattern = self._assignor = self._assignment = None
 
     def build_request(

@@ -19,8 +19,7 @@ class MetadataRefresh:
     def __init__(self, backoff: ExponentialBackoff, now: float) -> None:
         """Start with nothing to request."""
         self._backoff = backoff
-        self._failures = 0
-        self._due_at = now
+        self._failures, self._due_at = 0, now
         self._is_in_flight = False
         self._topic_ids: frozenset[UUID] = frozenset()
 

@@ -20,11 +20,8 @@ import numpy as np
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
-from spark_kafka_sink.consumer.records.record_rows import (
-    Fault,
-    RecordRows,
-)
-from spark_kafka_sink.errors import CorruptRecordError, SerializationError
+from spark_kafka_sink.consumer.records.record_rows import RecordRows
+from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
 
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
+    from spark_kafka_sink.consumer.records.deserialization import Fault
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
 
@@ -125,8 +123,8 @@ class FetchedRecords:
         """Return the next records, at most `max_records`; none if it is exhausted.
 
         Without a deserializer, keys and values are bytes. If a record cannot be returned, those
-        before it are, and the next call raises CorruptRecordError, or SerializationError with the
-        deserializer's error as its cause.
+        before it are, and the next call raises CorruptRecordError, or RecordDeserializationError
+        with the deserializer's error as its cause.
         """
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
@@ -142,8 +140,11 @@ class FetchedRecords:
             records = records + found if records else found
             self._advance(len(found))
         if not records and max_records > 0:
-            if fault is not None:
-                raise self._undeserialized(fault) from fault.error
+            if fault is not None and self._record_rows is not None:
+                [record], _ = self._record_rows.records(
+                    self._row, self._row + 1, self.topic_partition, self._epochs, NO_DESERIALIZERS
+                )
+                raise fault.about(record) from fault.error
             self._raise_error()
         return records
 
@@ -180,15 +181,6 @@ class FetchedRecords:
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error.with_traceback(None)
-
-    def _undeserialized(self, fault: Fault) -> SerializationError:
-        topic, partition = self.topic_partition
-        # The error may quote the data, which must not be logged: it is only attached as the cause.
-        return SerializationError(
-            f"topic {topic!r}, partition {partition}, offset {self.next_offset}: the "
-            f"{fault.part}.deserializer cannot read the {fault.part} "
-            f"({type(fault.error).__name__}). To skip the record, seek to the offset after it"
-        )
 
     # --- the reading in progress
 

@@ -7,35 +7,29 @@ their columns. There is no statement for each record.
 from __future__ import annotations
 
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
-from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
+from spark_kafka_sink.consumer.records.deserialization import deserialized
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS
 from spark_kafka_sink.record.decode import Header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     import numpy.typing as npt
     import pyarrow as pa
 
-    from spark_kafka_sink.consumer.records.deserializers import ResolvedDeserializer
+    from spark_kafka_sink.consumer.records.deserialization import Fault
+    from spark_kafka_sink.consumer.records.deserializers import Deserializers
     from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
     from spark_kafka_sink.model import TopicPartition
 
 
 #: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
 _NEW: Final[Any] = tuple.__new__
-
-
-class Fault(NamedTuple):
-    """The error of a deserializer: of the `key` or the `value` of a row, counted from 0."""
-
-    row: int
-    part: str
-    error: Exception
 
 
 class _BytesColumn:
@@ -91,7 +85,7 @@ class RecordRows:
         fault: Fault | None = None
         if deserializers != NO_DESERIALIZERS:
             headers = list(islice(headers, end - start))
-            keys, values, fault = _deserialized(deserializers, keys, values, topic, headers)
+            keys, values, fault = deserialized(deserializers, keys, values, topic, headers)
             if fault is not None:
                 offsets = islice(offsets, fault.row)
         records: list[ConsumerRecord] = list(
@@ -143,58 +137,3 @@ def _headers(column: Any) -> Iterable[tuple[Header, ...]]:
         return zip(*[iter(headers)] * each, strict=True)
     bounds = (offsets - first).tolist()
     return [tuple(headers[start:end]) for start, end in pairwise(bounds)]
-
-
-def _deserialized(
-    deserializers: Deserializers,
-    keys: Iterable[bytes | None],
-    values: Iterable[bytes | None],
-    topic: str,
-    headers: Sequence[tuple[Header, ...]],
-) -> tuple[Iterable[Any], Iterable[Any], Fault | None]:
-    """Return the keys and values of rows, one for each of `headers`, and what has ended them."""
-    fault: Fault | None = None
-    if deserializers.key is not None:
-        keys, fault = _objects("key", deserializers.key, keys, topic, headers)
-    if deserializers.value is not None:
-        # The value of a record whose key failed is not needed.
-        wanted = headers if fault is None else headers[: fault.row]
-        values, value_fault = _objects("value", deserializers.value, values, topic, wanted)
-        fault = value_fault or fault
-    return keys, values, fault
-
-
-def _objects(
-    part: str,
-    deserializer: ResolvedDeserializer,
-    parts: Iterable[bytes | None],
-    topic: str,
-    headers: Sequence[tuple[Header, ...]],
-) -> tuple[list[Any], Fault | None]:
-    """Return the objects of the first parts, one for each of `headers`, and what stopped them."""
-    deserialize, takes_place = deserializer
-    data = list(islice(parts, len(headers)))
-    objects: list[Any] = []
-    calls: Iterator[Any]
-    if None in data:
-        calls = (
-            None
-            if each is None
-            else deserialize(each, topic, its_headers)
-            if takes_place
-            else deserialize(each)
-            for each, its_headers in zip(data, headers, strict=True)
-        )
-    elif takes_place:
-        calls = map(deserialize, data, repeat(topic), headers)
-    else:
-        calls = map(deserialize, data)
-    try:
-        # Objects before an error remain.
-        objects.extend(calls)
-    except Exception as error:  # noqa: BLE001  any error of a user's function
-        return objects, Fault(len(objects), part, error)
-    if len(objects) < len(data):
-        # It would look like the end of the calls.
-        return objects, Fault(len(objects), part, RuntimeError("StopIteration was raised"))
-    return objects, None

@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.errors import IllegalStateError
-from tests.support.interrupts import interrupt, needs_signals
+from tests.support.faults.interrupts import interrupt, needs_signals
 
 TIMEOUT = 60.0
 NAME = "test-admin"
@@ -169,6 +169,7 @@ def test_an_interrupted_call_is_cancelled_and_the_next_one_runs(thread):
         thread.run(_Endless(interrupt))
 
     assert ["begun", "cancelled"] == thread.run(_itself).events
+    assert set() == thread._calls
 
 
 @needs_signals

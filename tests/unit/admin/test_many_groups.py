@@ -52,14 +52,17 @@ def watch(broker, api_key, names_of):
     return sizes
 
 
-def refusing(code):
-    """Return a fault that makes FindCoordinator fail for one group."""
+def refusing(code, *, several=(BAD,)):
+    """Return a fault that makes FindCoordinator fail for one group, or in lists for `several`."""
 
     def alter(response):
+        refused = several if len(response.coordinators) > 1 else (BAD,)
         return replace(
             response,
             coordinators=tuple(
-                replace(it, error_code=code, node_id=-1, host="", port=-1) if it.key == BAD else it
+                replace(it, error_code=code, node_id=-1, host="", port=-1)
+                if it.key in refused
+                else it
                 for it in response.coordinators
             ),
         )
@@ -137,9 +140,19 @@ def test_a_group_that_is_refused_does_not_affect_the_others(broker, admin):
 
 
 @pytest.mark.usefixtures("groups")
-def test_a_group_without_a_coordinator_does_not_use_up_the_time_of_others(broker, admin):
-    """Others are described at once, and that group's error is a timeout."""
-    broker.on(ApiKey.FIND_COORDINATOR, refusing(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+def test_results_are_in_the_order_of_the_groups(broker, admin):
+    """A group whose coordinator was found later than those of others keeps its place."""
+    broker.on(ApiKey.FIND_COORDINATOR, refusing(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=1)
+
+    assert ["g1", BAD, "g0"] == list(admin.describe_consumer_groups(["g1", BAD, "g0"]))
+
+
+@pytest.mark.parametrize("several", [(BAD,), (BAD, "g0"), (BAD, "g0", "g1")], ids=len)
+@pytest.mark.usefixtures("groups")
+def test_a_group_without_a_coordinator_does_not_use_up_the_time_of_others(broker, admin, several):
+    """Others are described, however they are looked up, and that group's error is a timeout."""
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.on(ApiKey.FIND_COORDINATOR, refusing(code, several=several))
 
     with pytest.raises(AdminError) as caught:
         admin.describe_consumer_groups(["g1", BAD, "g0"], timeout=2.0)

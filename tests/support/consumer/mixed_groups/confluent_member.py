@@ -78,7 +78,7 @@ def _commit(consumer: Consumer, topic: str, ends: dict[int, int]) -> None:
 
 
 def main() -> None:
-    """Be a member until SIGTERM."""
+    """Run a member until SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     run(json.loads(sys.argv[1]), ended)

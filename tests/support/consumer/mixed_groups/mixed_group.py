@@ -131,7 +131,7 @@ def run_mixed_groups(
     say: Callable[[str], None] = lambda _: None,
     assignors: tuple[str, ...] | None = None,
 ) -> list[MixedReport]:
-    """Disturb a group of each assignor, one after the other; raises KafkaUnavailableError.
+    """Run a group of each assignor, one after the other; raises KafkaUnavailableError.
 
     Without `assignors`, these are all that the version has, and both ways with the new protocol.
     """
@@ -200,7 +200,7 @@ class MixedGroup:
         self._stack.close()
 
     def run(self, seconds: float) -> None:
-        """Disturb the group for some seconds, then let it finish, and check everything."""
+        """Run the group with faults for some seconds, then let it finish, and check everything."""
         for kind in Kind:
             self._join(kind)
         started = time.monotonic()
@@ -291,7 +291,7 @@ class MixedGroup:
             member.process.send_signal(signal.SIGKILL if action == "kill" else signal.SIGTERM)
 
     def _look(self, now: float) -> None:
-        """Thaw members, read what they have written, and notice those that have failed."""
+        """Resume frozen members, read what they have written, and find those that have failed."""
         for member in self._members:
             if member.thaw_at is not None and now >= member.thaw_at:
                 member.thaw_at = None
@@ -324,7 +324,7 @@ class MixedGroup:
     # --- the end
 
     def _finish(self) -> None:
-        """Let the members read the rest, commit and leave."""
+        """Make the members read the rest, commit and leave."""
         if self._producer.flush(_PATIENCE):
             raise TimeoutError("not all records were written")
         if not any(member.kind is Kind.OURS for member in self._live):

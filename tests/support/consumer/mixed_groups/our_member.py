@@ -119,7 +119,7 @@ class Member(ConsumerRebalanceListener):
 
 
 def main() -> None:
-    """Be a member until SIGTERM."""
+    """Run a member until SIGTERM."""
     member = Member(json.loads(sys.argv[1]))
     signal.signal(signal.SIGTERM, lambda *_: member.end())
     member.run()

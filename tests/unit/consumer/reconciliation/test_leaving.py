@@ -354,6 +354,7 @@ def test_a_member_that_is_fenced_while_it_leaves_joins_no_more(stable, is_runnin
     if step is None:
         stable.lose()
     else:
+        assert Wait(inf) == stable.step()
         stable.member.callback_done(step)
     assert SubscriptionType.NONE is subscription_type(stable)
     assert not stable.member.is_leaving
@@ -489,6 +490,19 @@ def test_a_stale_member_stays_out_of_the_group_until_poll():
     assert _S.JOINING is script.member.state
 
 
+def test_a_member_that_was_stale_leaves_like_any_other(stable):
+    """Its next leaving waits for an answer, and it does not join again."""
+    miss_poll(stable)
+    stable.member.poll(stable.now)
+    stable.lose()
+    stable.answer(stable.expect(SendHeartbeat), epoch=2, target={})
+    stable.member.leave()
+    last = stable.expect(SendHeartbeat)
+    assert (_S.UNSUBSCRIBED, True) == (stable.member.state, stable.member.is_leaving)
+    stable.answer(last, epoch=-1)
+    assert not stable.member.is_leaving
+
+
 def test_a_stale_member_joins_even_if_its_callback_raised(stable):
     """The partitions are lost whatever the user says."""
     miss_poll(stable)
@@ -533,15 +547,17 @@ def test_a_late_poll_ends_a_reconciliation(script):
     assert (_S.JOINING, ()) == (script.member.state, script.assigned)
 
 
-@pytest.mark.parametrize("state", [_S.JOINING, _S.RECONCILING, _S.STABLE])
+@pytest.mark.parametrize("state", [_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE])
 def test_a_late_poll_ends_each_membership(script, state):
     """Whatever the member does, it leaves."""
     script.start_joining()
     if state is not _S.JOINING:
         script = MemberScript()
         script.become_stable()
-        if state is _S.RECONCILING:
+        if state is not _S.STABLE:
             script.receive({ORDERS: (0,)})
+        if state is _S.ACKNOWLEDGING:
+            script.assign()
     assert state is script.member.state
     script.now = POLL_INTERVAL
     assert -1 == script.expect(SendHeartbeat, may_call_back=False).request.member_epoch

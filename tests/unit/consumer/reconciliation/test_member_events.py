@@ -344,7 +344,7 @@ class MemberEvents(RuleBasedStateMachine):
         event=st.sampled_from(["steps", "refused", "raised"]),
     )
     def succeed(self, wanted, rounds, code, event):
-        """Complete everything for a while; then something may be open, or fail."""
+        """Run without failures for a while; then something may be open, or fail."""
         for _ in range(rounds):
             self.succeed_once(wanted)
         self.take_steps(may_call_back=True, later=5)
@@ -369,7 +369,7 @@ class MemberEvents(RuleBasedStateMachine):
         self.the_user_holds_what_is_assigned()
 
     def teardown(self):
-        """Complete everything: the member owns what it is assigned, or has left."""
+        """Run without failures: the member owns what it is assigned, or has left."""
         if not hasattr(self, "script"):
             return
         self.change_names(ALL_NAMES)

@@ -43,7 +43,10 @@ from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, Top
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.consumer.classic_script import COORDINATOR, ClassicScript, group_settings
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import consumer_heartbeat, joining
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    consumer_heartbeat,
+    joining,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 #: The newest versions of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit and OffsetFetch

@@ -8,6 +8,10 @@ from spark_kafka_sink.devbroker.base import topic_pattern
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
+from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+    CONSUMER_GROUP_KEYS,
+)
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import version_of
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
@@ -20,8 +24,12 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
-from tests.support.devbroker.consumer_group_client import joining
-from tests.support.devbroker.consumer_group_members import GROUP, SESSION, Members
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    GROUP,
+    SESSION,
+    Members,
+    joining,
+)
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 from tests.support.devbroker.group_client import GroupClient, commit_request, join_request
@@ -429,6 +437,17 @@ def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
     cluster.close()
 
 
+def last_values(broker):
+    """Return the last value of each record of a group of the new protocol, by key."""
+    found = {}
+
+    def apply(batch):
+        found.update((it.key, it.value) for it in batch.records)
+
+    broker.cluster.groups._log.replay(apply)
+    return {key: it for key, it in found.items() if version_of(key) in CONSUMER_GROUP_KEYS}
+
+
 #: Requests of new members, and the errors with which they are refused.
 REFUSED = [
     pytest.param({}, ErrorCode.MEMBER_ID_REQUIRED, id="without an id"),
@@ -472,6 +491,7 @@ def test_a_refused_classic_member_has_changed_the_protocol_of_an_empty_group(dur
 
     expected = ("Classic", "Empty", (0, 5))
     assert (expected, expected) == (kind(durable.broker), kind(durable.restart()))
+    assert {None} == set(last_values(durable.broker).values())
     members = Members(durable.broker)
     assert (0, 2, [0]) == members.join("a")
 

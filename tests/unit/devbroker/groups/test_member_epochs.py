@@ -13,8 +13,13 @@ from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.devbroker.broker_requests import ask, broker_with
-from tests.support.devbroker.consumer_group_client import COMMIT, FETCH_OFFSETS
-from tests.support.devbroker.consumer_group_members import GROUP, SESSION, Members
+from tests.support.devbroker.consumer_groups.consumer_group_client import (
+    COMMIT,
+    FETCH_OFFSETS,
+    GROUP,
+    SESSION,
+    Members,
+)
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.group_client import (
     GroupClient,

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.group_records import encode_offsets
 from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     TransactionLogValue,
@@ -303,6 +304,17 @@ def test_a_group_with_only_pending_offsets_is_deleted_with_them(world, how, comm
     world.again(how)
     assert None is world.group.state()
     assert {} == client.broker.cluster.groups.offsets.committed("g")
+
+
+def test_the_deletion_of_an_offset_creates_no_group(world, how):
+    """A log that has been cleaned may have only the deletion of an offset left."""
+    place = TopicPartition("t", 0)
+    log = world.group.broker.cluster.groups._log
+    log.append("g", encode_offsets("g", [(place, None)], now_ms=0))
+
+    world.again(how)
+
+    assert None is world.group.state()
 
 
 @pytest.mark.parametrize("committed", [True, False])

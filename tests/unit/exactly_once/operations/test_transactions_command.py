@@ -34,7 +34,7 @@ from tests.support.exactly_once.exactly_once_world import (
     each_once,
     rows,
 )
-from tests.support.interrupts import interrupt, needs_signals
+from tests.support.faults.interrupts import interrupt, needs_signals
 from tests.support.network.leaps import leap_at_first_contact
 
 _ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)

@@ -1,0 +1,456 @@
+"""The commands of `pykafka-groups` that change groups, and how they find the new offsets.
+
+They decide as Kafka's own tool does (ConsumerGroupCommand, OffsetsUtils), with these differences:
+all of them only print what they would change, unless they are given `--execute`; and partitions
+that do not exist are errors before anything is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.admin.values.offsets import OffsetSpec
+from spark_kafka_sink.cluster_command import OK, REFUSED, TimeLimit, complain, say, shown, table
+from spark_kafka_sink.config.consumer.iso_durations import duration_ns
+from spark_kafka_sink.errors import AdminError, BrokerError, KafkaError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spark_kafka_sink.admin.client.admin_client import AdminClient
+    from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription
+    from spark_kafka_sink.model import OffsetAndMetadata
+
+#: The states of a group without members.
+_INACTIVE: Final = {"Empty", "Dead"}
+_NO_GROUP: Final = ErrorCode.GROUP_ID_NOT_FOUND.name
+#: What brokers answer if a group has got members meanwhile.
+_HAS_MEMBERS: Final = {ErrorCode.UNKNOWN_MEMBER_ID.name, ErrorCode.NON_EMPTY_GROUP.name}
+#: Timestamps are 64-bit numbers of milliseconds; negative ones mean something else to brokers.
+_LAST_TIMESTAMP: Final = 2**63 - 1
+_DRY_RUN: Final = "nothing has been changed; --execute does it"
+
+
+# --- usage
+
+
+def group_id(text: str) -> str:
+    """Return the id of a group that the command line has; raises ArgumentTypeError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
+
+
+def add_reset_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `reset-offsets`."""
+    parser.add_argument("group", metavar="GROUP", type=group_id, help="its group.id")
+    scope = parser.add_mutually_exclusive_group(required=True)
+    _add_topic_option(scope)
+    scope.add_argument(
+        "--all-topics",
+        action="store_true",
+        help="all partitions of which the group has committed offsets",
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to-earliest", action="store_true", help="the start of each partition")
+    to.add_argument("--to-latest", action="store_true", help="the end of each partition")
+    to.add_argument(
+        "--to-offset",
+        type=int,
+        metavar="OFFSET",
+        help="this offset, or the start or end of a partition that does not reach to it",
+    )
+    to.add_argument(
+        "--to-datetime",
+        type=_timestamp,
+        metavar="TIME",
+        help="the first record that is not older, such as 2026-03-01T12:00:00.000 (in UTC, or "
+        "with an offset such as +01:00); without one the end",
+    )
+    to.add_argument(
+        "--by-duration",
+        type=_milliseconds,
+        metavar="DURATION",
+        help="the first record that is not older than this ISO 8601 duration, such as P1DT12H",
+    )
+    to.add_argument(
+        "--shift-by",
+        type=int,
+        metavar="N",
+        help="the committed offset plus N, which may be negative",
+    )
+    _add_mode_options(parser)
+
+
+def add_delete_offsets_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `delete-offsets`."""
+    parser.add_argument("group", metavar="GROUP", type=group_id, help="its group.id")
+    _add_topic_option(parser, required=True)
+    _add_mode_options(parser)
+
+
+def add_delete_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `delete`."""
+    parser.add_argument("groups", metavar="GROUP", nargs="+", type=group_id, help="a group.id")
+    _add_mode_options(parser)
+
+
+def _add_topic_option(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        required=required,
+        type=_topic,
+        metavar="TOPIC[:PARTITION,...]",
+        dest="topics",
+        help="a topic, or some of its partitions; may be repeated",
+    )
+
+
+def _add_mode_options(parser: argparse.ArgumentParser) -> None:
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--dry-run", action="store_true", help="only print what would be done (the default)"
+    )
+    mode.add_argument("--execute", action="store_true", help="do it")
+
+
+def _topic(text: str) -> tuple[str, frozenset[int] | None]:
+    """Return a topic and the numbers of its partitions, or None for all of them."""
+    topic, separator, numbers = text.partition(":")
+    parts = numbers.split(",") if separator else []
+    if not group_id(topic) or not all(it.isascii() and it.isdecimal() for it in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITION,...")
+    return topic, frozenset(map(int, parts)) if separator else None
+
+
+def _timestamp(text: str) -> int:
+    """Return milliseconds since 1970 of a time in ISO 8601; without an offset it is in UTC."""
+    try:
+        moment = datetime.fromisoformat(text) if "T" in text else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-03-01T12:00:00.000")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime.fromtimestamp(0, UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def _milliseconds(text: str) -> int:
+    found = duration_ns(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an ISO 8601 duration such as P1DT12H")
+    return found // 1_000_000
+
+
+# --- what the commands have in common
+
+
+def _described(
+    admin: AdminClient, group: str, limit: TimeLimit
+) -> ConsumerGroupDescription | KafkaError:
+    """Return what the group is, or GROUP_ID_NOT_FOUND if it does not exist."""
+    try:
+        return admin.describe_consumer_groups([group], timeout=limit.left())[group]
+    except AdminError as error:
+        reason: KafkaError = error.errors[group]
+        if _named(reason) == _NO_GROUP:
+            return reason
+        raise
+
+
+def _named(error: KafkaError) -> str | None:
+    return error.name if isinstance(error, BrokerError) else None
+
+
+def _members_error(group: str, state: str | None = None) -> KafkaError:
+    found = "" if state is None else f" (its state is {state})"
+    return KafkaError(f"group {group!r} has members{found}; stop its consumers, and try again")
+
+
+def _partitions(
+    admin: AdminClient, topics: Iterable[tuple[str, frozenset[int] | None]], limit: TimeLimit
+) -> list[TopicPartition]:
+    """Return the partitions that `--topic` names; raises KafkaError if one does not exist."""
+    wanted = list(topics)
+    described = admin.describe_topics({topic for topic, _ in wanted}, timeout=limit.left())
+    found = set()
+    for topic, numbers in wanted:
+        existing = {it.partition for it in described[topic].partitions}
+        for number in sorted(existing if numbers is None else numbers):
+            if number not in existing:
+                raise KafkaError(
+                    f"topic {topic!r} has no partition {number}: it has {len(existing)} partitions"
+                )
+            found.add(TopicPartition(topic, number))
+    return sorted(found)
+
+
+def _offsets(
+    admin: AdminClient, places: Iterable[TopicPartition], spec: int, limit: TimeLimit
+) -> dict[TopicPartition, int]:
+    found = admin.list_offsets(dict.fromkeys(places, spec), timeout=limit.left())
+    return {place: it.offset for place, it in found.items()}
+
+
+def _report(
+    options: argparse.Namespace, heading: Sequence[str], rows: Sequence[Sequence[str]], done: str
+) -> list[str]:
+    """Return the table, and whether that has been done or would be."""
+    return [*table(heading, rows), "", done if options.execute else _DRY_RUN]
+
+
+# --- reset-offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reset:
+    """A partition, its committed offset, and the one that takes its place."""
+
+    place: TopicPartition
+    old_offset: int | None
+    new_offset: int
+    end_offset: int
+    #: Why the new offset is another one than the option says; None if it is not.
+    note: str | None
+
+    @property
+    def old_lag(self) -> int | None:
+        """The lag before the reset; None if there is no committed offset."""
+        return None if self.old_offset is None else max(0, self.end_offset - self.old_offset)
+
+    @property
+    def new_lag(self) -> int:
+        """The lag after the reset."""
+        return max(0, self.end_offset - self.new_offset)
+
+
+def reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    """Set committed offsets of a group, or print the new ones; return the exit code."""
+    group = _described(admin, options.group, limit)
+    if isinstance(group, KafkaError):
+        # As in Kafka's tool: committed offsets create a group.
+        if options.all_topics:
+            raise group
+    elif group.state not in _INACTIVE:
+        raise _members_error(options.group, group.state)
+    committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
+    places = sorted(committed) if options.all_topics else _partitions(admin, options.topics, limit)
+    resets = _planned(admin, options, places, committed, limit)
+    for it in resets:
+        if it.note is not None:
+            complain(f"note: {it.note}")
+    code = OK
+    if options.execute:
+        done = _execute(admin, options.group, resets, limit)
+        code = OK if len(done) == len(resets) else REFUSED
+        resets = done
+    rows = [
+        (str(it.place), *map(shown, (it.old_offset, it.new_offset, it.old_lag, it.new_lag)))
+        for it in resets
+    ]
+    heading = ("partition", "old offset", "new offset", "old lag", "new lag")
+    lines = (
+        _report(options, heading, rows, f"the offsets of group {options.group} are set")
+        if rows
+        else [f"group {options.group} has committed no offsets"]
+    )
+    answer = {
+        "group_id": options.group,
+        "executed": options.execute,
+        "partitions": [_reset_json(it) for it in resets],
+    }
+    say(lines, answer, as_json=options.json)
+    return code
+
+
+def _planned(
+    admin: AdminClient,
+    options: argparse.Namespace,
+    places: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    limit: TimeLimit,
+) -> list[_Reset]:
+    """Return the new offset of each partition; raises KafkaError if there is none."""
+    old = {place: committed[place].offset for place in places if place in committed}
+    starts = _offsets(admin, places, OffsetSpec.EARLIEST, limit)
+    ends = _offsets(admin, places, OffsetSpec.LATEST, limit)
+    moment = options.to_datetime
+    if options.by_duration is not None:
+        moment = time.time_ns() // 1_000_000 - options.by_duration
+    if moment is not None:
+        since = min(max(0, moment), _LAST_TIMESTAMP)
+        wanted = _offsets(admin, places, since, limit)
+    elif options.shift_by is not None:
+        for place in places:
+            if place not in old:
+                raise KafkaError(
+                    f"the offset of {place} cannot be shifted: group {options.group!r} has not "
+                    "committed one"
+                )
+        wanted = {place: offset + options.shift_by for place, offset in old.items()}
+    elif options.to_offset is not None:
+        wanted = dict.fromkeys(places, options.to_offset)
+    else:
+        wanted = starts if options.to_earliest else ends
+    resets = []
+    for place in places:
+        offset, note = _in_range(
+            place, wanted[place], starts[place], ends[place], is_time=moment is not None
+        )
+        resets.append(
+            _Reset(
+                place=place,
+                old_offset=old.get(place),
+                new_offset=offset,
+                end_offset=ends[place],
+                note=note,
+            )
+        )
+    return resets
+
+
+def _in_range(
+    place: TopicPartition, wanted: int, start: int, end: int, *, is_time: bool
+) -> tuple[int, str | None]:
+    """Return the offset to commit, and why it is not the wanted one (OffsetsUtils)."""
+    if is_time:
+        # Kafka's tool takes the answer for a time as it is: the offset may be just deleted.
+        if wanted >= 0:
+            return wanted, None
+        return end, f"{place} has no record from that time on; its offset is the end, {end}"
+    if wanted > end:
+        return end, f"{place} ends at offset {end}, which is taken instead of {wanted}"
+    if wanted < start:
+        return start, f"{place} starts at offset {start}, which is taken instead of {wanted}"
+    return wanted, None
+
+
+def _execute(
+    admin: AdminClient, group: str, resets: Sequence[_Reset], limit: TimeLimit
+) -> list[_Reset]:
+    """Commit the offsets, and return those that the coordinator accepted."""
+    offsets = {it.place: it.new_offset for it in resets}
+    try:
+        admin.alter_consumer_group_offsets(group, offsets, timeout=limit.left())
+    except AdminError as error:
+        if any(_named(it) in _HAS_MEMBERS for it in error.errors.values()):
+            raise _members_error(group) from error
+        if not error.results:
+            raise
+        for reason in error.errors.values():
+            complain(f"error: {reason}")
+        return [it for it in resets if it.place not in error.errors]
+    return list(resets)
+
+
+def _reset_json(reset: _Reset) -> dict[str, Any]:
+    return {
+        **reset.place._asdict(),
+        "old_offset": reset.old_offset,
+        "new_offset": reset.new_offset,
+        "end_offset": reset.end_offset,
+        "old_lag": reset.old_lag,
+        "new_lag": reset.new_lag,
+        "note": reset.note,
+    }
+
+
+# --- delete-offsets
+
+
+def delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    """Delete committed offsets of a group, or print them; return the exit code."""
+    group = _described(admin, options.group, limit)
+    if isinstance(group, KafkaError):
+        raise group
+    committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
+    places = _partitions(admin, options.topics, limit)
+    read = {place.topic for member in group.members for place in member.assignment}
+    for topic in sorted(read & {place.topic for place in places}):
+        raise KafkaError(
+            f"group {options.group!r} has members that read topic {topic!r}; stop them, and try "
+            "again"
+        )
+    code = OK
+    if options.execute:
+        try:
+            admin.delete_consumer_group_offsets(options.group, places, timeout=limit.left())
+        except AdminError as error:
+            if not error.results:
+                raise
+            code = REFUSED
+            for reason in error.errors.values():
+                complain(f"error: {reason}")
+            places = [place for place in places if place not in error.errors]
+    offsets = {place: committed[place].offset if place in committed else None for place in places}
+    rows = [(str(place), shown(offset)) for place, offset in offsets.items()]
+    done = f"the offsets of group {options.group} are deleted"
+    answer = {
+        "group_id": options.group,
+        "executed": options.execute,
+        "partitions": [
+            {**place._asdict(), "old_offset": offset} for place, offset in offsets.items()
+        ],
+    }
+    lines = _report(options, ("partition", "old offset"), rows, done)
+    say(lines, answer, as_json=options.json)
+    return code
+
+
+# --- delete
+
+
+def delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+    """Delete groups with their offsets, or print them; return the exit code."""
+    wanted = list(dict.fromkeys(options.groups))
+    errors: dict[str, KafkaError] = {}
+    try:
+        described = admin.describe_consumer_groups(wanted, timeout=limit.left())
+    except AdminError as error:
+        described, errors = error.results, dict(error.errors)
+    for group, found in described.items():
+        if found.state not in _INACTIVE:
+            errors[group] = _members_error(group, found.state)
+    groups = [it for it in wanted if it not in errors]
+    counts = {
+        group: len(admin.list_consumer_group_offsets(group, timeout=limit.left()))
+        for group in groups
+    }
+    if options.execute:
+        try:
+            admin.delete_consumer_groups(groups, timeout=limit.left())
+        except AdminError as error:
+            for group, reason in error.errors.items():
+                is_used = _named(reason) in _HAS_MEMBERS
+                errors[group] = _members_error(group) if is_used else reason
+            groups = [it for it in groups if it not in errors]
+    for group in wanted:
+        if group in errors:
+            complain(f"error: {errors[group]}")
+    rows = [(group, described[group].state, str(counts[group])) for group in groups]
+    lines = (
+        _report(options, ("group", "state", "offsets"), rows, "the groups are deleted")
+        if rows
+        else ["no groups have been deleted" if options.execute else "there is nothing to delete"]
+    )
+    answer = {
+        "executed": options.execute,
+        "groups": [
+            {"group_id": group, "state": state, "offsets": counts[group]}
+            for group, state, _ in rows
+        ],
+    }
+    say(lines, answer, as_json=options.json)
+    return REFUSED if errors else OK
