@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.consumer.mixed_groups.mixed_group import (
     ASSIGNORS,
+    CONSUMER,
+    EITHER,
     Kind,
     run_mixed_groups,
 )
@@ -15,20 +17,27 @@ from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 
 SEED = 20_261_126
-SECONDS = 36
+#: Seconds of each group.
+SECONDS = 8
 
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [KAFKA_4, KAFKA_3])
-def test_a_mixed_group_misses_no_record_despite_kills_and_freezes(version):
+@pytest.mark.parametrize(
+    ("version", "assignors"),
+    [(KAFKA_4, (*ASSIGNORS, CONSUMER, EITHER)), (KAFKA_3, ASSIGNORS)],
+    ids=[KAFKA_4, KAFKA_3],
+)
+def test_a_mixed_group_misses_no_record_despite_kills_and_freezes(version, assignors):
     """With each assignor, every record is returned, and each partition has one owner at a time."""
+    seconds = SECONDS * len(assignors)
     try:
-        reports = run_mixed_groups(seed=SEED, seconds=SECONDS, version=version)
+        reports = run_mixed_groups(seed=SEED, seconds=seconds, version=version)
     except KafkaUnavailableError as error:
         skip_or_fail(error, os.environ)
     assert [] == [problem for report in reports for problem in report.problems]
-    assert len(ASSIGNORS) == len(reports)
+    assert list(assignors) == [report.assignor for report in reports]
     for report in reports:
-        assert report.generations > 1
+        assert report.generations > 0
+        assert report.records > SECONDS
         assert all(report.events[f"{kind} joins"] for kind in Kind)

@@ -69,9 +69,7 @@ public class GroupMember implements ConsumerRebalanceListener {
                     write("stalled", "\"seconds\": " + stallSeconds);
                     Thread.sleep((long) (stallSeconds * 1000));
                 }
-                if (!numbers.isEmpty()) {
-                    commit();
-                }
+                commit();
             }
         } catch (WakeupException e) {
             // It ends.

@@ -32,35 +32,49 @@ def run(settings: dict[str, Any], ended: threading.Event) -> None:
         {**settings, "enable.auto.commit": False, "enable.auto.offset.store": False, "log_level": 0}
     )
 
+    #: What has to be committed, by partition.
+    ends: dict[int, int] = {}
+
     def on(what: str) -> Any:
-        return lambda _, partitions: write_event(what, partitions=_numbers(partitions))
+        def write(_: Consumer, partitions: list[TopicPartition]) -> None:
+            numbers = sorted(each.partition for each in partitions)
+            for number in numbers:
+                ends.pop(number, None)
+            write_event(what, partitions=numbers)
+
+        return write
 
     consumer.subscribe([topic], on_assign=on("added"), on_revoke=on("revoked"), on_lost=on("lost"))
     while not ended.is_set():
-        numbers: dict[int, list[int]] = {}
-        ends: dict[int, int] = {}
-        for message in consumer.consume(_MOST_RECORDS, _POLL_SECONDS):
-            if message.error() is None:
-                numbers.setdefault(message.partition(), []).append(int(message.value()))
-                ends[message.partition()] = message.offset() + 1
-        for partition, found in numbers.items():
-            write_records(found, partition, None)
+        _read(consumer, ends)
         if stall_after < time.monotonic() - started:
             stall_after = float("inf")
             write_event("stalled")
             time.sleep(test["stall_seconds"])
         if ends:
-            offsets = [TopicPartition(topic, *place) for place in ends.items()]
-            try:
-                consumer.commit(offsets=offsets, asynchronous=False)
-            except KafkaException as error:
-                write_event("commit_failed", error=str(error))
+            _commit(consumer, topic, ends)
     consumer.close()
     write_event("closed")
 
 
-def _numbers(partitions: list[TopicPartition]) -> list[int]:
-    return sorted(each.partition for each in partitions)
+def _read(consumer: Consumer, ends: dict[int, int]) -> None:
+    numbers: dict[int, list[int]] = {}
+    for message in consumer.consume(_MOST_RECORDS, _POLL_SECONDS):
+        if message.error() is None:
+            numbers.setdefault(message.partition(), []).append(int(message.value()))
+            ends[message.partition()] = message.offset() + 1
+    for partition, found in numbers.items():
+        write_records(found, partition, None)
+
+
+def _commit(consumer: Consumer, topic: str, ends: dict[int, int]) -> None:
+    offsets = [TopicPartition(topic, *place) for place in ends.items()]
+    try:
+        consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException as error:
+        write_event("commit_failed", error=str(error))
+    else:
+        ends.clear()
 
 
 def main() -> None:
