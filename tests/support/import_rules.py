@@ -41,6 +41,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
+    "metrics": _BOTTOM | {"config"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
@@ -114,6 +115,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "consumer": ("config_def", TOP),
         "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
+    "metrics": {
+        TOP: (),
+        "clients": (TOP,),
+    },
     "admin": {
         "values": (),
         TOP: ("values",),
@@ -142,7 +147,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "membership": (),
         "reconciliation": ("membership",),
         "requests": ("offsets", "membership"),
-        "fetching": ("offsets", "membership"),
+        "measures": (),
+        "fetching": ("offsets", "membership", "measures"),
         "records": (),
         "polling": (
             "assignors",
@@ -150,12 +156,14 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
             "membership",
             "reconciliation",
             "requests",
+            "measures",
             "fetching",
             "records",
         ),
         TOP: (
             "assignors",
             "offsets",
+            "measures",
             "fetching",
             "membership",
             "reconciliation",
