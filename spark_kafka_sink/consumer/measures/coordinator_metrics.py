@@ -157,7 +157,7 @@ class CoordinatorMetrics:
             self._rebalancing_since = None
 
     def rebalance_given_up(self) -> None:
-        """Forget a rebalance in progress: the member leaves."""
+        """Forget a rebalance that is not repeated, if there is one in progress."""
         self._rebalancing_since = None
 
     def listener_called(self, method: str, seconds: float, now: float) -> None:

@@ -4,7 +4,7 @@ Sizes and records are counted once per answer to a Fetch: when the last of its p
 read or dropped, so they follow what `poll` returns. Lag and lead are those of the position after
 records were returned.
 
-All methods are called under the consumer's lock. `now` is in monotonic seconds.
+All methods are called under the consumer's lock.
 
 In contrast to Java, a topic whose name has dots has no second set of metrics under a name with
 underscores, which Kafka 5.0 removes.
@@ -113,8 +113,9 @@ class FetchMetrics:
         """Begin to count what is read of the answer to a Fetch, which names `partitions`."""
         return FetchedTotals(self, partitions)
 
-    def fetch_read(self, totals: dict[str, tuple[int, int]], now: float) -> None:
+    def fetch_read(self, totals: dict[str, tuple[int, int]]) -> None:
         """Record the bytes and records of an answer that has been read, by topic."""
+        now = self._metrics.clock()
         for topic, (size, count) in totals.items():
             self._topic(topic).record(size, count, now)
         self._fetched.record(
@@ -133,12 +134,13 @@ class FetchMetrics:
     # --- partitions
 
     def position_moved(
-        self, partition: TopicPartition, *, lag: int | None, lead: int | None, now: float
+        self, partition: TopicPartition, *, lag: int | None, lead: int | None
     ) -> None:
         """Record the distances of a position to both ends of the log; None if one is not known."""
         if partition not in self._replicas:
             # Not assigned any more: its metrics would stay.
             return
+        now = self._metrics.clock()
         if lag is not None:
             self._lag.record(lag, now)
             distance = self._lags.get(partition)
@@ -226,9 +228,7 @@ class FetchedTotals:
         self._unread = set(partitions)
         self._totals: dict[str, tuple[int, int]] = {}
 
-    def partition_read(
-        self, partition: TopicPartition, size: int, records: int, now: float
-    ) -> None:
+    def partition_read(self, partition: TopicPartition, size: int, records: int) -> None:
         """Add the bytes and records that were read of a partition; only its first call counts."""
         if partition not in self._unread:
             return
@@ -236,4 +236,4 @@ class FetchedTotals:
         all_bytes, all_records = self._totals.get(partition.topic, (0, 0))
         self._totals[partition.topic] = all_bytes + size, all_records + records
         if not self._unread:
-            self._metrics.fetch_read(self._totals, now)
+            self._metrics.fetch_read(self._totals)

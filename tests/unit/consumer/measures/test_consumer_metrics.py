@@ -55,8 +55,8 @@ def test_names_groups_and_tags_are_those_of_a_java_consumer(metrics, golden, has
     measures = create(metrics, has_group=has_group, is_classic=is_classic)
     measures.connected(1)
     measures.fetches.assignment_changed(1, lambda: [ORDERS])
-    measures.fetches.answered([ORDERS]).partition_read(ORDERS, 10, 1, 100.0)
-    measures.fetches.position_moved(ORDERS, lag=1, lead=1, now=100.0)
+    measures.fetches.answered([ORDERS]).partition_read(ORDERS, 10, 1)
+    measures.fetches.position_moved(ORDERS, lag=1, lead=1)
     expected = {row for row in GOLDENS[golden] if not is_left_out(row)}
     names = metrics.metrics()
     assert expected == {f"{it.group} {it.name} {','.join(sorted(it.tags))}" for it in names}
