@@ -98,12 +98,12 @@ class ConsumerMetrics(ConnectionMetrics):
     # --- the user's calls
 
     def poll_started(self, now: float) -> None:
-        """Note the beginning of a call of `poll`; `poll_ended` records it."""
+        """Remember when a call of `poll` began; `poll_ended` records it."""
         last, self._last_poll = self._last_poll, now
         self._since_last_poll = 0.0 if last is None else now - last
 
     def poll_ended(self, now: float) -> None:
-        """Record the call of `poll` that was noted last.
+        """Record the call of `poll` that began last.
 
         As in Java, the idle ratio compares its time with that since the previous call's beginning.
         """

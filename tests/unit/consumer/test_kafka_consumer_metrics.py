@@ -78,6 +78,27 @@ def test_the_records_of_an_arrow_table_are_counted(broker):
         assert 0 == read(consumer, FETCHES, "records-lag", topic="t", partition="0")
 
 
+def test_only_returned_records_are_counted(broker):
+    """Records of an answer that come before the position are not counted as consumed."""
+    with consumer_for(broker) as consumer:
+        consumer.assign([TP0])
+        consumer.seek(TP0, 10)
+        take(consumer, COUNT - 10)
+        assert COUNT - 10 == read(consumer, FETCHES, "records-consumed-total")
+
+
+def test_what_a_seek_drops_is_not_counted(broker):
+    """Of an answer that was not read to its end, only the records that were returned count."""
+    with consumer_for(broker, **{"max.poll.records": 20}) as consumer:
+        consumer.assign([TP0])
+        take(consumer, 20)
+        consumer.seek_to_end()
+        assert COUNT == consumer.position(TP0)
+        fill(broker.bootstrap_servers, "t", [b"more"])
+        take(consumer, 1)
+        assert 21 == read(consumer, FETCHES, "records-consumed-total")
+
+
 def test_calls_and_connections_are_counted(broker):
     """A consumer without a group has metrics of its polls and of its connections."""
     with consumer_for(broker, **{"client.id": "reader"}) as consumer:
@@ -100,7 +121,7 @@ class _Listener(ConsumerRebalanceListener):
         """Take partitions."""
 
     def on_partitions_revoked(self, partitions):
-        """Give partitions up."""
+        """Release partitions."""
 
 
 @PROTOCOLS
@@ -145,7 +166,7 @@ def test_the_work_of_a_member_is_counted(broker, protocol):
 
 
 class _Reporter:
-    """A reporter that notes what it is told."""
+    """A reporter that records its calls."""
 
     def __init__(self):
         """Start without events."""
@@ -153,18 +174,18 @@ class _Reporter:
         self.closed = 0
 
     def init(self, metrics):
-        """Note the first metrics."""
+        """Record the first metrics."""
         self.names |= {metric.metric_name.name for metric in metrics}
 
     def metric_change(self, metric):
-        """Note a metric."""
+        """Record a metric."""
         self.names.add(metric.metric_name.name)
 
     def metric_removal(self, metric):
         """Ignore it."""
 
     def close(self):
-        """Note the end."""
+        """Count the calls."""
         self.closed += 1
 
 

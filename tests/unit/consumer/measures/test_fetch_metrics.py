@@ -57,6 +57,16 @@ def test_a_partition_is_read_once(fetches, read):
     assert 10 == read(GROUP, "records-per-request-avg")
 
 
+def test_a_partition_with_an_error_counts_nothing(fetches, read):
+    """An answer is recorded although one of its partitions has an error and no records."""
+    totals = fetches.answered([ORDERS, BILLS])
+    totals.partition_read(BILLS, 0, 0)
+    totals.partition_read(ORDERS, 100, 10)
+    assert 100 == read(GROUP, "bytes-consumed-total")
+    assert 10 == read(GROUP, "records-consumed-total")
+    assert 0 == read(GROUP, "records-consumed-total", topic="bills")
+
+
 def test_lag_and_lead_are_those_of_positions(fetches, read):
     """A partition has the latest, average and extreme distances, the client only the extremes."""
     for lag, lead in ((30, 10), (5, 40), (10, 35)):
