@@ -175,7 +175,7 @@ class Polls:
         return before it, the fetch stays, so that the next call raises the error again.
         """
         fetcher = self._core.fetcher
-        while (fetch := fetcher.buffer.next(self._subscriptions)) is not None:
+        while (fetch := self._next_buffered()) is not None:
             if fetch.is_initialized:
                 return fetch
             try:
@@ -187,6 +187,15 @@ class Polls:
             if not is_readable:
                 self._remove(fetch)
         return None
+
+    def _next_buffered(self) -> CompletedFetch | None:
+        """Return the next fetch; if others were dropped, their partitions are fetched again."""
+        buffer = self._core.fetcher.buffer
+        count = len(buffer)
+        fetch = buffer.next(self._subscriptions)
+        if len(buffer) < count:
+            self._context.wake()
+        return fetch
 
     def _remove(self, fetch: CompletedFetch) -> None:
         """Remove a fetch that has no records to return."""

@@ -98,7 +98,7 @@ class ConsumerMetrics(ConnectionMetrics):
     # --- the user's calls
 
     def poll_started(self, now: float) -> None:
-        """Remember when a call of `poll` began; `poll_ended` records it."""
+        """Store when a call of `poll` began; `poll_ended` records it."""
         last, self._last_poll = self._last_poll, now
         self._since_last_poll = 0.0 if last is None else now - last
 

@@ -182,7 +182,7 @@ class _Reporter:
         self.names.add(metric.metric_name.name)
 
     def metric_removal(self, metric):
-        """Ignore it."""
+        """Implement the reporter."""
 
     def close(self):
         """Count the calls."""
