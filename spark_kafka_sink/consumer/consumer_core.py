@@ -12,9 +12,11 @@ import base64
 import logging
 import time
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
+from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.consumer.membership.group_values import GroupSettings
 from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
@@ -29,6 +31,7 @@ from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.consumer.reconciliation.member_values import MemberSettings
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
+from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.network_thread import NetworkThread
@@ -36,7 +39,7 @@ from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from contextlib import ExitStack
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
@@ -64,20 +67,33 @@ class ConsumerCore:
         self,
         config: KafkaConsumerConfig,
         assignors: Sequence[ConsumerPartitionAssignor],
+        undo: ExitStack,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Put the parts together; `start` starts the thread. Both clocks return seconds.
 
-        Raises ConfigError for TLS and SASL settings that cannot be used.
+        Only metrics reporters run yet, and `undo` closes them. Raises ConfigError for TLS and SASL
+        settings, and for reporters, that cannot be used.
         """
         read_security(config.security)
         self.config = config
         self.clock = clock
         self.wall_clock = wall_clock
         self.subscriptions = SubscriptionState(parse_offset_reset(config.auto_offset_reset))
-        self.context = ConsumerContext(config, self.subscriptions, clock=clock)
+        self.metrics = create_metrics(config, clock)
+        undo.callback(self.metrics.close)
+        self.measures = ConsumerMetrics(
+            self.metrics,
+            has_group=config.group_id is not None,
+            is_classic=config.group_protocol != CONSUMER_PROTOCOL,
+            assigned_partitions=lambda: len(self.subscriptions.assigned_partitions),
+            preferred_replica=self.subscriptions.last_preferred_read_replica,
+        )
+        self.context = ConsumerContext(
+            config, self.subscriptions, clock=clock, measures=self.measures
+        )
         self.coordinator = self._create_coordinator(assignors)
         self.commits = (
             None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
@@ -115,8 +131,11 @@ class ConsumerCore:
         self._thread.start(undo)
 
     def stop(self) -> None:
-        """Close all connections and end the network thread."""
-        self._thread.stop()
+        """Close all connections, end the network thread, and close the metrics reporters."""
+        try:
+            self._thread.stop()
+        finally:
+            self.metrics.close()
 
     # --- the network thread
 
@@ -127,7 +146,7 @@ class ConsumerCore:
             self._changed.set()
             nodes_changed.set()
 
-        client = NetworkClient(self.config, on_change=on_change)
+        client = NetworkClient(self.config, on_change=on_change, listener=self.measures)
         requests = BrokerRequests(client, self.config, nodes_changed)
         self.context.begin(client, requests, OffsetCalls(requests), self._changed)
         self._thread.started()
@@ -195,6 +214,16 @@ class ConsumerCore:
             return answer.result()
         finally:
             answer.cancel()
+
+    @contextmanager
+    def timed(self, record: Callable[[float, float], None]) -> Iterator[None]:
+        """Pass the seconds that the block took, and the time at its end, to `record`."""
+        started = self.clock()
+        try:
+            yield
+        finally:
+            now = self.clock()
+            record(now - started, now)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> None:
         """Run a coroutine on the network thread, and do not wait for it."""

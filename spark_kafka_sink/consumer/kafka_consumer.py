@@ -36,6 +36,7 @@ from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
+from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.coordinator import Coordinator
     from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
+    from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.model import ConsumerGroupMetadata
 
 #: Seconds that `close` takes at most unless told otherwise, as in Java.
@@ -87,9 +90,10 @@ class KafkaConsumer:
     - `isolation.level` (`read_uncommitted`): `read_committed` skips aborted transactions
     - `partition.assignment.strategy` (`range,cooperative-sticky`), `group.instance.id`
 
-    It is not thread-safe, except for `wakeup`: a call while another thread's call is running raises
-    IllegalStateError. Methods that wait for a broker take at most default.api.timeout.ms, unless
-    they are given a `timeout` in seconds, and raise KafkaTimeoutError then.
+    It is not thread-safe, except for `wakeup` and `metrics`: a call while another thread's call is
+    running raises IllegalStateError. Methods that wait for a broker take at most
+    default.api.timeout.ms, unless they are given a `timeout` in seconds, and raise
+    KafkaTimeoutError then.
     """
 
     def __init__(self, config: KafkaConsumerConfig | Mapping[str, object]) -> None:
@@ -111,7 +115,7 @@ class KafkaConsumer:
             assignors = assignor_instances(config.partition_assignment_strategy, self._plug_ins)
             deserializers = resolve_deserializers(config, self._plug_ins)
             interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
-            self._core = core = ConsumerCore(config, assignors)
+            self._core = core = ConsumerCore(config, assignors, undo)
             self._context = core.context
             self._subscriptions = core.subscriptions
             self._polls = Polls(core, deserializers=deserializers, interceptors=interceptors)
@@ -273,7 +277,8 @@ class KafkaConsumer:
         """
         with self._call():
             self._need_group("commit")
-            self._polls.commit(self._offsets(offsets), self._timeout(timeout))
+            with self._core.timed(self._core.measures.commit_called):
+                self._polls.commit(self._offsets(offsets), self._timeout(timeout))
 
     def commit_async(
         self,
@@ -301,7 +306,8 @@ class KafkaConsumer:
         wanted = [partition_of(each) for each in partitions]
         with self._call():
             self._need_group("committed")
-            return self._polls.committed(wanted, self._timeout(timeout))
+            with self._core.timed(self._core.measures.committed_called):
+                return self._polls.committed(wanted, self._timeout(timeout))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
@@ -452,6 +458,15 @@ class KafkaConsumer:
             for described in response.topics
             for each in sorted(described.partitions, key=lambda it: it.partition_index)
         ]
+
+    # --- metrics
+
+    def metrics(self) -> Mapping[MetricName, KafkaMetric]:
+        """Return the metrics by their names; each `value()` is current when it is called.
+
+        They have the names of Kafka's Java consumer. Any thread may call it, also after `close`.
+        """
+        return MetricsByName(self._core.metrics.metrics())
 
     # --- lifecycle
 

@@ -110,6 +110,14 @@ class Polls:
 
     def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
         """Do what a member has to do until `take` returns something, or the time is over."""
+        measures, clock = self._context.measures, self._core.clock
+        measures.poll_started(clock())
+        try:
+            return self._wait(take, timeout)
+        finally:
+            measures.poll_ended(clock())
+
+    def _wait(self, take: Callable[[], T | None], timeout: float) -> T | None:
         core, context = self._core, self._context
         deadline = core.clock() + timeout
         self._check_subscribed()
@@ -167,26 +175,33 @@ class Polls:
         return before it, the fetch stays, so that the next call raises the error again.
         """
         fetcher = self._core.fetcher
-        while True:
-            count = len(fetcher.buffer)
-            fetch = fetcher.buffer.next(self._subscriptions)
-            if len(fetcher.buffer) < count:
-                # What was dropped made the network thread wait with the next fetch.
-                self._context.wake()
-            if fetch is None:
-                return None
+        while (fetch := self._next_buffered()) is not None:
             if fetch.is_initialized:
                 return fetch
             try:
                 is_readable = fetcher.apply(fetch)
             except KafkaError:
                 if not has_records:
-                    fetcher.buffer.remove(fetch)
-                    self._context.wake()
+                    self._remove(fetch)
                 raise
             if not is_readable:
-                fetcher.buffer.remove(fetch)
-                self._context.wake()
+                self._remove(fetch)
+        return None
+
+    def _next_buffered(self) -> CompletedFetch | None:
+        """Return the next fetch; if others were dropped, their partitions are fetched again."""
+        buffer = self._core.fetcher.buffer
+        count = len(buffer)
+        fetch = buffer.next(self._subscriptions)
+        if len(buffer) < count:
+            self._context.wake()
+        return fetch
+
+    def _remove(self, fetch: CompletedFetch) -> None:
+        """Remove a fetch that has no records to return."""
+        self._core.fetcher.buffer.remove(fetch)
+        fetch.drain()
+        self._context.wake()
 
     def _records_of(self, fetch: CompletedFetch) -> FetchedRecords:
         """Return the records of a fetch, of which some may have been returned."""
@@ -238,9 +253,12 @@ class Polls:
             taken = reading.take(most, self._deserializers)
         finally:
             with self._context.lock:
+                fetch.bytes_read = reading.size
+                fetch.records_read += len(taken)
                 position = self._move(fetch, reading.next_offset, reading.last_epoch)
                 if reading.is_exhausted or position is None:
                     self._drop(fetch)
+                    fetch.drain()
         if position is None:
             return []
         moved[fetch.partition] = OffsetAndMetadata(position.offset, position.offset_epoch)
@@ -260,6 +278,11 @@ class Polls:
         )
         self._subscriptions.set_position(partition, position)
         fetch.next_offset = offset
+        self._context.measures.fetches.position_moved(
+            partition,
+            lag=self._subscriptions.partition_lag(partition, is_committed=self._is_committed),
+            lead=self._subscriptions.partition_lead(partition),
+        )
         return position
 
     def _drop(self, fetch: CompletedFetch) -> None:
@@ -293,13 +316,18 @@ class Polls:
                 self._drop(fetch)
         batches: list[pa.RecordBatch] = []
         for fetch, records in taken:
+            fetch.bytes_read = records.size
             try:
                 while not records.is_exhausted:
-                    batches += records.take_arrow(schema)
+                    found = records.take_arrow(schema)
+                    fetch.records_read += sum(each.num_rows for each in found)
+                    batches += found
             except KafkaError as raised:
                 error = error or raised
                 with self._context.lock:
                     self._go_back(fetch, records)
+            with self._context.lock:
+                fetch.drain()
         if batches:
             return batches
         if error is not None:

@@ -163,7 +163,7 @@ class Metrics:
                 call(reporter)
             except Exception:
                 logger.exception(
-                    "metrics reporter %s raised an exception in %s(); the producer is not affected",
+                    "metrics reporter %s raised an exception in %s(); the client is not affected",
                     type(reporter).__qualname__,
                     event,
                 )

@@ -76,6 +76,10 @@ class Sensor:
             with self._lock:
                 return stat.measure(self._windows, now)
 
+        self.add_gauge(metric_name, measure)
+
+    def add_gauge(self, metric_name: MetricName, measure: Callable[[float], float]) -> None:
+        """Add a metric that is removed with the sensor, although it does not use its values."""
         self._register(metric_name, measure)
         self.metric_names.append(metric_name)
 

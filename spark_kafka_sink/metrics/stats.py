@@ -143,6 +143,20 @@ class Max:
 
 
 @dataclass(frozen=True, slots=True)
+class Negated:
+    """A statistic of values recorded with the opposite sign, so that `Max` is their minimum.
+
+    Sensors keep no minimum, which the metrics of a producer would pay for and never use.
+    """
+
+    stat: Stat
+
+    def measure(self, windows: SampledWindows, now: float) -> float:
+        """Measure what was recorded, and turn its sign back."""
+        return -self.stat.measure(windows, now)
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """The sum of the recent values per unit of time."""
 
@@ -155,13 +169,17 @@ class Rate:
         return recent.total / (recent.elapsed * self.units_per_second)
 
 
+@dataclass(frozen=True, slots=True)
 class CountRate:
-    """Recent events per second, whatever their values (Kafka's Rate of a WindowedCount)."""
+    """Recent events per unit of time, whatever their values (Kafka's Rate of a WindowedCount)."""
+
+    #: The unit of time in seconds: with 3600, it is a rate per hour.
+    unit: float = 1.0
 
     def measure(self, windows: SampledWindows, now: float) -> float:
         """Divide the number of events by the time that the windows cover."""
         recent = windows.recent(now)
-        return recent.events / recent.elapsed
+        return recent.events * self.unit / recent.elapsed
 
 
 class CumulativeSum:

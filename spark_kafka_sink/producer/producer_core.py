@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
@@ -28,7 +29,6 @@ from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
-from spark_kafka_sink.producer.measures.producer_metrics import create_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator

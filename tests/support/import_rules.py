@@ -41,6 +41,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
+    "metrics": _BOTTOM | {"config"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
@@ -115,6 +116,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "consumer": ("config_def", TOP),
         "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
+    "metrics": {
+        TOP: (),
+        "clients": (TOP,),
+    },
     "admin": {
         "values": (),
         TOP: ("values",),
@@ -143,7 +148,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "membership": (),
         "reconciliation": ("membership",),
         "requests": ("offsets", "membership"),
-        "fetching": ("offsets", "membership"),
+        "measures": (),
+        "fetching": ("offsets", "membership", "measures"),
         "records": (),
         "polling": (
             "assignors",
@@ -151,12 +157,14 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
             "membership",
             "reconciliation",
             "requests",
+            "measures",
             "fetching",
             "records",
         ),
         TOP: (
             "assignors",
             "offsets",
+            "measures",
             "fetching",
             "membership",
             "reconciliation",

@@ -24,6 +24,7 @@ from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecor
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from spark_kafka_sink.consumer.measures.fetch_metrics import FetchedTotals
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
@@ -45,6 +46,18 @@ class CompletedFetch:
     is_replica: bool
     #: Whether its records can be read: all else that it says has been handled.
     is_initialized: bool = False
+    #: The metrics of the whole answer, with the bytes and records that were read of this part.
+    totals: FetchedTotals | None = None
+    bytes_read: int = 0
+    records_read: int = 0
+
+    def drain(self) -> None:
+        """Record in the metrics what was read: there is nothing left. Only the first call counts.
+
+        Source: CompletedFetch.drain.
+        """
+        if self.totals is not None:
+            self.totals.partition_read(self.partition, self.bytes_read, self.records_read)
 
     @property
     def records(self) -> Buffer:
@@ -94,6 +107,8 @@ class FetchBuffer:
             self._fetches.popleft()
             if use is FetchedRecords.KEEP:
                 self._fetches.append(fetch)
+            else:
+                fetch.drain()
         return None
 
     def remove(self, fetch: CompletedFetch) -> None:
@@ -106,6 +121,9 @@ class FetchBuffer:
 
         Source: FetchBuffer.retainAll.
         """
+        for fetch in self._fetches:
+            if fetch.partition not in partitions:
+                fetch.drain()
         self._fetches = deque(fetch for fetch in self._fetches if fetch.partition in partitions)
 
     def has_available(self, subscriptions: SubscriptionState) -> bool:

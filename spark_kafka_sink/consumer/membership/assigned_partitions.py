@@ -193,6 +193,14 @@ class AssignedPartitions:
         state = self._assignment.get(partition)
         return None if state is None else state.preferred_replica(now)
 
+    def last_preferred_read_replica(self, partition: TopicPartition) -> int | None:
+        """Return the follower's broker id, even if its lease has ended; None for the leader.
+
+        Any thread may call it, without the lock.
+        """
+        state = self._assignment.get(partition)
+        return None if state is None else state.last_preferred_replica
+
     def clear_preferred_read_replica(self, partition: TopicPartition) -> int | None:
         """Fetch from the leader again; return the id of the follower that was preferred."""
         state = self._assignment.get(partition)

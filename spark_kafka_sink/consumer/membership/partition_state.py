@@ -186,6 +186,11 @@ class PartitionState:
             self._preferred_replica = None
         return self._preferred_replica
 
+    @property
+    def last_preferred_replica(self) -> int | None:
+        """The broker id of the follower, even if its lease has ended."""
+        return self._preferred_replica
+
     def set_preferred_replica(self, node_id: int, until: float) -> None:
         """Fetch from a follower until `until`; naming the same one again extends nothing."""
         if node_id != self._preferred_replica:

@@ -42,6 +42,7 @@ from spark_kafka_sink.consumer.membership.group_values import (
     SyncGroup,
     Wait,
 )
+from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling.coordinator import Coordinator
 from spark_kafka_sink.consumer.polling.rebalances import Rebalances
 from spark_kafka_sink.consumer.requests.commit_rules import (
@@ -246,15 +247,23 @@ class ClassicCoordinator(Coordinator):
         context = self.context
         with context.lock:
             protocols = self._protocols()
+        started = context.clock()
+        self.measures.rebalance_started(started)
         response = await self.ask(
             ApiKey.JOIN_GROUP,
             lambda version: join_request(step, self._settings, protocols, version),
             seconds=step.timeout,
         )
+        now = context.clock()
         if response is not None:
+            answer = read_join(response)
             with context.lock:
-                self.membership.join_answered(step, read_join(response), context.clock())
+                self.membership.join_answered(step, answer, now)
                 context.tell_user()
+            if not answer.error_code:
+                self.measures.joined(now - started, now)
+                return
+        self.measures.rebalance_failed(now)
 
     def _protocols(self) -> list[tuple[str, bytes]]:
         subscriptions = self.context.subscriptions
@@ -341,21 +350,31 @@ class ClassicCoordinator(Coordinator):
 
     async def _sync(self, step: SyncGroup) -> None:
         context = self.context
+        started = context.clock()
         response = await self.ask(
             ApiKey.SYNC_GROUP, lambda version: sync_request(step, self._settings, version)
         )
+        now = context.clock()
+        is_stable = False
         if response is not None:
             answer = read_sync(response)
+            if not answer.error_code:
+                self.measures.synced(now - started, now)
             with context.lock:
                 self.membership.sync_answered(
                     step,
                     answer.error_code,
-                    context.clock(),
+                    now,
                     assignment=answer.assignment,
                     protocol_type=answer.protocol_type,
                     protocol=answer.protocol,
                 )
+                is_stable = self.membership.state is ClassicMemberState.STABLE
                 context.tell_user()
+        if is_stable:
+            self.measures.rebalance_ended(now)
+        else:
+            self.measures.rebalance_failed(now)
 
     async def _send_heartbeat(self, step: Heartbeat) -> None:
         context = self.context

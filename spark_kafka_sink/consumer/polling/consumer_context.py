@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
     from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
@@ -33,11 +34,13 @@ class ConsumerContext:
         subscriptions: SubscriptionState,
         *,
         clock: Callable[[], float],
+        measures: ConsumerMetrics,
     ) -> None:
         """Start without connections; `clock` returns seconds and is that of the loop."""
         self.config = config
         self.subscriptions = subscriptions
         self.clock = clock
+        self.measures = measures
         #: The user's thread waits for it in `poll`.
         self.lock = threading.Condition()
         #: Whether positions may be looked up: the user has called `poll` since partitions were

@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, Wait
+from spark_kafka_sink.consumer.membership.member_states import MemberState
 from spark_kafka_sink.consumer.polling.coordinator import Coordinator
-from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError, call_listener
+from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
 from spark_kafka_sink.consumer.reconciliation.consumer_membership import ConsumerMembership
 from spark_kafka_sink.consumer.reconciliation.member_values import (
     Assign,
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 #: The first version of ConsumerGroupHeartbeat with regular expressions.
 _PATTERN_VERSION = 1
+#: The states after RECONCILING in which a rebalance has succeeded, or has failed.
+_RECONCILED = frozenset({MemberState.ACKNOWLEDGING, MemberState.STABLE})
+_FAILED = frozenset({MemberState.FENCED, MemberState.FATAL})
 
 
 class ConsumerCoordinator(Coordinator):
@@ -68,6 +72,7 @@ class ConsumerCoordinator(Coordinator):
         self._names: dict[UUID, str] = {}
         self._named: MetadataSnapshot | None = None
         self._is_calling_back = False
+        self._noted_state = self._membership.state
 
     @property
     def member(self) -> ConsumerMembership:
@@ -79,6 +84,7 @@ class ConsumerCoordinator(Coordinator):
     def advance(self, now: float, *, may_join: bool) -> float:
         """Implement `Coordinator`."""
         self._note_topic_names(now)
+        self._note_rebalance(now)
         may_call_back = may_join and not self._is_calling_back
         while True:
             step = self._membership.next_step(
@@ -114,6 +120,21 @@ class ConsumerCoordinator(Coordinator):
             self._names |= {topic.topic_id: name for name, topic in snapshot.topics.items()}
             self._membership.topic_names_changed(self._names, now)
 
+    def _note_rebalance(self, now: float) -> None:
+        """Measure a rebalance: the time in RECONCILING (AbstractMembershipManager.transitionTo)."""
+        before, state = self._noted_state, self._membership.state
+        self._noted_state = state
+        if state is before:
+            return
+        if state is MemberState.RECONCILING:
+            self.measures.rebalance_started(now)
+        elif before is MemberState.RECONCILING:
+            if state in _RECONCILED:
+                self.measures.rebalance_ended(now)
+            elif state in _FAILED:
+                self.measures.rebalance_failed(now)
+            self.measures.rebalance_given_up()
+
     def subscription_changed(self) -> None:
         """Implement `Coordinator`."""
         self._membership.subscription_changed()
@@ -122,17 +143,16 @@ class ConsumerCoordinator(Coordinator):
 
     def run(self, step: Callback) -> None:
         """Implement `Coordinator`."""
-        listener = self.context.subscriptions.rebalance_listener
         error: BaseException | None = None
         self._is_calling_back = True
         try:
             match step:
                 case Revoke():
-                    call_listener(listener, "on_partitions_revoked", step.partitions)
+                    self.tell_listener("on_partitions_revoked", step.partitions)
                 case Assign():
-                    call_listener(listener, "on_partitions_assigned", step.added, always=True)
+                    self.tell_listener("on_partitions_assigned", step.added, always=True)
                 case Lose():
-                    call_listener(listener, "on_partitions_lost", step.partitions)
+                    self.tell_listener("on_partitions_lost", step.partitions)
         except BaseException as raised:
             error = raised
             raise

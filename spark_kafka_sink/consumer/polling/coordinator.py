@@ -14,17 +14,18 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     find_coordinator_request,
     found_coordinator,
 )
+from spark_kafka_sink.consumer.polling.rebalance_listener import call_listener
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, LeaveOperation
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.requests.commit_rules import OffsetCall, Verdict
     from spark_kafka_sink.errors import BrokerError
-    from spark_kafka_sink.model import ConsumerGroupMetadata, Node
+    from spark_kafka_sink.model import ConsumerGroupMetadata, Node, TopicPartition
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 #: Added to a broker's id for the second connection to it; ids count up from 0.
@@ -66,6 +67,9 @@ class Coordinator(ABC):
     def __init__(self, context: ConsumerContext, group_id: str) -> None:
         """Start without a coordinator."""
         self.context = context
+        measures = context.measures.coordinator
+        assert measures is not None  # noqa: S101  there is a group
+        self.measures = measures
         self.group_id = group_id
         #: What the user's thread has to do next, within `poll`.
         self.for_user: deque[Any] = deque()
@@ -191,6 +195,17 @@ class Coordinator(ABC):
             else:
                 self._coordinator_not_found(step, code)
             context.tell_user()
+
+    def tell_listener(
+        self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
+    ) -> None:
+        """Call a method of the user's listener; see `call_listener`."""
+        context = self.context
+        started = context.clock()
+        listener = context.subscriptions.rebalance_listener
+        if call_listener(listener, method, partitions, always=always):
+            now = context.clock()
+            self.measures.listener_called(method, now - started, now)
 
     def for_poll(self, step: Any) -> None:
         """Add a step for the user's thread."""

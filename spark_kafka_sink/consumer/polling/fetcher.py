@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
+    from spark_kafka_sink.consumer.measures.fetch_metrics import FetchedTotals
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
@@ -57,6 +58,9 @@ class Fetcher:
         """Send what is due at `now`, and return when to call again."""
         context = self._context
         client = context.client
+        context.measures.fetches.assignment_changed(
+            context.subscriptions.assignment_id, lambda: context.subscriptions.assigned_partitions
+        )
         waits = [NEVER]
 
         def is_unavailable(node: Node) -> bool:
@@ -170,12 +174,18 @@ class Fetcher:
         leaders = named_leaders(answers)
         if leaders:
             self._context.client.metadata.update_leaders(leaders, named_nodes(response))
-        for each, data in answers.items():
-            if each in partitions:
-                self._arrived(node, each, data, partitions[each].offset)
+        wanted = {each: data for each, data in answers.items() if each in partitions}
+        totals = self._context.measures.fetches.answered(wanted)
+        for each, data in wanted.items():
+            self._arrived(node, each, data, partitions[each].offset, totals)
 
     def _arrived(
-        self, node: Node, partition: TopicPartition, data: PartitionData, offset: int
+        self,
+        node: Node,
+        partition: TopicPartition,
+        data: PartitionData,
+        offset: int,
+        totals: FetchedTotals,
     ) -> None:
         context = self._context
         known = context.client.metadata.snapshot.partition(partition)
@@ -185,6 +195,7 @@ class Fetcher:
             offset,
             f"Fetch from offset {offset} at {node}",
             is_replica=known is not None and known.leader_id != node.node_id,
+            totals=totals,
         )
         if data.error_code or len(fetch.records):
             self.buffer.add(fetch)
@@ -193,6 +204,7 @@ class Fetcher:
         else:
             # Nothing that could concern the user: the end of the log, as far as it is known.
             self.apply(fetch)
+            fetch.drain()
 
     def apply(self, fetch: CompletedFetch) -> bool:
         """Apply what a fetch says; return whether its records can be read. Needs the lock.

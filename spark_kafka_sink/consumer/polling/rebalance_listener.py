@@ -49,16 +49,16 @@ def call_listener(
     partitions: Iterable[TopicPartition],
     *,
     always: bool = False,
-) -> None:
+) -> bool:
     """Call a method of the user's listener, if there is one; `always` also without partitions.
 
-    Raises KafkaError with the listener's error as its cause.
+    Return whether it was called. Raises KafkaError with the listener's error as its cause.
     """
     concerned = tuple(partitions)
     if concerned:
         logger.info("%s: %s", method, ", ".join(map(str, sorted(concerned))))
     if listener is None or not (concerned or always):
-        return
+        return False
     try:
         getattr(listener, method)(concerned)
     except WakeupError:
@@ -69,6 +69,7 @@ def call_listener(
             f"the rebalance listener's {method} raised {type(error).__name__}: {error}. The "
             "rebalance has gone on without it"
         ) from error
+    return True
 
 
 class FirstError:

@@ -12,7 +12,7 @@ from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_as
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
-from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError, call_listener
+from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -140,5 +140,4 @@ class Rebalances:
     def _tell(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
     ) -> None:
-        listener = self._context.subscriptions.rebalance_listener
-        call_listener(listener, method, partitions, always=always)
+        self._coordinator.tell_listener(method, partitions, always=always)

@@ -16,12 +16,11 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from spark_kafka_sink.metrics.clients.connection_metrics import ConnectionMetrics
+from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
 from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, NEVER_EXPIRES
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.metrics.stats import CumulativeSum
-from spark_kafka_sink.network.connection.network_listener import NetworkListener
-from spark_kafka_sink.producer.measures.authentication_metrics import AuthenticationMetrics
-from spark_kafka_sink.producer.measures.metric_group import MetricGroup
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 PRODUCER_GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
-NODE_GROUP: Final = "producer-node-metrics"
 
 #: The minimum interval in seconds between checks for idle topics; a new topic triggers a check.
 EXPIRY_CHECK_INTERVAL: Final = 30.0
@@ -119,13 +117,7 @@ class _TopicSensors(NamedTuple):
     errors: Sensor
 
 
-class _NodeSensors(NamedTuple):
-    requests: Sensor
-    responses: Sensor
-    latency: Sensor
-
-
-class SenderMetrics(NetworkListener):
+class SenderMetrics(ConnectionMetrics):
     """The sensors of one producer; the network reports its events to them."""
 
     def __init__(self, metrics: Metrics, *, topic_expiration: float = NEVER_EXPIRES) -> None:
@@ -139,16 +131,29 @@ class SenderMetrics(NetworkListener):
         self._topic_expiration = topic_expiration
         self._next_expiry_check = 0.0
         self._topics: dict[str, _TopicSensors] = {}
-        self._nodes: dict[int, _NodeSensors] = {}
-        self._connected: set[int] = set()
-        self._unthrottled_answer = False
         self._uncompressed_bytes = 0
         self._compressed_bytes = 0
         group = MetricGroup(metrics, PRODUCER_GROUP)
         self._make_batch_sensors(group)
         self._make_buffer_sensors(group)
-        self._make_network_sensors(group)
-        self._authentication = AuthenticationMetrics(group, self._sensor)
+        latency = self._sensor("request-time")
+        group.average_and_maximum(
+            latency, "request-latency", "time in ms from a produce request to its response"
+        )
+        throttle_time = self._sensor("produce-throttle-time")
+        group.average_and_maximum(
+            throttle_time,
+            "produce-throttle-time",
+            "time in ms for which a broker throttled the producer",
+        )
+        super().__init__(
+            metrics,
+            "producer",
+            timed_api=ApiKey.PRODUCE,
+            request="a produce request",
+            latency=latency,
+            throttle_time=throttle_time,
+        )
         self._timed_calls = {call: self._sensor(f"{call}-time-ns-total") for call in TimedCall}
         for call, sensor in self._timed_calls.items():
             description = f"The total time in ns spent {_TIMED_CALLS[call]}."
@@ -207,39 +212,6 @@ class SenderMetrics(NetworkListener):
         group.meter(
             self._buffer_exhausted, "buffer-exhausted", "waits for buffer memory that timed out"
         )
-
-    def _make_network_sensors(self, group: MetricGroup) -> None:
-        self._latency = self._sensor("request-time")
-        group.average_and_maximum(
-            self._latency, "request-latency", "time in ms from a produce request to its response"
-        )
-        self._throttle_time = self._sensor("produce-throttle-time")
-        group.average_and_maximum(
-            self._throttle_time,
-            "produce-throttle-time",
-            "time in ms for which a broker throttled the producer",
-        )
-        self._created = self._sensor("connections-created")
-        group.meter(self._created, "connection-creation", "connections opened")
-        self._closed = self._sensor("connections-closed")
-        group.meter(self._closed, "connection-close", "connections closed")
-        self._transfers = self._sensor("bytes-sent-received")
-        group.count_meter(self._transfers, "network-io", "requests and responses")
-        self._requests = self._sensor("requests-sent")
-        self._responses = self._sensor("responses-received")
-        self._add_traffic(group, self._requests, self._responses)
-        self._metrics.add_gauge(
-            group.name("connection-count", "The current number of open connections."),
-            lambda _: len(self._connected),
-        )
-
-    @staticmethod
-    def _add_traffic(group: MetricGroup, requests: Sensor, responses: Sensor) -> None:
-        group.count_meter(requests, "request", "requests sent")
-        group.meter(requests, "outgoing-byte", "bytes sent")
-        group.average_and_maximum(requests, "request-size", "size in bytes of a request")
-        group.count_meter(responses, "response", "responses received")
-        group.meter(responses, "incoming-byte", "bytes received")
 
     # --- gauges, read on demand
 
@@ -377,86 +349,6 @@ class SenderMetrics(NetworkListener):
         """Record how long a call took."""
         self._timed_calls[call].record(seconds * NANOSECONDS_PER_SECOND, now)
 
-    # --- connections (NetworkListener, network thread)
-
-    def _node(self, node_id: int, now: float) -> _NodeSensors:
-        sensors = self._nodes.get(node_id)
-        if sensors is None:
-            name = f"node-{node_id}"
-            sensors = self._nodes[node_id] = _NodeSensors(
-                requests=self._metrics.sensor(f"{name}.requests-sent", now),
-                responses=self._metrics.sensor(f"{name}.responses-received", now),
-                latency=self._metrics.sensor(f"{name}.latency", now),
-            )
-            group = MetricGroup(self._metrics, NODE_GROUP, node_id=name)
-            self._add_traffic(group, sensors.requests, sensors.responses)
-            group.average_and_maximum(
-                sensors.latency,
-                "request-latency",
-                "time in ms from a produce request to its response",
-            )
-        return sensors
-
-    def connected(self, node_id: int) -> None:
-        """Record a connection that is ready."""
-        now = self._clock()
-        self._connected.add(node_id)
-        self._created.record(1, now)
-        self._node(node_id, now)
-
-    def disconnected(self, node_id: int) -> None:
-        """Record a connection that has ended."""
-        self._connected.discard(node_id)
-        self._closed.record(1, self._clock())
-
-    def connection_failed(self, node_id: int) -> None:  # noqa: ARG002  the listener's signature
-        """Record a connection that ended before it was ready; Kafka counts these, too."""
-        self._closed.record(1, self._clock())
-
-    def authenticated(self, node_id: int) -> None:  # noqa: ARG002
-        """Record a connection on which both sides accepted each other."""
-        self._authentication.authenticated(self._clock())
-
-    def authentication_failed(self, node_id: int) -> None:  # noqa: ARG002
-        """Record a connection that one side refused."""
-        self._authentication.authentication_failed(self._clock())
-
-    def reauthenticated(self, node_id: int, latency: float) -> None:  # noqa: ARG002
-        """Record a session that was renewed."""
-        self._authentication.reauthenticated(latency, self._clock())
-
-    def reauthentication_failed(self, node_id: int) -> None:  # noqa: ARG002
-        """Record a session whose renewal was refused."""
-        self._authentication.reauthentication_failed(self._clock())
-
-    def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:  # noqa: ARG002
-        """Record a request of `size` bytes."""
-        now = self._clock()
-        self._requests.record(size, now)
-        self._transfers.record(size, now)
-        self._node(node_id, now).requests.record(size, now)
-
-    def response_received(self, node_id: int, api_key: ApiKey, size: int, latency: float) -> None:
-        """Record an answer; as in Kafka, only those to produce requests count as latency."""
-        now = self._clock()
-        node = self._node(node_id, now)
-        self._responses.record(size, now)
-        self._transfers.record(size, now)
-        node.responses.record(size, now)
-        if api_key is ApiKey.PRODUCE:
-            self._latency.record(latency * _MS_PER_SECOND, now)
-            node.latency.record(latency * _MS_PER_SECOND, now)
-        # An answer without a throttle counts as 0 in the average. Whether this answer throttles is
-        # reported right after it, so the 0 of the previous answer is recorded here.
-        if self._unthrottled_answer:
-            self._throttle_time.record(0, now)
-        self._unthrottled_answer = True
-
-    def throttled(self, node_id: int, api_key: ApiKey, seconds: float) -> None:  # noqa: ARG002
-        """Record that the answer just received throttles us."""
-        self._throttle_time.record(seconds * _MS_PER_SECOND, self._clock())
-        self._unthrottled_answer = False
-
     # --- for Spark
 
     def begin_period(self) -> MetricsSnapshot:
@@ -466,8 +358,8 @@ class SenderMetrics(NetworkListener):
             self._records_per_request,
             self._batch_size,
             self._queue_time,
-            self._latency,
-            self._throttle_time,
+            self.latency,
+            self.throttle_time,
         ):
             sensor.forget_maximum()
         return snapshot
@@ -478,8 +370,8 @@ class SenderMetrics(NetworkListener):
             records_per_request=self._records_per_request.summary(),
             batch_size=self._batch_size.summary(),
             record_queue_time_ms=self._queue_time.summary(),
-            request_latency_ms=self._latency.summary(),
-            produce_throttle_time_ms=self._throttle_time.summary(),
+            request_latency_ms=self.latency.summary(),
+            produce_throttle_time_ms=self.throttle_time.summary(),
             record_retry_total=_total(self._retries),
             record_error_total=_total(self._errors),
             batch_split_total=_total(self._splits),

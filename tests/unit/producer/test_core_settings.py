@@ -11,10 +11,10 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.metrics.clients import client_metrics
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer import producer_core
-from spark_kafka_sink.producer.measures import producer_metrics
 from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
@@ -81,7 +81,7 @@ def parts(monkeypatch) -> _Parts:
     parts = _Parts(monkeypatch)
     for name in ("SenderMetrics", "RecordAccumulator", "NodeLatencies", "RecordGatherer"):
         parts.note(producer_core, name)
-    parts.note(producer_metrics, "MetricConfig")
+    parts.note(client_metrics, "MetricConfig")
     return parts
 
 

@@ -16,7 +16,7 @@ class MetricGroup:
     """A factory for a group's metrics; it creates several per sensor where Kafka pairs them."""
 
     def __init__(self, metrics: Metrics, group: str, **tags: str) -> None:
-        """Create the group; `tags` are added to every metric, besides the producer's own."""
+        """Create the group; `tags` are added to every metric, besides the client's own."""
         self._metrics = metrics
         self._group = group
         self._tags = tags

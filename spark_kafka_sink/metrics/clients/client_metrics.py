@@ -1,4 +1,4 @@
-"""The creation of a producer's metrics registry from its settings."""
+"""The creation of a client's metrics registry from its settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from spark_kafka_sink.metrics.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.metrics.reporter import MetricsReporter
@@ -24,7 +25,9 @@ BUILT_IN_REPORTERS: Final[Mapping[str, Callable[[], MetricsReporter]]] = {
 _REPORTER_METHODS: Final = ("init", "metric_change", "metric_removal", "close")
 
 
-def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metrics:
+def create_metrics(
+    config: ProducerConfig | KafkaConsumerConfig, clock: Callable[[], float]
+) -> Metrics:
     """Create the registry and start the reporters, which it closes.
 
     Raises ConfigError when one of `metric.reporters` cannot be imported, created or configured, or

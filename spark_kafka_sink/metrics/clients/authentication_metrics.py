@@ -13,14 +13,14 @@ from spark_kafka_sink.metrics.stats import CumulativeSum
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
     from spark_kafka_sink.metrics.sensor import Sensor
-    from spark_kafka_sink.producer.measures.metric_group import MetricGroup
 
 _MS_PER_SECOND = 1000
 
 
 class AuthenticationMetrics:
-    """The sensors of one producer. Called on the network thread; times are in seconds."""
+    """The sensors of one client. Called on the network thread; times are in seconds."""
 
     def __init__(self, group: MetricGroup, new_sensor: Callable[[str], Sensor]) -> None:
         """Register the sensors in `group`."""

@@ -1,0 +1,1 @@
+"""The metrics that producers and consumers have in common."""
