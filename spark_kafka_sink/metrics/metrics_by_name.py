@@ -36,7 +36,7 @@ class MetricsByName(dict[MetricName, KafkaMetric]):
             groups.setdefault(name.group, []).append((name, value))
         parts: list[str] = []
         for group, values in groups.items():
-            is_open = " open" if group == "producer-metrics" else ""
+            is_open = " open" if group in {"producer-metrics", "consumer-metrics"} else ""
             parts += [
                 f"<details{is_open}><summary>{display.text(group)}</summary>",
                 display.table(
