@@ -52,6 +52,12 @@ from spark_kafka_sink.config.sink_options import (  # noqa: E402
     SPARK_OPTIONS,
 )
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
+from spark_kafka_sink.consumer.measures.consumer_metrics import (  # noqa: E402
+    CONSUMER_GROUP,
+    ConsumerMetrics,
+)
+from spark_kafka_sink.consumer.measures.coordinator_metrics import COORDINATOR_GROUP  # noqa: E402
+from spark_kafka_sink.consumer.measures.fetch_metrics import FETCH_GROUP  # noqa: E402
 from spark_kafka_sink.metrics.metric_config import MetricConfig  # noqa: E402
 from spark_kafka_sink.metrics.metrics import Metrics  # noqa: E402
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary  # noqa: E402
@@ -65,7 +71,6 @@ from spark_kafka_sink.producer.batch.error_rules import (  # noqa: E402
     txn_action,
 )
 from spark_kafka_sink.producer.measures.sender_metrics import (  # noqa: E402
-    NODE_GROUP,
     PRODUCER_GROUP,
     TOPIC_GROUP,
     SenderMetrics,
@@ -407,22 +412,31 @@ def _prose(cls: type) -> str:
 
 
 def metrics_page() -> str:
-    """Return the page of the metrics of a producer."""
+    """Return the page of the metrics of a producer and of a consumer."""
     return _page(
         "Metrics",
-        "`KafkaProducer.metrics()` has these metrics, under the names, groups and tags of Kafka's "
-        "Java client. Every metric has the tag `client-id`. Rates, averages and maxima cover the "
+        "`KafkaProducer.metrics()` and `KafkaConsumer.metrics()` have these metrics, under the "
+        "names, groups and tags of Kafka's Java clients. Every metric has the tag `client-id`. Rates, averages and maxima cover the "
         "last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals count from the "
-        "producer's start. They are counted per batch and per request, never per record. "
+        "client's start. They are counted per batch and per request, never per record. "
         "The [guide](../guides/operations.md#metrics) shows how to read them.",
         *(
             part
             for group, title in (
                 (PRODUCER_GROUP, "of a producer"),
                 (TOPIC_GROUP, "of each topic, with the tag `topic`"),
-                (NODE_GROUP, "of each broker, with the tag `node-id`"),
+                ("producer-node-metrics", "of each broker, with the tag `node-id`"),
             )
             for part in (f"## {group}", f"The metrics {title}.", _metrics_of(group))
+        ),
+        *(
+            part
+            for group, title in (
+                (CONSUMER_GROUP, "of a consumer; those of each broker are named as a producer's"),
+                (COORDINATOR_GROUP, "of a member of a group"),
+                (FETCH_GROUP, "of its fetches; others have the tags `topic` and `partition`"),
+            )
+            for part in (f"## {group}", f"The metrics {title}.", _consumer_metrics_of(group))
         ),
         "## The report of a Spark write",
         "The report of a write has these totals of the producers of all its tasks. They are those "
@@ -448,6 +462,19 @@ def _metrics_of(group: str) -> str:
     sender.observe_client(requests_in_flight=lambda: 0, metadata_updated_at=lambda: 0.0)
     sender.on_batches_drained([batch], 0.0)
     sender.connected(1)
+    found = {name.name: name.description for name in metrics.metrics() if name.group == group}
+    return _table(("metric", "meaning"), ((f"`{name}`", found[name]) for name in sorted(found)))
+
+
+def _consumer_metrics_of(group: str) -> str:
+    metrics = Metrics(MetricConfig(), clock=lambda: 0.0, reporters=[])
+    ConsumerMetrics(
+        metrics,
+        has_group=True,
+        is_classic=True,
+        assigned_partitions=lambda: 0,
+        preferred_replica=lambda _: None,
+    )
     found = {name.name: name.description for name in metrics.metrics() if name.group == group}
     return _table(("metric", "meaning"), ((f"`{name}`", found[name]) for name in sorted(found)))
 

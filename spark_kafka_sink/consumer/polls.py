@@ -356,8 +356,12 @@ class Polls:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
-        call = commits.commit(offsets, self._core.clock() + timeout, is_of_user=is_of_user)
-        self._core.call(call, timeout, "OffsetCommit", is_wakeable=is_wakeable)
+        deadline = self._core.clock() + timeout
+        # As in Java: an older commit must not overwrite this one.
+        self._await_commits(deadline, is_wakeable=is_wakeable)
+        left = max(deadline - self._core.clock(), 0)
+        call = commits.commit(offsets, deadline, is_of_user=is_of_user)
+        self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_commit_callbacks()
 
@@ -512,7 +516,9 @@ class Polls:
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 
-    def _await_commits(self, deadline: float) -> None:
+    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> None:
         with self._context.lock:
             while self._pending_commits and (left := deadline - self._core.clock()) > 0:
+                if is_wakeable:
+                    self._core.raise_wakeup()
                 self._context.lock.wait(left)
