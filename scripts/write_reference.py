@@ -416,8 +416,9 @@ def metrics_page() -> str:
     return _page(
         "Metrics",
         "`KafkaProducer.metrics()` and `KafkaConsumer.metrics()` have these metrics, under the "
-        "names, groups and tags of Kafka's Java clients. Every metric has the tag `client-id`. Rates, averages and maxima cover the "
-        "last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals count from the "
+        "names, groups and tags of Kafka's Java clients. Every metric has the tag `client-id`. "
+        "Rates, averages and maxima cover the last `metrics.num.samples` windows of "
+        "`metrics.sample.window.ms`; totals count from the "
         "client's start. They are counted per batch and per request, never per record. "
         "The [guide](../guides/operations.md#metrics) shows how to read them.",
         *(
