@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -30,7 +31,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPart
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
@@ -82,6 +83,8 @@ class Polls:
         self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
+        #: Where the partitions of this poll began, and their last positions since.
+        self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
         self._done_commits: deque[_CommitDone] = deque()
         self._pending_commits = 0
         self._auto_commit = AutoCommit(
@@ -95,18 +98,38 @@ class Polls:
     def poll(self, timeout: float, most: int | None = None) -> ConsumerRecords:
         """Implement `KafkaConsumer.poll`, with at most `most` records if it is given."""
         limit = self._max_records if most is None else most
-        found = self._wait_for(partial(self._take_records, limit), timeout)
-        if found is None:
-            return ConsumerRecords()
-        return self._interceptors.on_consume(found)
+        with self._taking():
+            found = self._wait_for(partial(self._take_records, limit), timeout)
+            return ConsumerRecords() if found is None else self._interceptors.on_consume(found)
 
     def poll_arrow(
         self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
     ) -> pa.Table:
         """Implement `KafkaConsumer.poll_arrow`."""
         schema = arrow_schema(columns, include_headers=include_headers)
-        found = self._wait_for(partial(self._take_arrow, schema), timeout)
-        return pa.Table.from_batches(found or [], schema)
+        with self._taking():
+            found = self._wait_for(partial(self._take_arrow, schema), timeout)
+            return pa.Table.from_batches(found or [], schema)
+
+    @contextmanager
+    def _taking(self) -> Iterator[None]:
+        """Go back to where this poll began if its records do not reach the user.
+
+        That is so after Ctrl-C, or when memory runs out. Otherwise the next commit would skip them.
+        """
+        self._began.clear()
+        try:
+            yield
+        except KafkaError:
+            # What was taken before it is returned, or had no records.
+            raise
+        except BaseException:
+            with self._context.lock:
+                for partition, (start, end) in self._began.items():
+                    if self._subscriptions.position_or_none(partition) == end:
+                        self._subscriptions.seek_validated(partition, start)
+                self._context.wake()
+            raise
 
     def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
         """Do what a member has to do until `take` returns something, or the time is over."""
@@ -276,6 +299,8 @@ class Polls:
             before.offset_epoch if epoch == NO_LEADER_EPOCH else epoch,
             before.current_leader,
         )
+        start, _ = self._began.get(partition, (before, before))
+        self._began[partition] = start, position
         self._subscriptions.set_position(partition, position)
         fetch.next_offset = offset
         self._context.measures.fetches.position_moved(
@@ -436,10 +461,8 @@ class Polls:
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
 
-    async def _commit_positions(self, deadline: float) -> None:
-        """Commit all positions from the network thread; a failure is only logged."""
-        with self._context.lock:
-            offsets = self._subscriptions.all_consumed()
+    async def _commit_positions(self, offsets: Offsets, deadline: float) -> None:
+        """Commit positions from the network thread; a failure is only logged."""
         commits = self._core.commits
         if offsets and commits is not None:
             try:

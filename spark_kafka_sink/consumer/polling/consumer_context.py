@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
     from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.network_client import NetworkClient
 
 
@@ -53,7 +54,9 @@ class ConsumerContext:
         #: Commits all positions if enable.auto.commit is set; called by the user's thread.
         self.commit_before_rebalance: Callable[[], None] = lambda: None
         #: Commits positions from the network thread: offsets, and when to give up.
-        self.commit_positions: Callable[[float], Coroutine[Any, Any, None]]
+        self.commit_positions: Callable[
+            [dict[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
+        ]
         #: Runs a coroutine on the network thread: within so many seconds, and what it does.
         self.call: Callable[..., Any]
         self.client: NetworkClient

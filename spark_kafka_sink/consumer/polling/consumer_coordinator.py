@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.reconciliation.member_values import Callback, MemberSettings
     from spark_kafka_sink.consumer.requests.commit_rules import Verdict
-    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,9 @@ class ConsumerCoordinator(Coordinator):
             case SendHeartbeat():
                 return partial(self._send_heartbeat, step)
             case CommitBeforeRevocation():
-                return partial(self._commit_before_revocation, step)
+                # As of now: what `poll` is about to return has not been processed.
+                offsets = self.context.subscriptions.all_consumed()
+                return partial(self._commit_before_revocation, step, offsets)
             case RefreshMetadata():
                 return partial(self._find_names, step)
 
@@ -227,8 +229,10 @@ class ConsumerCoordinator(Coordinator):
             self._membership.coordinator_lost(self.context.clock())
         return commit_of_user(verdict) if is_of_user else verdict
 
-    async def _commit_before_revocation(self, step: CommitBeforeRevocation) -> None:
-        await self.context.commit_positions(step.until)
+    async def _commit_before_revocation(
+        self, step: CommitBeforeRevocation, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        await self.context.commit_positions(offsets, step.until)
         with self.context.lock:
             self._membership.commit_done(step)
             self.context.tell_user()

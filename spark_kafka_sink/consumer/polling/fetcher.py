@@ -137,11 +137,15 @@ class Fetcher:
         context = self._context
         with context.lock:
             self._in_flight.discard(node.node_id)
+            before = len(self.buffer)
             if answer.cancelled() or answer.exception() is not None:
                 self._failed(node, session, partitions)
             else:
                 self._answered(node, session, partitions, answer.result())
-            context.wake()
+            if len(self.buffer) == before or not self.buffer.has_available(context.subscriptions):
+                # Otherwise nothing more is fetched from this broker before the user's thread has
+                # taken what there is, which it can do sooner if this one does not go on.
+                context.wake()
 
     def _failed(
         self,

@@ -15,6 +15,7 @@ import pytest
 
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
+from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -219,6 +220,48 @@ def test_an_interrupted_poll_can_be_repeated(broker):
         timer.join()
         fill(broker.bootstrap_servers, "t", [b"a"])
         assert [b"a"] == values(take(consumer, 1))
+
+
+def test_records_of_an_interrupted_poll_are_returned_by_the_next(broker):
+    """Ctrl-C while records are deserialized loses none of them, and none are committed."""
+    interrupts = [True]
+
+    def interrupted(data):
+        if data == numbered(6)[4] and interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        return data
+
+    fill(broker.bootstrap_servers, "t", numbered(6))
+    settings = {"value.deserializer": interrupted, "max.poll.records": 3, **GROUP}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        assert numbered(3) == values(take(consumer, 3))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(30)
+        assert 3 == consumer.position(tp())
+        consumer.commit()
+        assert 3 == consumer.committed([tp()])[tp()].offset
+        assert numbered(6)[3:] == values(take(consumer, 3))
+
+
+def test_an_arrow_table_of_an_interrupted_poll_is_returned_by_the_next(broker, monkeypatch):
+    """Ctrl-C while records are decoded loses none of them."""
+    fill(broker.bootstrap_servers, "t", numbered(3))
+    take_arrow = FetchedRecords.take_arrow
+
+    def interrupted(records, schema, **limits):
+        monkeypatch.setattr(FetchedRecords, "take_arrow", take_arrow)
+        take_arrow(records, schema, **limits)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FetchedRecords, "take_arrow", interrupted)
+    with consuming(broker) as consumer:
+        consumer.assign([tp()])
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_arrow(30)
+        assert 0 == consumer.position(tp())
+        assert numbered(3) == consumer.poll_arrow(30)["value"].to_pylist()
 
 
 def test_an_interrupted_commit_before_a_rebalance_is_repeated(broker):
