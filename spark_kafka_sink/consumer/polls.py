@@ -113,7 +113,7 @@ class Polls:
 
     @contextmanager
     def _taking(self) -> Iterator[None]:
-        """Go back to where this poll began if its records do not reach the user.
+        """Restore the positions at which this poll began if its records do not reach the user.
 
         That is so after Ctrl-C, or when memory runs out. Otherwise the next commit would skip them.
         """
