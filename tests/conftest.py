@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 from functools import cache
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+# Shells let background jobs ignore Ctrl-C, which some tests send to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The duration of an example depends on the machine more than on the code. So does the duration of
 # an event loop step, which asyncio's debug mode logs as a warning: "Executing ... took".
