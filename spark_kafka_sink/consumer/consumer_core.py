@@ -13,6 +13,7 @@ import logging
 import time
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
@@ -160,11 +161,7 @@ class ConsumerCore:
             self._changed.clear()
             with self.context.lock:
                 now = self.clock()
-                try:
-                    until = self._advance(now)
-                except Exception as error:  # noqa: BLE001  the user's next call raises it
-                    self.context.fail(error)
-                    until = now + self.config.reconnect_backoff_max_ms / 1000
+                until = self._advance(now)
             try:
                 async with asyncio.timeout_at(None if until == NEVER else until):
                     await self._changed.wait()
@@ -173,14 +170,22 @@ class ConsumerCore:
 
     def _advance(self, now: float) -> float:
         self.context.finish_waits()
-        times = [
-            self.topics.advance(now),
-            self.positions.advance(now),
-            self.fetcher.advance(now),
+        parts: list[Callable[[float], float]] = [
+            self.topics.advance,
+            self.positions.advance,
+            self.fetcher.advance,
         ]
         if self.coordinator is not None:
-            times.append(self.coordinator.advance(now, may_join=False))
-        return min(times)
+            # First, so that no error of another part ends the heartbeats.
+            parts.insert(0, partial(self.coordinator.advance, may_join=False))
+        until = NEVER
+        for advance in parts:
+            try:
+                until = min(until, advance(now))
+            except Exception as error:  # noqa: BLE001  the user's next call raises it
+                self.context.fail(error)
+                until = min(until, now + self.config.reconnect_backoff_max_ms / 1000)
+        return until
 
     # --- the user's thread
 

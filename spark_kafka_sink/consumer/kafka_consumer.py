@@ -9,6 +9,7 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
@@ -105,6 +106,7 @@ class KafkaConsumer:
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
         self._is_closed = self._is_closing = False
+        self._process_id = os.getpid()
         #: The thread whose call is running, and how many of its calls are nested in each other.
         self._owner: int | None = None
         self._depth = 0
@@ -483,7 +485,12 @@ class KafkaConsumer:
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
         until its session times out. A second call does nothing.
         """
-        seconds = seconds_of(timeout)
+        self._close(seconds_of(timeout), commits=True)
+
+    def _close(self, seconds: float, *, commits: bool) -> None:
+        if os.getpid() != self._process_id:
+            # The threads and connections are those of the process that was forked.
+            return
         with self._owned():
             if self._is_closing:
                 return
@@ -497,7 +504,7 @@ class KafkaConsumer:
                 closing.callback(self._plug_ins.close)
                 closing.callback(self._core.stop)
                 # The listener is called, and may commit.
-                self._polls.close(seconds)
+                self._polls.close(seconds, commits=commits)
 
     def _set_closed(self) -> None:
         self._is_closed = True
@@ -512,9 +519,13 @@ class KafkaConsumer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it; an error of the block is raised rather than one of closing."""
+        """Close it; an error of the block is raised rather than one of closing.
+
+        If the block has raised, nothing is committed: not all records of its last poll may have
+        been processed.
+        """
         try:
-            self.close()
+            self._close(CLOSE_TIMEOUT, commits=exc_type is None)
         except KafkaError:
             if exc is None:
                 raise
@@ -542,6 +553,10 @@ class KafkaConsumer:
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Protect it from two threads at once; the listener's calls are nested."""
+        if os.getpid() != self._process_id:
+            raise IllegalStateError(
+                "the consumer was created in another process: create one in each process"
+            )
         thread = threading.get_ident()
         with self._guard:
             if self._owner not in {None, thread}:

@@ -83,6 +83,8 @@ class Polls:
         self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
+        #: An error that the next poll raises: of the record at an offset of a partition.
+        self._postponed: tuple[TopicPartition, int, KafkaError] | None = None
         #: Where the partitions of this poll began, and their last positions since.
         self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
         self._done_commits: deque[_CommitDone] = deque()
@@ -125,11 +127,25 @@ class Polls:
             raise
         except BaseException:
             with self._context.lock:
-                for partition, (start, end) in self._began.items():
-                    if self._subscriptions.position_or_none(partition) == end:
-                        self._subscriptions.seek_validated(partition, start)
-                self._context.wake()
+                self._go_back_to_start()
             raise
+
+    def _go_back_to_start(self) -> None:
+        """Restore positions, and fetch again what was being read; needs the lock."""
+        if self._reading is not None:
+            fetch, records = self._reading
+            self._core.fetcher.buffer.remove(fetch)
+            records.close()
+            self._reading = None
+        for partition, (start, end) in self._began.items():
+            position = self._subscriptions.position_or_none(partition)
+            # The leader may be another one by now.
+            if position is not None and position.offset == end.offset:
+                self._subscriptions.seek_validated(
+                    partition,
+                    position._replace(offset=start.offset, offset_epoch=start.offset_epoch),
+                )
+        self._context.wake()
 
     def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
         """Do what a member has to do until `take` returns something, or the time is over."""
@@ -162,6 +178,8 @@ class Polls:
                 if step is None:
                     self._begin_look_ups()
                     self._commit_if_due(now)
+                    until = min(until, self._auto_commit.wake_up_at)
+                self._raise_postponed()
             if step is not None and core.coordinator is not None:
                 core.coordinator.run(step)
                 continue
@@ -350,23 +368,36 @@ class Polls:
             except KafkaError as raised:
                 error = error or raised
                 with self._context.lock:
-                    self._go_back(fetch, records)
+                    self._go_back(fetch, records, raised)
             with self._context.lock:
                 fetch.drain()
         if batches:
             return batches
         if error is not None:
+            self._postponed = None
             raise error
         return None
 
-    def _go_back(self, fetch: CompletedFetch, records: FetchedRecords) -> None:
-        """Set the position to the record that cannot be read; needs the lock."""
+    def _go_back(self, fetch: CompletedFetch, records: FetchedRecords, error: KafkaError) -> None:
+        """Set the position to the record that cannot be read; needs the lock.
+
+        The error is raised now or, if there are records to return, by the next call.
+        """
         partition = fetch.partition
         position = self._subscriptions.position_or_none(partition)
         if position is not None and position.offset == records.end_offset:
             self._subscriptions.seek_validated(
                 partition, position._replace(offset=records.next_offset)
             )
+            self._postponed = partition, records.next_offset, error
+
+    def _raise_postponed(self) -> None:
+        """Raise the error of the last poll, unless the user has moved on; needs the lock."""
+        if self._postponed is not None:
+            (partition, offset, error), self._postponed = self._postponed, None
+            position = self._subscriptions.position_or_none(partition)
+            if position is not None and position.offset == offset:
+                raise error
 
     # --- commits
 
@@ -424,25 +455,34 @@ class Polls:
     def _commit_if_due(self, now: float) -> None:
         """Commit the positions every auto.commit.interval.ms; needs the lock."""
         if self._auto_commit.is_due(now):
-            offsets = self._subscriptions.all_consumed()
+            offsets = self._subscriptions.all_consumed() if self._can_commit() else {}
             self._auto_commit.begin(now, is_sent=bool(offsets))
             if offsets:
                 self._core.submit(self._commit_automatically(offsets))
 
+    def _can_commit(self) -> bool:
+        """Return whether the member is in a generation; needs the lock."""
+        try:
+            return self._core.coordinator is not None and bool(
+                self._core.coordinator.committing_member()
+            )
+        except KafkaError:
+            return False
+
     async def _commit_automatically(self, offsets: Offsets) -> None:
         commits = self._core.commits
         assert commits is not None  # noqa: S101
-        error: KafkaError | None = None
+        error: Exception | None = None
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
             await commits.commit(offsets, self._core.clock() + limit, retries=False)
-        except KafkaError as raised:
+        except Exception as raised:  # noqa: BLE001  there is another one after the interval
             error = raised
         with self._context.lock:
             pause = None
             if error is not None:
                 logger.warning("automatic commit: %s", error)
-                if error.retriable:
+                if isinstance(error, KafkaError) and error.retriable:
                     pause = self._core.config.retry_backoff_ms / 1000
             else:
                 self._done_commits.append(_CommitDone(None, offsets, None))
@@ -512,14 +552,17 @@ class Polls:
             limit = self._core.config.request_timeout_ms / 1000
             coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
-    def close(self, timeout: float) -> None:
-        """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""
+    def close(self, timeout: float, *, commits: bool = True) -> None:
+        """Commit, leave the group, and end the fetch sessions within `timeout` seconds.
+
+        Without `commits`, positions are not committed, although enable.auto.commit may be set.
+        """
         deadline = self._core.clock() + timeout
         with self._context.lock:
             self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
-            if self._auto_commit.is_enabled and timeout > 0:
+            if commits and self._auto_commit.is_enabled and timeout > 0:
                 with self._context.lock:
                     offsets = self._subscriptions.all_consumed()
                 if offsets:

@@ -326,11 +326,21 @@ class ClassicMembership:
             self._join = SyncGroup(self._next_number(), self._generation, assignments)
             self._is_returned = False
 
-    def assignment_failed(self, step: PerformAssignment) -> None:
-        """Join again within the next `poll`: the assignor has raised, and `poll` raises that."""
-        if step == self._join:
+    def assignment_failed(self, step: PerformAssignment) -> bool:
+        """Join again within the next `poll`: the assignor has raised, and `poll` raises that.
+
+        Return False if the step is no longer current, so that the error does not matter.
+        """
+        is_current = step == self._join
+        if is_current:
             self._join = None
             self.request_rejoin("rebalance failed due to the assignor")
+        return is_current
+
+    def join_abandoned(self, step: JoinGroup, now: float) -> None:
+        """Join again after a back-off: JoinGroup could not be built, and `poll` raises why."""
+        if step == self._join:
+            self._retry_join("rebalance failed due to the assignor", now)
 
     def sync_answered(
         self,

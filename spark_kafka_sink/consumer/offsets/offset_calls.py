@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 #: Seconds after which a topic that no broker knows does not exist, and brokers at whose addresses
 #: nothing listens are not about to start.
 FINAL_SECONDS: Final = 3.0
+#: The longest timeout that a request can name.
+_MOST_MS: Final = 2**31 - 1
 #: How many partitions an error names.
 _MOST_NAMED: Final = 3
 
@@ -259,7 +261,7 @@ class OffsetCalls:
     async def _ask_leader(
         self, node: Node, questions: Questions, deadline: float, *, is_committed: bool
     ) -> OffsetAnswers | KafkaError:
-        left_ms = max(int((deadline - self._loop.time()) * 1000), 1)
+        left_ms = int(min(max((deadline - self._loop.time()) * 1000, 1), _MOST_MS))
         request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)
         try:
             return read_offsets(await self._requests.ask(node, request, deadline), node)

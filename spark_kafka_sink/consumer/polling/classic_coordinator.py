@@ -59,7 +59,7 @@ from spark_kafka_sink.consumer.requests.group_requests import (
     read_sync,
     sync_request,
 )
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import error_name
@@ -89,6 +89,8 @@ class ClassicCoordinator(Coordinator):
         OffsetCall.CLASSIC_FETCH_PARTITION,
     )
 
+    uses_topic_ids = False
+
     def __init__(
         self,
         context: ConsumerContext,
@@ -105,6 +107,9 @@ class ClassicCoordinator(Coordinator):
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.membership = ClassicMembership(settings, context.clock())
         self._rebalances = Rebalances(context, self)
+        #: That of the last assignment: it fences this member in transactions also after it was
+        #: removed, until it has another one (ConsumerCoordinator.groupMetadata).
+        self._group_metadata = self._metadata(NO_GENERATION)
         self._joined_topics: frozenset[str] | None = None
         #: The topics and their numbers of partitions that were assigned, if this member leads.
         self._assigned_counts: dict[str, int] | None = None
@@ -113,6 +118,11 @@ class ClassicCoordinator(Coordinator):
     def member(self) -> ClassicMembership:
         """The membership in the group."""
         return self.membership
+
+    @property
+    def awaits_others(self) -> bool:
+        """Implement `Coordinator`."""
+        return self.membership.awaits_others
 
     # What is due
 
@@ -199,7 +209,7 @@ class ClassicCoordinator(Coordinator):
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Implement `Coordinator`."""
-        return self._metadata(self.membership.generation)
+        return self._group_metadata
 
     def _metadata(self, generation: Generation) -> ConsumerGroupMetadata:
         return ConsumerGroupMetadata(
@@ -209,11 +219,25 @@ class ClassicCoordinator(Coordinator):
             self._settings.group_instance_id,
         )
 
-    def on_assignment(self, assignment: Assignment) -> None:
-        """Pass its assignment to the assignor of this generation."""
-        assignor = self._assignors.get(self.membership.generation.protocol or "")
-        if assignor is not None:
-            assignor.on_assignment(assignment, self.group_metadata())
+    def note_generation(self, generation: Generation) -> None:
+        """Record the generation whose assignment is about to be applied."""
+        self._group_metadata = self._metadata(generation)
+
+    def on_assignment(self, assignment: Assignment, generation: Generation) -> None:
+        """Pass its assignment to the assignor of a generation; call it without the lock.
+
+        Raises KafkaError if the assignor has raised.
+        """
+        assignor = self._assignors.get(generation.protocol or "")
+        if assignor is None:
+            return
+        try:
+            assignor.on_assignment(assignment, self._metadata(generation))
+        except Exception as error:
+            raise KafkaError(
+                f"the assignor {assignor.name!r} has raised {type(error).__name__}: {error}. The "
+                "assignment was applied nevertheless"
+            ) from error
 
     # Commits
 
@@ -245,8 +269,14 @@ class ClassicCoordinator(Coordinator):
 
     async def _join(self, step: JoinGroup) -> None:
         context = self.context
-        with context.lock:
-            protocols = self._protocols()
+        try:
+            with context.lock:
+                protocols = self._protocols()
+        except Exception as error:  # noqa: BLE001  an assignor may be the user's own
+            with context.lock:
+                self.membership.join_abandoned(step, context.clock())
+                context.fail(error)
+            return
         started = context.clock()
         self.measures.rebalance_started(started)
         response = await self.ask(
@@ -292,8 +322,8 @@ class ClassicCoordinator(Coordinator):
             assignments = await self._assign(step)
         except Exception as error:  # noqa: BLE001  an assignor may be the user's own
             with context.lock:
-                self.membership.assignment_failed(step)
-                context.fail(error)
+                if self.membership.assignment_failed(step):
+                    context.fail(error)
         else:
             with context.lock:
                 self.membership.assignment_performed(step, assignments)
@@ -320,7 +350,8 @@ class ClassicCoordinator(Coordinator):
             return {}
         assignor = self._assignors[step.generation.protocol or ""]
         subscribed = GroupSubscription(members)
-        assigned = assignor.assign(cluster, subscribed)
+        # Heartbeats go on meanwhile.
+        assigned = await context.run_aside(partial(assignor.assign, cluster, subscribed))
         if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
             assignor, CooperativeStickyAssignor
         ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.network_client import NetworkClient
+
+T = TypeVar("T")
 
 
 class ConsumerContext:
@@ -93,6 +95,10 @@ class ConsumerContext:
         left = deadline - self.clock()
         done, _ = await asyncio.wait({wait}, timeout=max(left, 0))
         return bool(done)
+
+    async def run_aside(self, work: Callable[[], T]) -> T:
+        """Run what takes long in a thread of its own, and return its result."""
+        return await asyncio.to_thread(work)
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the network thread."""

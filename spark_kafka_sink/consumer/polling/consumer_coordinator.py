@@ -64,6 +64,8 @@ class ConsumerCoordinator(Coordinator):
         OffsetCall.CONSUMER_FETCH_PARTITION,
     )
 
+    uses_topic_ids = True
+
     def __init__(self, context: ConsumerContext, settings: MemberSettings) -> None:
         """Start outside of the group."""
         super().__init__(context, settings.group_id)
@@ -72,6 +74,9 @@ class ConsumerCoordinator(Coordinator):
         self._names: dict[UUID, str] = {}
         self._named: MetadataSnapshot | None = None
         self._is_calling_back = False
+        #: The last epoch of the membership, which fences this member also after it was removed
+        #: (AsyncKafkaConsumer.groupMetadata); -1 before the first and after leaving.
+        self._last_epoch = -1
         self._noted_state = self._membership.state
 
     @property
@@ -171,6 +176,7 @@ class ConsumerCoordinator(Coordinator):
         deadline = context.clock() + seconds
         with context.lock:
             self._membership.leave(operation, runs_callbacks=not self._is_calling_back)
+            self._last_epoch = -1
             self.for_user.clear()
             context.wake()
         with FirstError() as first:
@@ -194,10 +200,9 @@ class ConsumerCoordinator(Coordinator):
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Implement `Coordinator`."""
-        epoch = self._membership.member_epoch
         return ConsumerGroupMetadata(
             self.group_id,
-            -1 if epoch is None else epoch,
+            self._last_epoch,
             self._settings.member_id,
             self._settings.group_instance_id,
         )
@@ -208,12 +213,13 @@ class ConsumerCoordinator(Coordinator):
         """Implement `Coordinator`."""
         if not self.context.subscriptions.subscription.is_auto_assigned:
             return ConsumerGroupMetadata(self.group_id)
-        if self._membership.member_epoch is None:
+        epoch = self._membership.member_epoch
+        if epoch is None:
             raise CommitFailedError(
                 f"OffsetCommit of group {self.group_id!r}: this consumer is not a member at the "
                 "moment. Call poll within max.poll.interval.ms, which joins the group again"
             )
-        return self.group_metadata()
+        return self.group_metadata()._replace(generation_id=epoch)
 
     def fetching_member(self) -> tuple[str | None, int]:
         """Implement `Coordinator`."""
@@ -267,6 +273,7 @@ class ConsumerCoordinator(Coordinator):
                 self._membership.heartbeat_failed(step, context.clock())
             else:
                 self._membership.heartbeat_answered(step, response, context.clock())
+                self._last_epoch = self._membership.member_epoch or self._last_epoch
             context.tell_user()
 
     @staticmethod

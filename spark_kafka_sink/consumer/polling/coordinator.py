@@ -63,6 +63,8 @@ class Coordinator(ABC):
     #: The kinds of answers to OffsetCommit and OffsetFetch, to the latter for the whole group and
     #: for a partition.
     offset_calls: ClassVar[tuple[OffsetCall, OffsetCall, OffsetCall]]
+    #: Whether commits and look-ups name topics by their ids.
+    uses_topic_ids: ClassVar[bool]
 
     def __init__(self, context: ConsumerContext, group_id: str) -> None:
         """Start without a coordinator."""
@@ -87,6 +89,11 @@ class Coordinator(ABC):
 
         `may_join` says that the user is in `poll` and has subscribed.
         """
+
+    @property
+    def awaits_others(self) -> bool:
+        """Whether the connection waits for an answer that takes as long as a rebalance."""
+        return False
 
     @abstractmethod
     def subscription_changed(self) -> None:

@@ -146,6 +146,7 @@ class OffsetCommits:
                 topic_ids=ids,
             ),
             max_version=highest_fetch_version(partitions, ids),
+            is_apart=self._coordinator.awaits_others,
         )
         if response is None:
             return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
@@ -169,6 +170,9 @@ class OffsetCommits:
     # Helpers
 
     def _topic_ids(self, partitions: Collection[TopicPartition]) -> dict[str, UUID]:
+        """Return the ids of topics; a classic group names them, as Java's does."""
+        if not self._coordinator.uses_topic_ids:
+            return {}
         snapshot = self._context.client.metadata.snapshot
         return {each.topic: snapshot.topic_id(each.topic) for each in partitions}
 
@@ -193,6 +197,11 @@ class OffsetCommits:
                 self._coordinator.waiting -= 1
 
     async def _back_off(self, attempts: int, deadline: float, what: str, cause: KafkaError) -> None:
+        if getattr(cause, "code", None) in _DELETED:
+            # The topic may have been created again.
+            with self._context.lock:
+                self._context.client.metadata.request_update()
+                self._context.wake()
         pause = self._backoff.delay(attempts)
         if self._context.clock() + pause >= deadline:
             raise KafkaTimeoutError(

@@ -28,7 +28,7 @@ from spark_kafka_sink.consumer.requests.epoch_requests import (
 )
 from spark_kafka_sink.errors import (
     DecodeError,
-    KafkaError,
+    KafkaTimeoutError,
     NetworkError,
     NoOffsetForPartitionError,
     UnsupportedVersionError,
@@ -65,7 +65,8 @@ class PositionLookups:
         self._context = context
         self._commits = commits
         self._wall_clock_ms = wall_clock_ms
-        self._is_fetching_committed = False
+        #: The assignment for which committed offsets are being looked up; None while none are.
+        self._fetching_for: int | None = None
         self._validated: MetadataSnapshot | None = None
 
     def advance(self, now: float) -> float:
@@ -76,7 +77,8 @@ class PositionLookups:
         resets = subscriptions.partitions_needing_reset(now)
         if resets and self._context.may_look_up:
             self._delay(resets, now)
-            self._context.start(partial(self._reset, self._wanted_resets(resets)))
+            for some in self._by_leader(resets):
+                self._context.start(partial(self._reset, self._wanted_resets(some)))
         self._validate_positions(now)
         if subscriptions.has_all_fetch_positions:
             return NEVER
@@ -96,27 +98,39 @@ class PositionLookups:
             return
         if self._commits is None:
             self._reset_rest(partitions)
-        elif not self._is_fetching_committed:
-            self._is_fetching_committed = True
-            self._context.start(partial(self._fetch_committed, self._commits, partitions))
+        elif self._fetching_for != subscriptions.assignment_id:
+            self._fetching_for = subscriptions.assignment_id
+            self._context.start(
+                partial(
+                    self._fetch_committed, self._commits, partitions, subscriptions.assignment_id
+                )
+            )
 
     async def _fetch_committed(
-        self, commits: OffsetCommits, partitions: tuple[TopicPartition, ...]
+        self, commits: OffsetCommits, partitions: tuple[TopicPartition, ...], assignment_id: int
     ) -> None:
         context = self._context
         limit = context.config.default_api_timeout_ms / 1000
         try:
             found = await commits.fetch(partitions, context.clock() + limit)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001  the user's next call raises it
             with context.lock:
-                self._is_fetching_committed = False
-                if not error.retriable:
-                    self._fail(error)
-                context.tell_user()
+                if self._fetching_for == assignment_id:
+                    self._fetching_for = None
+                    # In time there may be an answer; anything else is final.
+                    if not isinstance(error, KafkaTimeoutError):
+                        self._fail(error)
+                    context.tell_user()
             return
         with context.lock:
-            self._is_fetching_committed = False
             subscriptions = context.subscriptions
+            if self._fetching_for != assignment_id:
+                return
+            self._fetching_for = None
+            if subscriptions.assignment_id != assignment_id:
+                # Others were assigned meanwhile, for which there is another look-up.
+                context.wake()
+                return
             waiting = frozenset(subscriptions.initializing_partitions)
             for partition, committed in found.items():
                 if partition in waiting and committed is not None:
@@ -142,6 +156,13 @@ class PositionLookups:
         subscriptions = self._context.subscriptions
         found = {each: subscriptions.requested_reset(each) for each in partitions}
         return {each: reset for each, reset in found.items() if reset is not None}
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
+        """Group partitions, so that a leader that does not answer delays no others."""
+        groups: dict[Node | None, list[TopicPartition]] = {}
+        for each in partitions:
+            groups.setdefault(self._leader(each).leader, []).append(each)
+        return list(groups.values())
 
     async def _reset(self, wanted: Mapping[TopicPartition, OffsetReset]) -> None:
         now_ms = self._wall_clock_ms()
@@ -245,7 +266,7 @@ class PositionLookups:
 
     # Helpers
 
-    def _fail(self, error: KafkaError) -> None:
+    def _fail(self, error: Exception) -> None:
         """Raise an error from the next `poll`, and look nothing up until then."""
         self._context.may_look_up = False
         self._context.fail(error)

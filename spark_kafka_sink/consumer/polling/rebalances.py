@@ -33,6 +33,8 @@ class Rebalances:
         """Apply what `coordinator` has to say."""
         self._context = context
         self._coordinator = coordinator
+        #: Whether a method of the listener is running.
+        self._is_telling = False
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Do what the group demands; raise KafkaError if a method of the listener has raised."""
@@ -93,12 +95,13 @@ class Rebalances:
                 return
             with FirstError() as first:
                 first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
+                first.of(lambda: self._coordinator.on_assignment(assignment, step.generation))
                 with context.lock:
+                    self._coordinator.note_generation(step.generation)
                     for topic in {each.topic for each in assigned}:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
-                    self._coordinator.on_assignment(assignment)
                 try:
                     first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
                 finally:
@@ -116,13 +119,17 @@ class Rebalances:
         with self._context.lock:
             membership = self._coordinator.membership
             is_lost = (
-                membership.generation.is_reset or membership.state is ClassicMemberState.UNJOINED
+                membership.generation.is_reset or membership.state is not ClassicMemberState.STABLE
             )
             subscriptions = self._context.subscriptions
             owned = subscriptions.assigned_partitions
             if not subscriptions.subscription.is_auto_assigned:
                 return
             subscriptions.mark_pending_revocation(owned)
+            if self._is_telling:
+                # The listener itself has unsubscribed.
+                self._keep(())
+                return
         try:
             self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
         finally:
@@ -140,4 +147,8 @@ class Rebalances:
     def _tell(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
     ) -> None:
-        self._coordinator.tell_listener(method, partitions, always=always)
+        self._is_telling = True
+        try:
+            self._coordinator.tell_listener(method, partitions, always=always)
+        finally:
+            self._is_telling = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.errors import DecodeError, NetworkError
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 
@@ -28,6 +28,8 @@ class TopicUpdates:
         #: The pattern that `matching_topics` belong to, and when to match it again.
         self._matched: re.Pattern[str] | None = None
         self._match_at = 0.0
+        #: The last pattern that was looked up, perhaps without an answer.
+        self._tried: re.Pattern[str] | None = None
         self._warned: set[str] = set()
 
     @property
@@ -38,7 +40,7 @@ class TopicUpdates:
 
     def forget_pattern(self) -> None:
         """Forget what the pattern has matched: the same one is matched again. Needs the lock."""
-        self._matched = None
+        self._matched = self._tried = None
 
     def advance(self, now: float) -> float:
         """Start what is due at `now`, and return when to call again."""
@@ -46,7 +48,9 @@ class TopicUpdates:
         pattern = context.subscriptions.subscription.pattern
         until = NEVER
         if pattern is not None:
-            if not self._is_matching and (pattern is not self._matched or now >= self._match_at):
+            if pattern is not self._tried:
+                self._tried, self._match_at = pattern, now
+            if not self._is_matching and now >= self._match_at:
                 self._is_matching = True
                 context.start(lambda: self._match(pattern))
             until = self._match_at if not self._is_matching else NEVER
@@ -71,12 +75,12 @@ class TopicUpdates:
     async def _update(self) -> None:
         context = self._context
         deadline = context.clock() + context.config.request_timeout_ms / 1000
-        failure: KafkaError | None = None
+        failure: Exception | None = None
         try:
             await context.client.update_metadata(deadline)
         except (NetworkError, DecodeError):
             pass
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001  the user's next call raises it
             failure = error
         with context.lock:
             self._is_updating = False
@@ -112,14 +116,16 @@ class TopicUpdates:
         context = self._context
         limit = context.config.request_timeout_ms / 1000
         names: list[str] | None = None
-        failure: KafkaError | None = None
+        failure: Exception | None = None
         try:
             names = await context.calls.topic_names(
                 context.clock() + limit,
                 includes_internal=not context.config.exclude_internal_topics,
             )
-        except KafkaError as error:
-            failure = None if error.retriable or isinstance(error, DecodeError) else error
+        except (NetworkError, DecodeError):
+            pass
+        except Exception as error:  # noqa: BLE001  the user's next call raises it
+            failure = error
         with context.lock:
             self._is_matching = False
             config = context.config
