@@ -8,6 +8,7 @@ import pytest
 
 from spark_kafka_sink.consumer.membership.group_values import (
     NO_GENERATION,
+    CompleteJoin,
     FindCoordinator,
     Generation,
     Heartbeat,
@@ -144,6 +145,19 @@ def test_a_rebalance_is_no_news_while_the_member_takes_part_in_it(found):
     assert Wait(INTERVAL + SESSION) == found.step()
     found.member.sync_answered(sync, 0, found.now)
     assert _S.STABLE is found.member.state
+
+
+def test_a_heartbeat_that_is_answered_during_a_join_does_not_disturb_it(stable):
+    """REBALANCE_IN_PROGRESS keeps the generation while JoinGroup waits for its answer."""
+    beat = stable.heartbeat()
+    stable.member.request_rejoin("changed")
+    join = stable.start_join()
+    stable.member.heartbeat_answered(beat, _E.REBALANCE_IN_PROGRESS, stable.now)
+    assert (_S.PREPARING_REBALANCE, FIRST) == (stable.member.state, stable.member.generation)
+    stable.join_answer(join, 2)
+    stable.member.sync_answered(stable.expect(SyncGroup), 0, stable.now)
+    stable.member.join_completed(stable.expect(CompleteJoin))
+    assert not stable.member.is_rejoin_needed
 
 
 @pytest.mark.parametrize(
