@@ -105,6 +105,8 @@ class ClassicCoordinator(Coordinator):
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.membership = ClassicMembership(settings, context.clock())
         self._rebalances = Rebalances(context, self)
+        #: Of the last join that was completed.
+        self._group_metadata = self._metadata(NO_GENERATION)
         self._joined_topics: frozenset[str] | None = None
         #: The topics and their numbers of partitions that were assigned, if this member leads.
         self._assigned_counts: dict[str, int] | None = None
@@ -198,8 +200,12 @@ class ClassicCoordinator(Coordinator):
                     logger.info("the group is left without its answer: %s", error)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
-        return self._metadata(self.membership.generation)
+        """Implement `Coordinator`.
+
+        A member that is out keeps those of its last generation, which the coordinator refuses. It
+        would accept a transaction's offsets that name no member.
+        """
+        return self._group_metadata
 
     def _metadata(self, generation: Generation) -> ConsumerGroupMetadata:
         return ConsumerGroupMetadata(
@@ -208,6 +214,10 @@ class ClassicCoordinator(Coordinator):
             generation.member_id,
             self._settings.group_instance_id,
         )
+
+    def joined(self, generation: Generation) -> None:
+        """Record that the assignment of a generation is about to be applied."""
+        self._group_metadata = self._metadata(generation)
 
     def on_assignment(self, assignment: Assignment) -> None:
         """Pass its assignment to the assignor of this generation."""

@@ -73,6 +73,8 @@ class ConsumerCoordinator(Coordinator):
         self._named: MetadataSnapshot | None = None
         self._is_calling_back = False
         self._noted_state = self._membership.state
+        #: The last one; -1 before the first, and after leaving.
+        self._last_epoch = -1
 
     @property
     def member(self) -> ConsumerMembership:
@@ -85,6 +87,7 @@ class ConsumerCoordinator(Coordinator):
         """Implement `Coordinator`."""
         self._note_topic_names(now)
         self._note_rebalance(now)
+        self._note_epoch()
         may_call_back = may_join and not self._is_calling_back
         while True:
             step = self._membership.next_step(
@@ -135,6 +138,11 @@ class ConsumerCoordinator(Coordinator):
                 self.measures.rebalance_failed(now)
             self.measures.rebalance_given_up()
 
+    def _note_epoch(self) -> None:
+        epoch = self._membership.member_epoch
+        if epoch is not None:
+            self._last_epoch = epoch
+
     def subscription_changed(self) -> None:
         """Implement `Coordinator`."""
         self._membership.subscription_changed()
@@ -171,9 +179,12 @@ class ConsumerCoordinator(Coordinator):
             self._membership.leave(operation, runs_callbacks=not self._is_calling_back)
             self.for_user.clear()
             context.wake()
-        with FirstError() as first:
-            while (step := self._next_of_leaving(deadline)) is not None:
-                first.of(partial(self.run, step))
+        try:
+            with FirstError() as first:
+                while (step := self._next_of_leaving(deadline)) is not None:
+                    first.of(partial(self.run, step))
+        finally:
+            self._last_epoch = -1
 
     def _next_of_leaving(self, deadline: float) -> Callback | None:
         """Return the next callback before the member has left; None when it has, or in the end."""
@@ -191,11 +202,15 @@ class ConsumerCoordinator(Coordinator):
         return None
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
-        epoch = self._membership.member_epoch
+        """Implement `Coordinator`.
+
+        A member that was fenced keeps its last epoch, which the coordinator refuses. It would
+        accept a transaction's offsets without an epoch if the group is empty.
+        """
+        self._note_epoch()
         return ConsumerGroupMetadata(
             self.group_id,
-            -1 if epoch is None else epoch,
+            self._last_epoch,
             self._settings.member_id,
             self._settings.group_instance_id,
         )

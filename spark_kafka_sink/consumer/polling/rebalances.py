@@ -75,6 +75,8 @@ class Rebalances:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
         context, subscriptions = self._context, self._context.subscriptions
         try:
+            with context.lock:
+                self._coordinator.joined(step.generation)
             assignment = deserialize_assignment(step.assignment)
             assigned = assignment.partitions
             with context.lock:

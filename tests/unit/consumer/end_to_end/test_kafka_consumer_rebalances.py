@@ -1,0 +1,66 @@
+"""What rebalances of a group do to listeners, assignors, commits and transactions."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import OffsetAndMetadata
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import (
+    consuming,
+    poll_until,
+    tp,
+)
+
+#: A member that forgot its id is out of the group after a moment.
+GROUP = {**_GROUP, "session.timeout.ms": 1000}
+EAGER = {**GROUP, "partition.assignment.strategy": "range"}
+COOPERATIVE = {**GROUP, "partition.assignment.strategy": "cooperative-sticky"}
+NEW_PROTOCOL = {"group.id": "g", "group.protocol": "consumer"}
+ALL = (tp(0), tp(1))
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with topic `t` of two partitions, and topic `u` of one."""
+    settings = {
+        "group_min_session_timeout_ms": 100,
+        "group_consumer_heartbeat_interval_ms": 50,
+    }
+    with DevBroker(topics={"t": 2, "u": 1}, **settings) as broker:
+        yield broker
+
+
+# Transactions
+
+
+@pytest.mark.parametrize("settings", [EAGER, NEW_PROTOCOL], ids=["classic", "consumer"])
+def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
+    """It names its last generation, so that the coordinator refuses its offsets (KIP-447)."""
+    with (
+        consuming(
+            broker, max_poll_interval_ms=300, enable_auto_commit=False, **settings
+        ) as consumer,
+        KafkaProducer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
+        ) as producer,
+    ):
+        assert -1 == consumer.group_metadata().generation_id
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        last = consumer.group_metadata()
+        assert 0 < last.generation_id
+        time.sleep(0.8)
+        assert last == consumer.group_metadata()
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(KafkaError):
+            producer.send_offsets_to_transaction({tp(): OffsetAndMetadata(1)}, last)
+        producer.abort_transaction()
+        assert consumer.committed([tp()])[tp()] is None
+        poll_until(consumer, lambda: last != consumer.group_metadata())
