@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_assignment
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
-from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
+from spark_kafka_sink.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment
     from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import TopicPartition
@@ -100,7 +101,7 @@ class Rebalances:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
-                    self._coordinator.on_assignment(assignment)
+                    first.of(lambda: self._tell_assignor(assignment))
                 try:
                     first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
                 finally:
@@ -113,13 +114,20 @@ class Rebalances:
                 self._coordinator.membership.join_completed(step)
                 context.tell_user()
 
+    def _tell_assignor(self, assignment: Assignment) -> None:
+        try:
+            self._coordinator.on_assignment(assignment)
+        except Exception as error:
+            raise KafkaError(
+                f"the assignor's on_assignment raised {type(error).__name__}: {error}. The "
+                "rebalance has gone on without it"
+            ) from error
+
     def give_up(self) -> None:
         """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
         with self._context.lock:
-            membership = self._coordinator.membership
-            is_lost = (
-                membership.generation.is_reset or membership.state is ClassicMemberState.UNJOINED
-            )
+            # During a rebalance, another member may have them already.
+            is_lost = self._coordinator.membership.stable_generation is None
             subscriptions = self._context.subscriptions
             owned = subscriptions.assigned_partitions
             if not subscriptions.subscription.is_auto_assigned:

@@ -6,16 +6,22 @@ import time
 
 import pytest
 
+from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.testing import ApiKey, Delay
 from tests.support.consumer.embedded_consuming import GROUP as _GROUP
 from tests.support.consumer.embedded_consuming import (
+    Recording,
     consuming,
     poll_until,
+    take,
     tp,
+    values,
 )
+from tests.support.consumer.reading import fill
 
 #: A member that forgot its id is out of the group after a moment.
 GROUP = {**_GROUP, "session.timeout.ms": 1000}
@@ -64,3 +70,52 @@ def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
         producer.abort_transaction()
         assert consumer.committed([tp()])[tp()] is None
         poll_until(consumer, lambda: last != consumer.group_metadata())
+
+
+# Listeners and assignors
+
+
+class Forgetful(RangeAssignor):
+    """An assignor that cannot remember its first assignment."""
+
+    calls = 0
+
+    def on_assignment(self, assignment, metadata):
+        """Raise, once."""
+        type(self).calls += 1
+        if self.calls == 1:
+            raise ValueError("no memory")
+
+
+@pytest.mark.parametrize("listener_raises", [False, True])
+def test_an_assignor_that_raises_afterwards_does_not_stop_the_rebalance(broker, listener_raises):
+    """The listener is called all the same, the first error is raised, and reading begins."""
+
+    def fail(what, _):
+        if what == "assigned" and listener_raises:
+            raise RuntimeError("broken")
+
+    Forgetful.calls = 0
+    listener = Recording(fail)
+    fill(broker.bootstrap_servers, "t", [b"a"])
+    settings = {**GROUP, "partition.assignment.strategy": [Forgetful]}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t", listener=listener)
+        with pytest.raises(KafkaError, match="on_assignment raised ValueError: no memory"):
+            poll_until(consumer, lambda: False)
+        assert [("assigned", ALL)] == listener.calls
+        assert [b"a"] == values(take(consumer, 1))
+
+
+@pytest.mark.parametrize("is_rebalancing", [False, True])
+def test_what_is_given_up_during_a_rebalance_is_lost(broker, is_rebalancing):
+    """A consumer that is closed before the group has answered may have lost it to another."""
+    listener = Recording()
+    with consuming(broker, **COOPERATIVE) as consumer:
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        if is_rebalancing:
+            hook = broker.on(ApiKey.JOIN_GROUP, Delay(1.0), times=1)
+            consumer.subscribe(["t", "u"], listener=listener)
+            poll_until(consumer, lambda: hook.fired)
+    assert [("assigned", ALL), ("lost" if is_rebalancing else "revoked", ALL)] == listener.calls
