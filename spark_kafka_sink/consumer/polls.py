@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
+from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, LeaveOperation
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
+from spark_kafka_sink.consumer.reconciliation.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 from spark_kafka_sink.errors import (
+    BrokerError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ class Polls:
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
         self._done_commits: deque[_CommitDone] = deque()
         self._pending_commits = 0
+        #: The error of an asynchronous commit after which no call can succeed.
+        self._fenced: KafkaError | None = None
         self._auto_commit = AutoCommit(
             config.auto_commit_interval_ms / 1000,
             core.clock(),
@@ -140,6 +145,8 @@ class Polls:
                     self._begin_look_ups()
                     self._commit_if_due(now)
             if step is not None and core.coordinator is not None:
+                if isinstance(step, CompleteJoin | Assign):
+                    self._auto_commit.restart(now)
                 core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
@@ -356,9 +363,13 @@ class Polls:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
+        self._raise_fenced()
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
-        self._await_commits(deadline, is_wakeable=is_wakeable)
+        if not self._await_commits(deadline, is_wakeable=is_wakeable):
+            raise KafkaTimeoutError(
+                f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
+            )
         left = max(deadline - self._core.clock(), 0)
         call = commits.commit(offsets, deadline, is_of_user=is_of_user)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
@@ -367,6 +378,7 @@ class Polls:
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
+        self._raise_fenced()
         with self._context.lock:
             self._pending_commits += 1
         self._core.submit(self._commit_later(offsets, callback))
@@ -382,13 +394,30 @@ class Polls:
             error = raised
         with self._context.lock:
             self._pending_commits -= 1
+            self._note_fencing(error)
             self._done_commits.append(_CommitDone(callback, offsets, error))
             if callback is None and error is not None:
                 logger.warning("an asynchronous commit has failed: %s", error)
             self._context.tell_user()
 
+    def _note_fencing(self, error: Exception | None) -> None:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced = error
+
+    def _raise_fenced(self) -> None:
+        """Raise the error of an earlier asynchronous commit, by each call.
+
+        Another consumer has this one's group.instance.id, and would be fenced in turn.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+
     def run_commit_callbacks(self) -> None:
-        """Call the callbacks of asynchronous commits that have ended."""
+        """Call the callbacks of asynchronous commits that have ended; raise if one was fenced."""
+        self._call_back()
+        self._raise_fenced()
+
+    def _call_back(self) -> None:
         while self._done_commits:
             done = self._done_commits.popleft()
             if done.error is None:
@@ -416,6 +445,7 @@ class Polls:
         with self._context.lock:
             pause = None
             if error is not None:
+                self._note_fencing(error)
                 logger.warning("automatic commit: %s", error)
                 if error.retriable:
                     pause = self._core.config.retry_backoff_ms / 1000
@@ -490,7 +520,11 @@ class Polls:
             coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
     def close(self, timeout: float) -> None:
-        """Commit, leave the group, and end the fetch sessions within `timeout` seconds."""
+        """Commit, leave the group, and end the fetch sessions within `timeout` seconds.
+
+        As in Java, it takes no longer than one request.
+        """
+        timeout = min(timeout, self._core.config.request_timeout_ms / 1000)
         deadline = self._core.clock() + timeout
         with self._context.lock:
             self._core.ignores_wakeups = True
@@ -505,7 +539,7 @@ class Polls:
                 left = max(deadline - self._core.clock(), 0)
                 self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
             self._await_commits(deadline)
-            self.run_commit_callbacks()
+            self._call_back()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
             self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
@@ -516,9 +550,11 @@ class Polls:
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 
-    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> None:
+    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> bool:
+        """Wait for the asynchronous commits; return whether they have ended."""
         with self._context.lock:
             while self._pending_commits and (left := deadline - self._core.clock()) > 0:
                 if is_wakeable:
                     self._core.raise_wakeup()
                 self._context.lock.wait(left)
+            return not self._pending_commits

@@ -331,3 +331,60 @@ def test_a_search_that_was_refused_can_succeed_later(broker):
                 consumer.committed([tp()])
         assert {tp(): None} == consumer.committed([tp()])
     assert 2 == hook.fired
+
+
+def test_automatic_commits_begin_an_interval_after_a_join(broker):
+    """However long the join has taken: there is nothing to commit before."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
+    broker.on(ApiKey.JOIN_GROUP, Delay(0.7), times=1)
+    with consuming(broker, auto_commit_interval_ms=600, **GROUP) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        until = time.monotonic() + 0.3
+        poll_until(consumer, lambda: time.monotonic() > until)
+        assert 0 == hook.seen
+        poll_until(consumer, lambda: 10 == committed_by(consumer))
+
+
+def test_a_commit_of_nothing_waits_for_asynchronous_ones(broker):
+    """It calls their callbacks, and raises if they take too long."""
+    calls = []
+    broker.on(ApiKey.OFFSET_COMMIT, Delay(0.5), times=1)
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 5}, lambda *given: calls.append(given))
+        with pytest.raises(KafkaTimeoutError, match="asynchronous"):
+            consumer.commit({}, timeout=0.1)
+        assert [] == calls
+        consumer.commit({})
+        assert [({tp(): OffsetAndMetadata(5)}, None)] == calls
+
+
+@pytest.mark.parametrize("is_automatic", [False, True])
+def test_a_member_whose_commit_was_fenced_can_only_be_closed(broker, is_automatic):
+    """The callback gets the error, and each later poll and commit raises it, without a request."""
+    calls = []
+    settings = {"group.instance.id": "i", "auto.commit.interval.ms": 100, **GROUP}
+    with consuming(broker, enable_auto_commit=is_automatic, **settings) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        hook = broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.FENCED_INSTANCE_ID))
+        if not is_automatic:
+            consumer.commit_async({tp(): 1}, lambda *given: calls.append(given))
+        with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+            poll_until(consumer, lambda: False)
+        assert [] == calls if is_automatic else "FENCED_INSTANCE_ID" in str(calls[0][1])
+        for call in (consumer.poll, consumer.commit, consumer.commit_async):
+            with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+                call()
+        assert 1 == hook.seen
+
+
+def test_a_synchronous_commit_that_was_fenced_is_raised(broker):
+    """The advice names group.instance.id."""
+    broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.FENCED_INSTANCE_ID), times=1)
+    with consuming(broker, group_instance_id="i", **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        with pytest.raises(BrokerError, match=r"FENCED_INSTANCE_ID.*group\.instance\.id"):
+            consumer.commit()

@@ -193,6 +193,19 @@ def test_close_returns_in_time_while_the_broker_is_silent(broker, timeout):
         assert time.monotonic() - begin < timeout + 2.5
 
 
+def test_close_takes_no_longer_than_a_request(broker):
+    """Whatever its timeout is: a coordinator that does not answer by then is not waited for."""
+    with consuming(broker, request_timeout_ms=500, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.position(tp())
+        hook = broker.on(ApiKey.OFFSET_COMMIT, NeverAnswer())
+        begin = time.monotonic()
+        consumer.close(30)
+        assert 0.4 < time.monotonic() - begin < 3
+        assert hook.seen
+
+
 def test_close_returns_in_time_without_a_broker(broker):
     """The consumer does not wait for its return."""
     with consuming(broker, **GROUP) as consumer:
