@@ -120,6 +120,7 @@ class ClassicCoordinator(Coordinator):
 
     def advance(self, now: float, *, may_join: bool) -> float:
         """Implement `Coordinator`."""
+        self.disconnect_lost()
         if may_join:
             self._check_subscription()
         while True:

@@ -85,6 +85,7 @@ class ConsumerCoordinator(Coordinator):
 
     def advance(self, now: float, *, may_join: bool) -> float:
         """Implement `Coordinator`."""
+        self.disconnect_lost()
         self._note_topic_names(now)
         self._note_rebalance(now)
         self._note_epoch()

@@ -388,3 +388,45 @@ def test_a_synchronous_commit_that_was_fenced_is_raised(broker):
         take(consumer, 10)
         with pytest.raises(BrokerError, match=r"FENCED_INSTANCE_ID.*group\.instance\.id"):
             consumer.commit()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code"),
+    [
+        ("classic", ErrorCode.NOT_COORDINATOR),
+        ("classic", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("consumer", ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_commits_to_a_lost_coordinator_fail_at_once(broker, protocol, code):
+    """What is in flight to it is not waited for; the callbacks say that a retry may succeed."""
+    actions = {1: AnswerError(code), 2: NeverAnswer()}
+    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: actions.get(it.number))
+    calls = []
+    settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+    with consuming(broker, **settings) as consumer:
+        consumer.assign([tp()])
+        begin = time.monotonic()
+        for offset in range(3):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: 3 == len(calls))
+        assert time.monotonic() - begin < 5
+        assert [0, 1, 2] == [offsets[tp()].offset for offsets, _ in calls]
+        assert [True] * 3 == [error.retriable for _, error in calls]
+        consumer.commit({tp(): 9})
+    assert 9 == committed(broker)
+
+
+def test_commits_on_a_connection_that_ends_fail_at_once(broker):
+    """However many there are, and each callback is called."""
+    broker.on(ApiKey.OFFSET_COMMIT, CloseConnection(), times=1)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        assert consumer.committed([tp()])[tp()] is None
+        for offset in range(100):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: 100 == len(calls))
+        assert sorted(offsets[tp()].offset for offsets, _ in calls) == list(range(100))
+        assert any(error is not None for _, error in calls)
+        assert all(error is None or error.retriable for _, error in calls)
