@@ -166,7 +166,12 @@ class Polls:
                 )
 
     def _may_join(self) -> bool:
-        return self._subscriptions.subscription.is_auto_assigned and self._core.topics.is_ready
+        coordinator = self._core.coordinator
+        return (
+            coordinator is not None
+            and self._subscriptions.subscription.is_auto_assigned
+            and self._core.topics.is_ready(is_joining=coordinator.is_joining)
+        )
 
     def _begin_look_ups(self) -> None:
         if not self._context.may_look_up:

@@ -112,6 +112,11 @@ class ClassicCoordinator(Coordinator):
         self._assigned_counts: dict[str, int] | None = None
 
     @property
+    def is_joining(self) -> bool:
+        """Implement `Coordinator`."""
+        return self.membership.is_rejoin_needed
+
+    @property
     def member(self) -> ClassicMembership:
         """The membership in the group."""
         return self.membership
@@ -220,6 +225,17 @@ class ClassicCoordinator(Coordinator):
         """Record that the assignment of a generation is about to be applied."""
         self._group_metadata = self._metadata(generation)
 
+    def add_assigned_topics(self, topics: set[str]) -> None:
+        """Subscribe to topics that match the pattern, and that only the leader has found so far.
+
+        Source: ConsumerCoordinator.maybeUpdateJoinedSubscription.
+        """
+        subscription = self.context.subscriptions.subscription
+        joined = self._joined_topics or frozenset()
+        if subscription.pattern is not None and not topics <= joined:
+            subscription.set_matching_topics(subscription.topics | topics)
+            self._joined_topics = joined | topics
+
     def on_assignment(self, assignment: Assignment) -> None:
         """Pass its assignment to the assignor of this generation."""
         assignor = self._assignors.get(self.membership.generation.protocol or "")
@@ -311,12 +327,38 @@ class ClassicCoordinator(Coordinator):
                 context.tell_user()
 
     async def _assign(self, step: PerformAssignment) -> dict[str, bytes]:
-        context = self.context
         members = {
             member.member_id: _subscription(member.metadata, member.group_instance_id)
             for member in step.members
         }
         topics = {topic for it in members.values() for topic in it.topics}
+        cluster = await self._watched_cluster(topics)
+        if step.skip_assignment:
+            return {}
+        assignor = self._assignors[step.generation.protocol or ""]
+        subscribed = GroupSubscription(members)
+        assigned = assignor.assign(cluster, subscribed)
+        if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
+            assignor, CooperativeStickyAssignor
+        ):
+            check_cooperative_assignment(subscribed, assigned)
+        added = {
+            each.topic for it in assigned.assignments.values() for each in it.partitions
+        } - topics
+        if added:
+            # Their metadata are no news then, and lead to no further rebalance.
+            await self._watched_cluster(topics | added)
+        return {
+            member: serialize_assignment(assignment)
+            for member, assignment in assigned.assignments.items()
+        }
+
+    async def _watched_cluster(self, topics: set[str]) -> Cluster:
+        """Return the partitions of topics that exist, and join again when they change.
+
+        Source: ConsumerCoordinator.updateGroupSubscription.
+        """
+        context = self.context
         with context.lock:
             context.subscriptions.subscription.set_group_topics(topics)
         cluster = await self._cluster(topics)
@@ -327,19 +369,7 @@ class ClassicCoordinator(Coordinator):
                 topic: known.partition_count(topic) if topic in known.topics else len(racks)
                 for topic, racks in cluster.racks_per_topic.items()
             }
-        if step.skip_assignment:
-            return {}
-        assignor = self._assignors[step.generation.protocol or ""]
-        subscribed = GroupSubscription(members)
-        assigned = assignor.assign(cluster, subscribed)
-        if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
-            assignor, CooperativeStickyAssignor
-        ):
-            check_cooperative_assignment(subscribed, assigned)
-        return {
-            member: serialize_assignment(assignment)
-            for member, assignment in assigned.assignments.items()
-        }
+        return cluster
 
     async def _cluster(self, topics: set[str]) -> Cluster:
         """Return the partitions of topics that exist, with the racks of their replicas."""

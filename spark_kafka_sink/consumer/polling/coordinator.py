@@ -79,6 +79,11 @@ class Coordinator(ABC):
         self._connected: Node | None = None
 
     @property
+    def is_joining(self) -> bool:
+        """Whether the subscribed topics have to be up to date, because they are sent next."""
+        return False
+
+    @property
     @abstractmethod
     def member(self) -> Membership:
         """The membership in the group."""

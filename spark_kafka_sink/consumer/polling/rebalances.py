@@ -97,7 +97,9 @@ class Rebalances:
             with FirstError() as first:
                 first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
                 with context.lock:
-                    for topic in {each.topic for each in assigned}:
+                    topics = {each.topic for each in assigned}
+                    self._coordinator.add_assigned_topics(topics)
+                    for topic in topics:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)

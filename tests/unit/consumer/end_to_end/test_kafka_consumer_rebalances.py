@@ -6,12 +6,13 @@ import time
 
 import pytest
 
+from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, GroupAssignment
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.testing import ApiKey, Delay
+from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, Delay, ErrorCode
 from tests.support.consumer.embedded_consuming import GROUP as _GROUP
 from tests.support.consumer.embedded_consuming import (
     Recording,
@@ -119,3 +120,88 @@ def test_what_is_given_up_during_a_rebalance_is_lost(broker, is_rebalancing):
             consumer.subscribe(["t", "u"], listener=listener)
             poll_until(consumer, lambda: hook.fired)
     assert [("assigned", ALL), ("lost" if is_rebalancing else "revoked", ALL)] == listener.calls
+
+
+# Patterns
+
+
+def test_all_members_find_a_new_topic_before_they_join_again(broker):
+    """One rebalance is enough, however old the other members' metadata may become."""
+    listener = Recording()
+    with (
+        consuming(broker, metadata_max_age_ms=100, **EAGER) as one,
+        consuming(broker, **EAGER) as two,
+    ):
+        one.subscribe(pattern="[tv]")
+        two.subscribe(pattern="[tv]", listener=listener)
+        poll_until(one, lambda: one.assignment() and two.assignment(), two)
+        generation = two.group_metadata().generation_id
+        broker.create_topic("v", partitions=2)
+        poll_until(one, lambda: "v" in {each.topic for each in two.assignment()}, two)
+        assert generation + 1 == two.group_metadata().generation_id
+        assert frozenset({"t", "v"}) == two.subscription()
+
+
+def test_a_pattern_is_matched_again_after_a_back_off_before_a_join(broker):
+    """A broker that does not answer delays the join, and is not asked in a busy loop."""
+    with consuming(broker, retry_backoff_ms=50, **EAGER) as consumer:
+        consumer.subscribe(pattern="[tv]")
+        poll_until(consumer, consumer.assignment)
+        hook = broker.on(ApiKey.METADATA, CloseConnection(), times=3)
+        broker.on(ApiKey.HEARTBEAT, AnswerError(ErrorCode.ILLEGAL_GENERATION), times=1)
+        broker.create_topic("v")
+        poll_until(consumer, lambda: tp(0, "v") in consumer.assignment())
+        assert 3 == hook.fired
+
+
+def test_a_deleted_topic_of_a_pattern_is_given_up(broker):
+    """It is no longer subscribed to, and the others are read."""
+    broker.create_topic("v")
+    with consuming(broker, metadata_max_age_ms=100, **EAGER) as consumer:
+        consumer.subscribe(pattern="[tv]")
+        poll_until(consumer, lambda: 3 == len(consumer.assignment()))
+        broker.delete_topic("v")
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(ALL))
+        assert frozenset({"t"}) == consumer.subscription()
+
+
+@pytest.mark.parametrize("is_excluded", [True, False])
+def test_internal_topics_match_a_pattern_unless_they_are_excluded(broker, is_excluded):
+    """exclude.internal.topics says so."""
+    broker.create_topic("__consumer_offsets")
+    settings = {**GROUP, "exclude.internal.topics": is_excluded}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe(pattern=".*")
+        poll_until(consumer, lambda: set(ALL) <= consumer.assignment())
+        assert is_excluded != ("__consumer_offsets" in consumer.subscription())
+
+
+class Generous(RangeAssignor):
+    """An assignor that adds a partition of a topic that nobody has found yet."""
+
+    before = staticmethod(lambda: None)
+
+    def assign(self, cluster, group_subscription):
+        """Add it for each member."""
+        self.before()
+        assigned = super().assign(cluster, group_subscription)
+        return GroupAssignment(
+            {
+                member: Assignment((*it.partitions, tp(0, "v")))
+                for member, it in assigned.assignments.items()
+            }
+        )
+
+
+def test_a_topic_that_only_the_leader_knows_is_subscribed_to(broker, monkeypatch):
+    """If it matches the pattern, it is kept without another rebalance."""
+    monkeypatch.setattr(Generous, "before", staticmethod(lambda: broker.create_topic("v")))
+    settings = {**GROUP, "partition.assignment.strategy": [Generous]}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe(pattern="[tv]")
+        poll_until(consumer, consumer.assignment)
+        until = time.monotonic() + 0.3
+        poll_until(consumer, lambda: time.monotonic() > until)
+        assert frozenset({"t", "v"}) == consumer.subscription()
+        assert {*ALL, tp(0, "v")} == consumer.assignment()
+        assert 1 == consumer.group_metadata().generation_id
