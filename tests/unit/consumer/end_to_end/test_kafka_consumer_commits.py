@@ -88,6 +88,7 @@ def test_nothing_is_committed_by_default_at_close(broker):
         AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE),
         AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         AnswerError(ErrorCode.REQUEST_TIMED_OUT),
+        AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         CloseConnection(),
         CloseConnection(handled=True),
         NeverAnswer(),
@@ -114,6 +115,7 @@ def test_a_commit_is_retried(broker, fault):
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokerError),
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, BrokerError),
         (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, BrokerError),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, BrokerError),
     ],
 )
 def test_a_refused_commit_is_raised(broker, code, error):
@@ -430,3 +432,81 @@ def test_commits_on_a_connection_that_ends_fail_at_once(broker):
         assert sorted(offsets[tp()].offset for offsets, _ in calls) == list(range(100))
         assert any(error is not None for _, error in calls)
         assert all(error is None or error.retriable for _, error in calls)
+
+
+def test_a_consumer_that_left_its_group_commits_without_it(broker):
+    """Neither its old generation nor its group.instance.id is sent with assigned partitions."""
+    sent = []
+    broker.on(ApiKey.OFFSET_COMMIT, lambda request, _: sent.append(request))
+    with consuming(broker, group_instance_id="i", session_timeout_ms=200, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.unsubscribe()
+        time.sleep(0.5)
+        consumer.assign([tp()])
+        consumer.commit({tp(): 3})
+    assert [(-1, "", None)] == [
+        (each.generation_id_or_member_epoch, each.member_id, each.group_instance_id)
+        for each in sent
+    ]
+
+
+@pytest.mark.parametrize("to_beginning", [False, True])
+def test_an_assigned_consumer_finds_the_coordinator_when_it_commits(broker, to_beginning):
+    """Not before: a consumer with positions does not need it. The search is retried."""
+    error = AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    hook = broker.on(
+        ApiKey.FIND_COORDINATOR, lambda _, context: error if context.number < 4 else None
+    )
+    with consuming(broker, auto_commit_interval_ms=500, **GROUP) as consumer:
+        consumer.assign([tp()])
+        if to_beginning:
+            consumer.seek_to_beginning()
+        else:
+            consumer.seek(tp(), 2)
+        take(consumer, 8)
+        assert 0 == hook.seen
+        poll_until(consumer, lambda: 4 == hook.seen)
+        poll_until(consumer, lambda: 10 == committed_by(consumer))
+
+
+RETRIED = [
+    AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    CloseConnection(),
+]
+NOT_RETRIED = [
+    AnswerError(ErrorCode.UNKNOWN_MEMBER_ID),
+    AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    NeverAnswer(),
+]
+
+
+@pytest.mark.parametrize("fault", RETRIED + NOT_RETRIED, ids=repr)
+def test_a_commit_before_a_rebalance_does_not_prevent_it(broker, fault):
+    """It is retried if that may help soon, and given up after the request timeout."""
+    broker.create_topic("u")
+    settings = {**GROUP, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 1000}
+    with consuming(broker, request_timeout_ms=500, **settings) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        times = None if isinstance(fault, NeverAnswer) else 1
+        hook = broker.on(ApiKey.OFFSET_COMMIT, fault, times=times)
+        consumer.subscribe(["t", "u"])
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+        assert 1 <= hook.fired
+        hook.remove()
+        expected = 10 if fault in RETRIED else None
+        assert expected == committed_by(consumer)
+
+
+def test_nothing_is_committed_before_a_rebalance_by_hand(broker):
+    """With enable.auto.commit=false."""
+    broker.create_topic("u")
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        consumer.subscribe(["t", "u"])
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+    assert 0 == hook.seen
