@@ -6,10 +6,19 @@ import time
 
 import pytest
 
-from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, GroupAssignment
+from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.values.topics import NewPartitions
+from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
+    CooperativeStickyAssignor,
+)
+from spark_kafka_sink.consumer.assignors.partition_assignor import (
+    Assignment,
+    GroupAssignment,
+    RebalanceProtocol,
+)
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, Delay, ErrorCode
@@ -120,6 +129,182 @@ def test_what_is_given_up_during_a_rebalance_is_lost(broker, is_rebalancing):
             consumer.subscribe(["t", "u"], listener=listener)
             poll_until(consumer, lambda: hook.fired)
     assert [("assigned", ALL), ("lost" if is_rebalancing else "revoked", ALL)] == listener.calls
+
+
+def test_each_error_of_a_listener_leaves_the_others_to_be_called(broker):
+    """A cooperative member that gives something up raises the first error, with its cause."""
+
+    def fail(what, partitions):
+        if (partitions and what == "revoked") or not partitions:
+            raise ValueError(what)
+
+    listener = Recording(fail)
+    with consuming(broker, **COOPERATIVE) as one, consuming(broker, **COOPERATIVE) as two:
+        one.subscribe("t", listener=listener)
+        poll_until(one, one.assignment)
+        two.subscribe("t")
+        with pytest.raises(KafkaError, match="on_partitions_revoked raised ValueError") as caught:
+            poll_until(one, lambda: False, two)
+        assert "revoked" == str(caught.value.__cause__)
+        assert ["assigned", "revoked", "assigned"] == [what for what, _ in listener.calls]
+        assert () == listener.calls[-1][1]
+        one.subscribe("t")
+        poll_until(one, two.assignment, two)
+
+
+def test_a_listener_finds_the_new_generation(broker):
+    """What a cooperative member gives up is revoked after the join, in its generation."""
+    found = []
+    with consuming(broker, **COOPERATIVE) as one, consuming(broker, **COOPERATIVE) as two:
+
+        def note(what, partitions):
+            if partitions:
+                found.append((what, one.group_metadata().generation_id))
+
+        one.subscribe("t", listener=Recording(note))
+        poll_until(one, one.assignment)
+        two.subscribe("t")
+        poll_until(one, two.assignment, two)
+        assert [("assigned", 1), ("revoked", 2)] == found
+
+
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+@pytest.mark.parametrize("api", [ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP], ids=lambda api: api.name)
+def test_a_member_that_is_out_loses_what_it_has(broker, settings, api, code):
+    """An eager one has nothing left during a join; the group is joined again."""
+    listener = Recording()
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        broker.on(api, AnswerError(code), times=1)
+        if api is ApiKey.SYNC_GROUP:
+            consumer.subscribe(["t", "u"], listener=listener)
+        gives_up_before = api is ApiKey.SYNC_GROUP and settings is EAGER
+        ended = ("revoked" if gives_up_before else "lost", ALL)
+        poll_until(consumer, lambda: 3 == len([call for call in listener.calls if call[1]]))
+        assert ended == [call for call in listener.calls if call[1]][1]
+        assert set(ALL) <= consumer.assignment()
+
+
+def test_what_a_member_that_is_out_unsubscribes_from_is_lost(broker):
+    """It has no generation in which it could give it up."""
+    listener = Recording()
+    with consuming(broker, max_poll_interval_ms=200, **EAGER) as consumer:
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        time.sleep(0.5)
+        consumer.unsubscribe()
+        assert [("assigned", ALL), ("lost", ALL)] == listener.calls
+
+
+def test_an_assignment_of_an_old_subscription_is_not_applied(broker):
+    """The topics have changed since the group was joined, so it is joined again."""
+    listener = Recording()
+    with consuming(broker, **EAGER) as consumer:
+        hook = broker.on(ApiKey.SYNC_GROUP, Delay(0.3), times=1)
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, lambda: hook.fired)
+        consumer.subscribe("u", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        u = (tp(0, "u"),)
+        assert [("assigned", u)] == [call for call in listener.calls if call[1]]
+        assert 2 == consumer.group_metadata().generation_id
+
+
+def test_a_subscription_can_change_after_a_refused_join(broker):
+    """Nothing of the former topics is left, although the next join is not prepared again."""
+    refusal = AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    broker.on(ApiKey.JOIN_GROUP, refusal, times=1)
+    with consuming(broker, **EAGER) as consumer:
+        consumer.subscribe(["t", "u"])
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            poll_until(consumer, lambda: False)
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        assert frozenset(ALL) == consumer.assignment()
+        assert frozenset({"t"}) == consumer._subscriptions.subscription.metadata_topics
+
+
+class Counting(RangeAssignor):
+    """An assignor that counts its assignments."""
+
+    calls = 0
+
+    def assign(self, cluster, group_subscription):
+        """Count the call."""
+        type(self).calls += 1
+        return super().assign(cluster, group_subscription)
+
+
+def test_a_static_leader_that_returns_notices_new_partitions(broker):
+    """It assigns nothing when it returns, but watches the topics of all members (KIP-814)."""
+    Counting.calls = 0
+    settings = {
+        **_GROUP,
+        "session.timeout.ms": 10_000,
+        "metadata.max.age.ms": 100,
+        "partition.assignment.strategy": [Counting],
+    }
+    with consuming(broker, **settings) as other:
+        with consuming(broker, group_instance_id="i", **settings) as leader:
+            leader.subscribe("t")
+            poll_until(leader, leader.assignment)
+            other.subscribe("u")
+            poll_until(leader, lambda: leader.assignment() and other.assignment(), other)
+        before = Counting.calls
+        with consuming(broker, group_instance_id="i", **settings) as leader:
+            leader.subscribe("t")
+            poll_until(leader, leader.assignment, other)
+            assert before == Counting.calls
+            with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+                admin.create_partitions({"u": NewPartitions(3)})
+            poll_until(leader, lambda: 3 == len(other.assignment()), other)
+            assert before + 1 == Counting.calls
+
+
+class Moving(CooperativeStickyAssignor):
+    """An assignor that gives everything to the last member at once."""
+
+    def assign(self, cluster, group_subscription):
+        """Ignore what the others own."""
+        del cluster
+        *_, last = sorted(group_subscription.subscriptions)
+        nothing = dict.fromkeys(group_subscription.subscriptions, Assignment(()))
+        return GroupAssignment({**nothing, last: Assignment(ALL)})
+
+
+class Reckless:
+    """Moving, which is not known to be right."""
+
+    name, version = "reckless", 0
+    supported_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(self):
+        """Use the other one."""
+        self.assign = Moving().assign
+
+    def subscription_user_data(self, topics):
+        """Return nothing."""
+
+    def on_assignment(self, assignment, metadata):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("assignor", "is_checked"), [(Moving, False), (Reckless, True)])
+def test_an_assignment_is_checked_if_the_assignor_is_not_ours(broker, assignor, is_checked):
+    """A cooperative assignor must not move what its owner has not given up."""
+    settings = {**GROUP, "partition.assignment.strategy": [assignor]}
+    with consuming(broker, client_id="a", **settings) as one:
+        one.subscribe("t")
+        poll_until(one, one.assignment)
+        with consuming(broker, client_id="b", **settings) as two:
+            two.subscribe("t")
+            if is_checked:
+                with pytest.raises(ValueError, match="before their owners have given them up"):
+                    poll_until(one, lambda: False, two)
+            else:
+                poll_until(one, lambda: two.assignment() == frozenset(ALL), two)
 
 
 # Patterns
