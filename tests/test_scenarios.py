@@ -29,6 +29,7 @@ CLASSES = {
     "ConsumerMembershipManagerTest": 88,
     "ConsumerHeartbeatRequestManagerTest": 34,
     "AbstractCoordinatorTest": 48,
+    "ConsumerCoordinatorTest": 151,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -19,7 +20,7 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.model import OffsetAndMetadata
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, Delay, ErrorCode
 from tests.support.consumer.embedded_consuming import GROUP as _GROUP
@@ -80,6 +81,17 @@ def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
         producer.abort_transaction()
         assert consumer.committed([tp()])[tp()] is None
         poll_until(consumer, lambda: last != consumer.group_metadata())
+
+
+def test_group_metadata_name_the_instance(broker):
+    """From the beginning on; the member is named once it has joined."""
+    with consuming(broker, group_instance_id="i", **EAGER) as consumer:
+        assert ConsumerGroupMetadata("g", -1, "", "i") == consumer.group_metadata()
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        found = consumer.group_metadata()
+        assert ("g", 1, "i") == (found.group_id, found.generation_id, found.group_instance_id)
+        assert found.member_id
 
 
 # Listeners and assignors
@@ -261,6 +273,28 @@ def test_a_static_leader_that_returns_notices_new_partitions(broker):
                 admin.create_partitions({"u": NewPartitions(3)})
             poll_until(leader, lambda: 3 == len(other.assignment()), other)
             assert before + 1 == Counting.calls
+
+
+class Noting(RangeAssignor):
+    """An assignor that notes the racks of the members."""
+
+    racks: ClassVar[list[str | None]] = []
+
+    def assign(self, cluster, group_subscription):
+        """Note them."""
+        self.racks.extend(it.rack_id for it in group_subscription.subscriptions.values())
+        return super().assign(cluster, group_subscription)
+
+
+@pytest.mark.parametrize("rack", ["west", ""])
+def test_an_assignor_gets_the_rack_of_each_member(broker, monkeypatch, rack):
+    """client.rack is a part of the subscription (KIP-881)."""
+    monkeypatch.setattr(Noting, "racks", [])
+    settings = {**GROUP, "partition.assignment.strategy": [Noting], "client.rack": rack}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+    assert [rack or None] == Noting.racks
 
 
 class Moving(CooperativeStickyAssignor):
