@@ -59,13 +59,13 @@ from spark_kafka_sink.consumer.requests.group_requests import (
     read_sync,
     sync_request,
 )
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.membership.group_values import (
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.requests.commit_rules import Verdict
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,9 @@ class ClassicCoordinator(Coordinator):
         self._joined_topics: frozenset[str] | None = None
         #: The topics and their numbers of partitions that were assigned, if this member leads.
         self._assigned_counts: dict[str, int] | None = None
+        #: The racks likewise, if client.rack is set, and the metadata since the last comparison.
+        self._assigned_racks: Mapping[str, Sequence[frozenset[str]]] | None = None
+        self._compared: MetadataSnapshot | None = None
 
     @property
     def is_joining(self) -> bool:
@@ -170,6 +174,11 @@ class ClassicCoordinator(Coordinator):
             )
         elif self._assigned_counts is not None and self._has_other_counts(self._assigned_counts):
             self.membership.request_rejoin("the partitions of the subscribed topics have changed")
+        elif self._assigned_racks is not None:
+            snapshot = self.context.client.metadata.snapshot
+            if self._compared is not snapshot:
+                self._compared = snapshot
+                self.context.start(partial(self._compare_racks, self._assigned_racks))
 
     def _has_other_counts(self, assigned: dict[str, int]) -> bool:
         """Return whether the metadata name other numbers of partitions than were assigned."""
@@ -180,6 +189,25 @@ class ClassicCoordinator(Coordinator):
             snapshot.partition_count(topic) != assigned.get(topic, 0)
             for topic in topics.intersection(snapshot.topics)
         )
+
+    async def _compare_racks(self, assigned: Mapping[str, Sequence[frozenset[str]]]) -> None:
+        """Join again if replicas of the assigned partitions are in other racks (KIP-881).
+
+        Source: ConsumerCoordinator.MetadataSnapshot.
+        """
+        try:
+            cluster = await self._cluster(set(assigned))
+        except KafkaError as error:
+            logger.info("the racks are compared with the next metadata: %s", error)
+            return
+        found = cluster.racks_per_topic
+        with self.context.lock:
+            if assigned is self._assigned_racks and any(
+                found.get(topic, racks) != racks for topic, racks in assigned.items()
+            ):
+                self._assigned_racks = None
+                self.membership.request_rejoin("the racks of the subscribed topics have changed")
+                self.context.tell_user()
 
     def subscription_changed(self) -> None:
         """Implement `Coordinator`: the next `poll` compares the topics."""
@@ -296,7 +324,7 @@ class ClassicCoordinator(Coordinator):
         subscriptions = self.context.subscriptions
         topics = subscriptions.subscription.topics
         self._joined_topics = topics
-        self._assigned_counts = None
+        self._assigned_counts = self._assigned_racks = None
         return [
             (
                 name,
@@ -369,6 +397,8 @@ class ClassicCoordinator(Coordinator):
                 topic: known.partition_count(topic) if topic in known.topics else len(racks)
                 for topic, racks in cluster.racks_per_topic.items()
             }
+            if context.config.client_rack:
+                self._assigned_racks, self._compared = cluster.racks_per_topic, known
         return cluster
 
     async def _cluster(self, topics: set[str]) -> Cluster:

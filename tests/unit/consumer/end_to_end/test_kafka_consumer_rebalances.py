@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -22,7 +23,14 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, Delay, ErrorCode
+from spark_kafka_sink.testing import (
+    AlterResponse,
+    AnswerError,
+    ApiKey,
+    CloseConnection,
+    Delay,
+    ErrorCode,
+)
 from tests.support.consumer.embedded_consuming import GROUP as _GROUP
 from tests.support.consumer.embedded_consuming import (
     Recording,
@@ -295,6 +303,62 @@ def test_an_assignor_gets_the_rack_of_each_member(broker, monkeypatch, rack):
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
     assert [rack or None] == Noting.racks
+
+
+def with_replicas(replicas):
+    """Return a function that replaces the replicas of the partitions of `t` in a response."""
+
+    def alter(response):
+        return replace(
+            response,
+            topics=tuple(
+                replace(
+                    topic,
+                    partitions=tuple(
+                        replace(each, replica_nodes=replicas.get(each.partition_index, ()))
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in response.topics
+            ),
+        )
+
+    return AlterResponse(alter)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "rack", "is_joined"),
+    [
+        ({0: (1, 3), 1: (2, 3)}, "a", True),
+        ({0: (1, 2, 3), 1: (2, 3)}, "a", True),
+        ({0: (1,), 1: (2, 3)}, "a", True),
+        ({0: (1, 2), 1: (2, 3)}, "a", False),
+        ({0: (4, 5), 1: (5, 6)}, "a", False),
+        ({0: (1, 2, 4), 1: (2, 3, 6)}, "a", False),
+        ({0: (1, 3), 1: (2, 3)}, "", False),
+    ],
+)
+def test_a_leader_with_a_rack_joins_again_when_racks_change(replicas, rack, is_joined):
+    """Neither other brokers in the same racks nor further ones there matter."""
+    settings = {**EAGER, "metadata.max.age.ms": 50, "client.rack": rack}
+    with (
+        DevBroker(
+            topics={"t": 2},
+            brokers=6,
+            racks=("a", "b", "c") * 2,
+            group_min_session_timeout_ms=100,
+        ) as broker,
+        consuming(broker, **settings) as consumer,
+    ):
+        before = broker.on(ApiKey.METADATA, with_replicas({0: (1, 2), 1: (2, 3)}))
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        joins = broker.on(ApiKey.JOIN_GROUP, lambda *_: None)
+        before.remove()
+        after = broker.on(ApiKey.METADATA, with_replicas(replicas))
+        until = time.monotonic() + 0.3
+        poll_until(consumer, lambda: 3 <= after.seen and time.monotonic() > until)
+        assert (1 if is_joined else 0) == joins.seen
 
 
 class Moving(CooperativeStickyAssignor):
