@@ -535,7 +535,7 @@ class Polls:
             self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
-            if self._auto_commit.is_enabled and timeout > 0:
+            if self._auto_commit.is_enabled:
                 with self._context.lock:
                     offsets = self._subscriptions.all_consumed()
                 if offsets:
@@ -550,8 +550,17 @@ class Polls:
             self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
 
     def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
+        coordinator, commits = self._core.coordinator, self._core.commits
+        assert coordinator is not None  # noqa: S101
+        assert commits is not None  # noqa: S101
         try:
-            self.commit(offsets, timeout, is_wakeable=False)
+            if timeout > 0:
+                self.commit(offsets, timeout, is_wakeable=False)
+            else:
+                # It is sent before LeaveGroup, and its answer is not waited for.
+                with self._context.lock:
+                    member = coordinator.committing_member()
+                self._core.submit(commits.commit_last(offsets, member))
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 

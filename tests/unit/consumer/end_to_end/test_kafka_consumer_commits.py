@@ -257,6 +257,22 @@ def test_close_commits_automatically(broker):
         assert offset == committed(broker)
 
 
+@pytest.mark.parametrize("is_subscribed", [False, True])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_close_commits_without_waiting(broker, protocol, is_subscribed):
+    """With a timeout of 0 the commit is sent, before the member leaves."""
+    with consuming(broker, group_protocol=protocol, group_id="g") as consumer:
+        if is_subscribed:
+            consumer.subscribe("t")
+        else:
+            consumer.assign([tp()])
+        take(consumer, 10)
+        begin = time.monotonic()
+        consumer.close(0)
+        assert time.monotonic() - begin < 2.5
+    assert 10 == committed(broker)
+
+
 def test_a_revocation_is_preceded_by_an_automatic_commit(broker):
     """The listener finds the offsets committed."""
     found = []
