@@ -81,7 +81,6 @@ class Polls:
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
         )
-        self._context.commit_before_rebalance = self.commit_before_rebalance
         self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
@@ -138,8 +137,9 @@ class Polls:
                 if core.coordinator is not None:
                     core.coordinator.member.poll(now)
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
-                    if core.coordinator.for_user:
-                        step = core.coordinator.for_user.popleft()
+                    for_user = core.coordinator.for_user
+                    if for_user and core.coordinator.may_run(for_user[0], now):
+                        step = for_user.popleft()
                         context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
@@ -458,7 +458,7 @@ class Polls:
                 self._done_commits.append(_CommitDone(None, offsets, None))
             self._auto_commit.end(self._core.clock(), retry_after=pause)
 
-    def commit_before_rebalance(self) -> None:
+    def commit_before_assignment(self) -> None:
         """Commit all positions if that is automatic; a failure is only logged."""
         if not self._auto_commit.is_enabled:
             return
@@ -469,12 +469,12 @@ class Polls:
                 limit = self._core.config.request_timeout_ms / 1000
                 self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
             except KafkaError as error:
-                logger.warning("automatic commit before a rebalance: %s", error)
+                logger.warning("automatic commit before another assignment: %s", error)
 
-    async def _commit_positions(self, deadline: float) -> None:
-        """Commit all positions from the network thread; a failure is only logged."""
-        with self._context.lock:
-            offsets = self._subscriptions.all_consumed()
+    async def _commit_positions(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> None:
+        """Commit offsets from the network thread; a failure is only logged."""
         commits = self._core.commits
         if offsets and commits is not None:
             try:
@@ -483,7 +483,7 @@ class Polls:
                 logger.warning("automatic commit before a rebalance: %s", error)
             else:
                 with self._context.lock:
-                    self._done_commits.append(_CommitDone(None, offsets, None))
+                    self._done_commits.append(_CommitDone(None, dict(offsets), None))
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float

@@ -43,6 +43,7 @@ from spark_kafka_sink.consumer.membership.group_values import (
     Wait,
 )
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
+from spark_kafka_sink.consumer.polling.commit_before_join import CommitBeforeJoin
 from spark_kafka_sink.consumer.polling.coordinator import Coordinator
 from spark_kafka_sink.consumer.polling.rebalances import Rebalances
 from spark_kafka_sink.consumer.requests.commit_rules import (
@@ -106,6 +107,7 @@ class ClassicCoordinator(Coordinator):
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.membership = ClassicMembership(settings, context.clock())
         self._rebalances = Rebalances(context, self)
+        self._commit = CommitBeforeJoin(context)
         #: Of the last join that was completed.
         self._group_metadata = self._metadata(NO_GENERATION)
         self._joined_topics: frozenset[str] | None = None
@@ -213,6 +215,11 @@ class ClassicCoordinator(Coordinator):
         """Implement `Coordinator`: the next `poll` compares the topics."""
 
     # The user's thread
+
+    def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
+        """Implement `Coordinator`: positions are committed before partitions are revoked."""
+        is_eager = self.protocol is RebalanceProtocol.EAGER
+        return isinstance(step, CompleteJoin) or self._commit.is_done(step, now, is_eager=is_eager)
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Implement `Coordinator`."""

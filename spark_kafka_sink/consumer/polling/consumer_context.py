@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
     from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.network_client import NetworkClient
 
 
@@ -50,10 +51,10 @@ class ConsumerContext:
         self.failure: BaseException | None = None
         #: Counts what may concern the user's thread, which looks again if it has changed.
         self.changes = 0
-        #: Commits all positions if enable.auto.commit is set; called by the user's thread.
-        self.commit_before_rebalance: Callable[[], None] = lambda: None
-        #: Commits positions from the network thread: offsets, and when to give up.
-        self.commit_positions: Callable[[float], Coroutine[Any, Any, None]]
+        #: Commits offsets automatically from the network thread: which, and when to give up.
+        self.commit_positions: Callable[
+            [Mapping[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
+        ]
         #: Runs a coroutine on the network thread: within so many seconds, and what it does.
         self.call: Callable[..., Any]
         self.client: NetworkClient

@@ -36,14 +36,14 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from uuid import UUID
 
     from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.reconciliation.member_values import Callback, MemberSettings
     from spark_kafka_sink.consumer.requests.commit_rules import Verdict
-    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,9 @@ class ConsumerCoordinator(Coordinator):
             case SendHeartbeat():
                 return partial(self._send_heartbeat, step)
             case CommitBeforeRevocation():
-                return partial(self._commit_before_revocation, step)
+                # Not those that the current `poll` is about to return.
+                offsets = self.context.subscriptions.all_consumed()
+                return partial(self._commit_before_revocation, step, offsets)
             case RefreshMetadata():
                 return partial(self._find_names, step)
 
@@ -243,8 +245,12 @@ class ConsumerCoordinator(Coordinator):
             self._membership.coordinator_lost(self.context.clock())
         return commit_of_user(verdict) if is_of_user else verdict
 
-    async def _commit_before_revocation(self, step: CommitBeforeRevocation) -> None:
-        await self.context.commit_positions(step.until)
+    async def _commit_before_revocation(
+        self,
+        step: CommitBeforeRevocation,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        await self.context.commit_positions(offsets, step.until)
         with self.context.lock:
             self._membership.commit_done(step)
             self.context.tell_user()

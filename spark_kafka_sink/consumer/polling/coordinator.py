@@ -99,6 +99,10 @@ class Coordinator(ABC):
     def subscription_changed(self) -> None:
         """Record that the user has subscribed to something else."""
 
+    def may_run(self, step: Any, now: float) -> bool:  # noqa: ARG002
+        """Return whether the first step of `for_user` can be done now, or waits for a change."""
+        return True
+
     @abstractmethod
     def run(self, step: Any) -> None:
         """Do a step of `for_user`, on the user's thread and without the lock.

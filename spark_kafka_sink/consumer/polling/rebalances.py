@@ -45,11 +45,7 @@ class Rebalances:
     def _prepare(self, step: PrepareJoin) -> None:
         """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
-        is_done = False
         try:
-            self._context.commit_before_rebalance()
-            # An interrupted commit is repeated; the listener is called only once.
-            is_done = True
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
@@ -70,7 +66,7 @@ class Rebalances:
         finally:
             with self._context.lock:
                 subscriptions.subscription.reset_group_topics()
-                self._coordinator.membership.join_prepared(step, is_done=is_done)
+                self._coordinator.membership.join_prepared(step)
 
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""

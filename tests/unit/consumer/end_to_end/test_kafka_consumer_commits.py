@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
@@ -500,10 +501,11 @@ NOT_RETRIED = [
 
 @pytest.mark.parametrize("fault", RETRIED + NOT_RETRIED, ids=repr)
 def test_a_commit_before_a_rebalance_does_not_prevent_it(broker, fault):
-    """It is retried if that may help soon, and given up after the request timeout."""
+    """It is retried if that may help soon, and given up after max.poll.interval.ms."""
     broker.create_topic("u")
     settings = {**GROUP, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 1000}
-    with consuming(broker, request_timeout_ms=500, **settings) as consumer:
+    settings |= {"request.timeout.ms": 500, "max.poll.interval.ms": 1000}
+    with consuming(broker, **settings) as consumer:
         consumer.subscribe("t")
         take(consumer, 10)
         times = None if isinstance(fault, NeverAnswer) else 1
@@ -526,3 +528,69 @@ def test_nothing_is_committed_before_a_rebalance_by_hand(broker):
         consumer.subscribe(["t", "u"])
         poll_until(consumer, lambda: 2 == len(consumer.assignment()))
     assert 0 == hook.seen
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_commit_before_a_rebalance_does_not_delay_poll(broker, strategy):
+    """A cooperative member goes on reading; the commit is of what earlier polls have returned."""
+    broker.create_topic("u")
+    sent = []
+
+    def slow(request, _):
+        sent.append(request.topics[0].partitions[0].committed_offset)
+        return Delay(0.6)
+
+    settings = {
+        **GROUP,
+        "auto.commit.interval.ms": 60_000,
+        "partition.assignment.strategy": strategy,
+        "max.poll.records": 1,
+    }
+    listener = Recording()
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t", listener=listener)
+        take(consumer, 3)
+        broker.on(ApiKey.OFFSET_COMMIT, slow, times=1)
+        consumer.subscribe(["t", "u"], listener=listener)
+        begin = time.monotonic()
+        found = consumer.poll(0.1)
+        assert time.monotonic() - begin < 0.5
+        assert [("assigned", (tp(),))] == listener.calls
+        assert (0 if strategy == "range" else 1) == found.count
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+        assert [3] == sent
+        if strategy == "range":
+            assert 3 == committed_by(consumer)
+
+
+def test_a_commit_before_a_revocation_has_what_was_returned(broker):
+    """Not what poll returns while the commit is on its way (KIP-848)."""
+    broker.create_topic("u")
+    sent = []
+    settings = {"group.id": "g", "group.protocol": "consumer", "max.poll.records": 1}
+    with consuming(broker, auto_commit_interval_ms=60_000, **settings) as consumer:
+        commit = consumer._context.commit_positions
+
+        async def commit_later(*given):
+            await asyncio.sleep(0.2)
+            await commit(*given)
+
+        consumer.subscribe(["t", "u"])
+        poll_until(consumer, lambda: 2 == len(consumer.assignment()))
+        consumer.seek(tp(), 3)
+        assert 3 == consumer.position(tp())
+        consumer._context.commit_positions = commit_later
+        broker.on(
+            ApiKey.OFFSET_COMMIT,
+            lambda request, _: sent.append(
+                max(each.committed_offset for it in request.topics for each in it.partitions)
+            ),
+        )
+        consumer.subscribe("t")
+        before = consumer.position(tp())
+        assert before < 10
+        # The new assignment arrives without poll.
+        time.sleep(1.2)
+        assert 1 == consumer.poll(5).count
+        poll_until(consumer, lambda: sent)
+        assert before == sent[0]
