@@ -470,7 +470,7 @@ def test_a_consumer_that_left_its_group_commits_without_it(broker):
 
 @pytest.mark.parametrize("to_beginning", [False, True])
 def test_an_assigned_consumer_finds_the_coordinator_when_it_commits(broker, to_beginning):
-    """Not before: a consumer with positions does not need it. The search is retried."""
+    """A consumer with positions does not need it before, and the search is retried."""
     error = AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     hook = broker.on(
         ApiKey.FIND_COORDINATOR, lambda _, context: error if context.number < 4 else None

@@ -289,7 +289,7 @@ class Noting(RangeAssignor):
     racks: ClassVar[list[str | None]] = []
 
     def assign(self, cluster, group_subscription):
-        """Note them."""
+        """Record them."""
         self.racks.extend(it.rack_id for it in group_subscription.subscriptions.values())
         return super().assign(cluster, group_subscription)
 
@@ -365,7 +365,7 @@ class Moving(CooperativeStickyAssignor):
     """An assignor that gives everything to the last member at once."""
 
     def assign(self, cluster, group_subscription):
-        """Ignore what the others own."""
+        """Assign everything to one member."""
         del cluster
         *_, last = sorted(group_subscription.subscriptions)
         nothing = dict.fromkeys(group_subscription.subscriptions, Assignment(()))
