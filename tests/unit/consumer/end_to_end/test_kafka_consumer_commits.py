@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from spark_kafka_sink.consumer.membership.member_states import MemberState
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -27,6 +28,7 @@ from spark_kafka_sink.testing import (
 )
 from tests.support.consumer.embedded_consuming import (
     GROUP,
+    PATIENCE,
     Recording,
     consuming,
     poll_until,
@@ -590,7 +592,10 @@ def test_a_commit_before_a_revocation_has_what_was_returned(broker):
         before = consumer.position(tp())
         assert before < 10
         # The new assignment arrives without poll.
-        time.sleep(1.2)
+        membership = consumer._core.coordinator.member
+        deadline = time.monotonic() + PATIENCE
+        while membership.state is not MemberState.RECONCILING and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert 1 == consumer.poll(5).count
         poll_until(consumer, lambda: sent)
         assert before == sent[0]

@@ -80,7 +80,7 @@ def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
         poll_until(consumer, consumer.assignment)
         last = consumer.group_metadata()
         assert 0 < last.generation_id
-        time.sleep(0.8)
+        time.sleep(1.2)
         assert last == consumer.group_metadata()
         producer.init_transactions()
         producer.begin_transaction()
