@@ -28,6 +28,8 @@ CLASSES = {
     "FetcherTest": 81,
     "ConsumerMembershipManagerTest": 88,
     "ConsumerHeartbeatRequestManagerTest": 34,
+    "AbstractCoordinatorTest": 48,
+    "ConsumerCoordinatorTest": 151,
 }
 ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
 ID = re.compile(r"`([^`]+)`")

@@ -181,7 +181,7 @@ class KafkaConsumer:
             if not wanted:
                 self._unsubscribe()
                 return
-            self._polls.commit_before_rebalance()
+            self._polls.commit_before_assignment()
             with self._context.lock:
                 self._subscriptions.assign_from_user(wanted)
                 self._context.may_look_up = False

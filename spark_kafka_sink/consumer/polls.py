@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
+from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, LeaveOperation
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
+from spark_kafka_sink.consumer.reconciliation.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 from spark_kafka_sink.errors import (
+    BrokerError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -79,7 +82,6 @@ class Polls:
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
         )
-        self._context.commit_before_rebalance = self.commit_before_rebalance
         self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
@@ -89,6 +91,8 @@ class Polls:
         self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
         self._done_commits: deque[_CommitDone] = deque()
         self._pending_commits = 0
+        #: The error of an asynchronous commit after which no call can succeed.
+        self._fenced: KafkaError | None = None
         self._auto_commit = AutoCommit(
             config.auto_commit_interval_ms / 1000,
             core.clock(),
@@ -172,8 +176,9 @@ class Polls:
                 if core.coordinator is not None:
                     core.coordinator.member.poll(now)
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
-                    if core.coordinator.for_user:
-                        step = core.coordinator.for_user.popleft()
+                    for_user = core.coordinator.for_user
+                    if for_user and core.coordinator.may_run(for_user[0], now):
+                        step = for_user.popleft()
                         context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
@@ -181,6 +186,8 @@ class Polls:
                     until = min(until, self._auto_commit.wake_up_at)
                 self._raise_postponed()
             if step is not None and core.coordinator is not None:
+                if isinstance(step, CompleteJoin | Assign):
+                    self._auto_commit.restart(now)
                 core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
@@ -200,7 +207,12 @@ class Polls:
                 )
 
     def _may_join(self) -> bool:
-        return self._subscriptions.subscription.is_auto_assigned and self._core.topics.is_ready
+        coordinator = self._core.coordinator
+        return (
+            coordinator is not None
+            and self._subscriptions.subscription.is_auto_assigned
+            and self._core.topics.is_ready(is_joining=coordinator.is_joining)
+        )
 
     def _begin_look_ups(self) -> None:
         if not self._context.may_look_up:
@@ -412,9 +424,13 @@ class Polls:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
+        self._raise_fenced()
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
-        self._await_commits(deadline, is_wakeable=is_wakeable)
+        if not self._await_commits(deadline, is_wakeable=is_wakeable):
+            raise KafkaTimeoutError(
+                f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
+            )
         left = max(deadline - self._core.clock(), 0)
         call = commits.commit(offsets, deadline, is_of_user=is_of_user)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
@@ -423,6 +439,7 @@ class Polls:
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
+        self._raise_fenced()
         with self._context.lock:
             self._pending_commits += 1
         self._core.submit(self._commit_later(offsets, callback))
@@ -438,13 +455,30 @@ class Polls:
             error = raised
         with self._context.lock:
             self._pending_commits -= 1
+            self._note_fencing(error)
             self._done_commits.append(_CommitDone(callback, offsets, error))
             if callback is None and error is not None:
                 logger.warning("an asynchronous commit has failed: %s", error)
             self._context.tell_user()
 
+    def _note_fencing(self, error: Exception | None) -> None:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced = error
+
+    def _raise_fenced(self) -> None:
+        """Raise the error of an earlier asynchronous commit, by each call.
+
+        Another consumer has this one's group.instance.id, and would be fenced in turn.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+
     def run_commit_callbacks(self) -> None:
-        """Call the callbacks of asynchronous commits that have ended."""
+        """Call the callbacks of asynchronous commits that have ended; raise if one was fenced."""
+        self._call_back()
+        self._raise_fenced()
+
+    def _call_back(self) -> None:
         while self._done_commits:
             done = self._done_commits.popleft()
             if done.error is None:
@@ -481,6 +515,7 @@ class Polls:
         with self._context.lock:
             pause = None
             if error is not None:
+                self._note_fencing(error)
                 logger.warning("automatic commit: %s", error)
                 if isinstance(error, KafkaError) and error.retriable:
                     pause = self._core.config.retry_backoff_ms / 1000
@@ -488,7 +523,7 @@ class Polls:
                 self._done_commits.append(_CommitDone(None, offsets, None))
             self._auto_commit.end(self._core.clock(), retry_after=pause)
 
-    def commit_before_rebalance(self) -> None:
+    def commit_before_assignment(self) -> None:
         """Commit all positions if that is automatic; a failure is only logged."""
         if not self._auto_commit.is_enabled:
             return
@@ -499,10 +534,12 @@ class Polls:
                 limit = self._core.config.request_timeout_ms / 1000
                 self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
             except KafkaError as error:
-                logger.warning("automatic commit before a rebalance: %s", error)
+                logger.warning("automatic commit before another assignment: %s", error)
 
-    async def _commit_positions(self, offsets: Offsets, deadline: float) -> None:
-        """Commit positions from the network thread; a failure is only logged."""
+    async def _commit_positions(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> None:
+        """Commit offsets from the network thread; a failure is only logged."""
         commits = self._core.commits
         if offsets and commits is not None:
             try:
@@ -511,7 +548,7 @@ class Polls:
                 logger.warning("automatic commit before a rebalance: %s", error)
             else:
                 with self._context.lock:
-                    self._done_commits.append(_CommitDone(None, offsets, None))
+                    self._done_commits.append(_CommitDone(None, dict(offsets), None))
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
@@ -555,14 +592,16 @@ class Polls:
     def close(self, timeout: float, *, commits: bool = True) -> None:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds.
 
-        Without `commits`, positions are not committed, although enable.auto.commit may be set.
+        As in Java, it takes no longer than one request. Without `commits`, positions are not
+        committed, although enable.auto.commit may be set.
         """
+        timeout = min(timeout, self._core.config.request_timeout_ms / 1000)
         deadline = self._core.clock() + timeout
         with self._context.lock:
             self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
-            if commits and self._auto_commit.is_enabled and timeout > 0:
+            if commits and self._auto_commit.is_enabled:
                 with self._context.lock:
                     offsets = self._subscriptions.all_consumed()
                 if offsets:
@@ -571,20 +610,31 @@ class Polls:
                 left = max(deadline - self._core.clock(), 0)
                 self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
             self._await_commits(deadline)
-            self.run_commit_callbacks()
+            self._call_back()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
             self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
 
     def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
+        coordinator, commits = self._core.coordinator, self._core.commits
+        assert coordinator is not None  # noqa: S101
+        assert commits is not None  # noqa: S101
         try:
-            self.commit(offsets, timeout, is_wakeable=False)
+            if timeout > 0:
+                self.commit(offsets, timeout, is_wakeable=False)
+            else:
+                # It is sent before LeaveGroup, and its answer is not waited for.
+                with self._context.lock:
+                    member = coordinator.committing_member()
+                self._core.submit(commits.commit_last(offsets, member))
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 
-    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> None:
+    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> bool:
+        """Wait for the asynchronous commits; return whether they have ended."""
         with self._context.lock:
             while self._pending_commits and (left := deadline - self._core.clock()) > 0:
                 if is_wakeable:
                     self._core.raise_wakeup()
                 self._context.lock.wait(left)
+            return not self._pending_commits

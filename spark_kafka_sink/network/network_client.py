@@ -303,6 +303,12 @@ class NetworkClient:
             self.metadata.request_update()
         self._on_change()
 
+    def disconnect(self, node: Node, reason: str) -> None:
+        """Close the connection to a node, if there is one; its requests in flight fail."""
+        connection = self._connections.get(node.node_id)
+        if connection is not None:
+            connection.close(f"closed by this client: {reason}")
+
     def close_unsent(self) -> None:
         """Close the connections with requests that the socket has not accepted in full.
 

@@ -43,6 +43,7 @@ from spark_kafka_sink.consumer.membership.group_values import (
     Wait,
 )
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
+from spark_kafka_sink.consumer.polling.commit_before_join import CommitBeforeJoin
 from spark_kafka_sink.consumer.polling.coordinator import Coordinator
 from spark_kafka_sink.consumer.polling.rebalances import Rebalances
 from spark_kafka_sink.consumer.requests.commit_rules import (
@@ -65,7 +66,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.membership.group_values import (
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.requests.commit_rules import Verdict
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -107,12 +109,20 @@ class ClassicCoordinator(Coordinator):
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.membership = ClassicMembership(settings, context.clock())
         self._rebalances = Rebalances(context, self)
-        #: That of the last assignment: it fences this member in transactions also after it was
-        #: removed, until it has another one (ConsumerCoordinator.groupMetadata).
+        self._commit = CommitBeforeJoin(context)
+        #: Of the last join that was completed.
         self._group_metadata = self._metadata(NO_GENERATION)
         self._joined_topics: frozenset[str] | None = None
         #: The topics and their numbers of partitions that were assigned, if this member leads.
         self._assigned_counts: dict[str, int] | None = None
+        #: The racks likewise, if client.rack is set, and the metadata since the last comparison.
+        self._assigned_racks: Mapping[str, Sequence[frozenset[str]]] | None = None
+        self._compared: MetadataSnapshot | None = None
+
+    @property
+    def is_joining(self) -> bool:
+        """Implement `Coordinator`."""
+        return self.membership.is_rejoin_needed
 
     @property
     def member(self) -> ClassicMembership:
@@ -128,6 +138,7 @@ class ClassicCoordinator(Coordinator):
 
     def advance(self, now: float, *, may_join: bool) -> float:
         """Implement `Coordinator`."""
+        self.disconnect_lost()
         if may_join:
             self._check_subscription()
         while True:
@@ -172,6 +183,11 @@ class ClassicCoordinator(Coordinator):
             )
         elif self._assigned_counts is not None and self._has_other_counts(self._assigned_counts):
             self.membership.request_rejoin("the partitions of the subscribed topics have changed")
+        elif self._assigned_racks is not None:
+            snapshot = self.context.client.metadata.snapshot
+            if self._compared is not snapshot:
+                self._compared = snapshot
+                self.context.start(partial(self._compare_racks, self._assigned_racks))
 
     def _has_other_counts(self, assigned: dict[str, int]) -> bool:
         """Return whether the metadata name other numbers of partitions than were assigned."""
@@ -183,10 +199,34 @@ class ClassicCoordinator(Coordinator):
             for topic in topics.intersection(snapshot.topics)
         )
 
+    async def _compare_racks(self, assigned: Mapping[str, Sequence[frozenset[str]]]) -> None:
+        """Join again if replicas of the assigned partitions are in other racks (KIP-881).
+
+        Source: ConsumerCoordinator.MetadataSnapshot.
+        """
+        try:
+            cluster = await self._cluster(set(assigned))
+        except KafkaError as error:
+            logger.info("the racks are compared with the next metadata: %s", error)
+            return
+        found = cluster.racks_per_topic
+        with self.context.lock:
+            if assigned is self._assigned_racks and any(
+                found.get(topic, racks) != racks for topic, racks in assigned.items()
+            ):
+                self._assigned_racks = None
+                self.membership.request_rejoin("the racks of the subscribed topics have changed")
+                self.context.tell_user()
+
     def subscription_changed(self) -> None:
         """Implement `Coordinator`: the next `poll` compares the topics."""
 
     # The user's thread
+
+    def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
+        """Implement `Coordinator`: positions are committed before partitions are revoked."""
+        is_eager = self.protocol is RebalanceProtocol.EAGER
+        return isinstance(step, CompleteJoin) or self._commit.is_done(step, now, is_eager=is_eager)
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Implement `Coordinator`."""
@@ -208,7 +248,11 @@ class ClassicCoordinator(Coordinator):
                     logger.info("the group is left without its answer: %s", error)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
+        """Implement `Coordinator`.
+
+        A member that is out keeps those of its last generation, which the coordinator refuses. It
+        would accept a transaction's offsets that name no member.
+        """
         return self._group_metadata
 
     def _metadata(self, generation: Generation) -> ConsumerGroupMetadata:
@@ -219,25 +263,26 @@ class ClassicCoordinator(Coordinator):
             self._settings.group_instance_id,
         )
 
-    def note_generation(self, generation: Generation) -> None:
-        """Record the generation whose assignment is about to be applied."""
+    def joined(self, generation: Generation) -> None:
+        """Record that the assignment of a generation is about to be applied."""
         self._group_metadata = self._metadata(generation)
 
-    def on_assignment(self, assignment: Assignment, generation: Generation) -> None:
-        """Pass its assignment to the assignor of a generation; call it without the lock.
+    def add_assigned_topics(self, topics: set[str]) -> None:
+        """Subscribe to topics that match the pattern, and that only the leader has found so far.
 
-        Raises KafkaError if the assignor has raised.
+        Source: ConsumerCoordinator.maybeUpdateJoinedSubscription.
         """
+        subscription = self.context.subscriptions.subscription
+        joined = self._joined_topics or frozenset()
+        if subscription.pattern is not None and not topics <= joined:
+            subscription.set_matching_topics(subscription.topics | topics)
+            self._joined_topics = joined | topics
+
+    def on_assignment(self, assignment: Assignment, generation: Generation) -> None:
+        """Pass its assignment to the assignor of a generation; call it without the lock."""
         assignor = self._assignors.get(generation.protocol or "")
-        if assignor is None:
-            return
-        try:
+        if assignor is not None:
             assignor.on_assignment(assignment, self._metadata(generation))
-        except Exception as error:
-            raise KafkaError(
-                f"the assignor {assignor.name!r} has raised {type(error).__name__}: {error}. The "
-                "assignment was applied nevertheless"
-            ) from error
 
     # Commits
 
@@ -299,7 +344,7 @@ class ClassicCoordinator(Coordinator):
         subscriptions = self.context.subscriptions
         topics = subscriptions.subscription.topics
         self._joined_topics = topics
-        self._assigned_counts = None
+        self._assigned_counts = self._assigned_racks = None
         return [
             (
                 name,
@@ -330,12 +375,39 @@ class ClassicCoordinator(Coordinator):
                 context.tell_user()
 
     async def _assign(self, step: PerformAssignment) -> dict[str, bytes]:
-        context = self.context
         members = {
             member.member_id: _subscription(member.metadata, member.group_instance_id)
             for member in step.members
         }
         topics = {topic for it in members.values() for topic in it.topics}
+        cluster = await self._watched_cluster(topics)
+        if step.skip_assignment:
+            return {}
+        assignor = self._assignors[step.generation.protocol or ""]
+        subscribed = GroupSubscription(members)
+        # Heartbeats go on meanwhile.
+        assigned = await self.context.run_aside(partial(assignor.assign, cluster, subscribed))
+        if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
+            assignor, CooperativeStickyAssignor
+        ):
+            check_cooperative_assignment(subscribed, assigned)
+        added = {
+            each.topic for it in assigned.assignments.values() for each in it.partitions
+        } - topics
+        if added:
+            # Their metadata are no news then, and lead to no further rebalance.
+            await self._watched_cluster(topics | added)
+        return {
+            member: serialize_assignment(assignment)
+            for member, assignment in assigned.assignments.items()
+        }
+
+    async def _watched_cluster(self, topics: set[str]) -> Cluster:
+        """Return the partitions of topics that exist, and join again when they change.
+
+        Source: ConsumerCoordinator.updateGroupSubscription.
+        """
+        context = self.context
         with context.lock:
             context.subscriptions.subscription.set_group_topics(topics)
         cluster = await self._cluster(topics)
@@ -346,20 +418,9 @@ class ClassicCoordinator(Coordinator):
                 topic: known.partition_count(topic) if topic in known.topics else len(racks)
                 for topic, racks in cluster.racks_per_topic.items()
             }
-        if step.skip_assignment:
-            return {}
-        assignor = self._assignors[step.generation.protocol or ""]
-        subscribed = GroupSubscription(members)
-        # Heartbeats go on meanwhile.
-        assigned = await context.run_aside(partial(assignor.assign, cluster, subscribed))
-        if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
-            assignor, CooperativeStickyAssignor
-        ):
-            check_cooperative_assignment(subscribed, assigned)
-        return {
-            member: serialize_assignment(assignment)
-            for member, assignment in assigned.assignments.items()
-        }
+            if context.config.client_rack:
+                self._assigned_racks, self._compared = cluster.racks_per_topic, known
+        return cluster
 
     async def _cluster(self, topics: set[str]) -> Cluster:
         """Return the partitions of topics that exist, with the racks of their replicas."""

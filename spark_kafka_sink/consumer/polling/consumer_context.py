@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
@@ -53,11 +53,9 @@ class ConsumerContext:
         self.failure: BaseException | None = None
         #: Counts what may concern the user's thread, which looks again if it has changed.
         self.changes = 0
-        #: Commits all positions if enable.auto.commit is set; called by the user's thread.
-        self.commit_before_rebalance: Callable[[], None] = lambda: None
-        #: Commits positions from the network thread: offsets, and when to give up.
+        #: Commits offsets automatically from the network thread: which, and when to give up.
         self.commit_positions: Callable[
-            [dict[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
+            [Mapping[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
         ]
         #: Runs a coroutine on the network thread: within so many seconds, and what it does.
         self.call: Callable[..., Any]

@@ -36,7 +36,7 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from uuid import UUID
 
     from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
@@ -74,10 +74,9 @@ class ConsumerCoordinator(Coordinator):
         self._names: dict[UUID, str] = {}
         self._named: MetadataSnapshot | None = None
         self._is_calling_back = False
-        #: The last epoch of the membership, which fences this member also after it was removed
-        #: (AsyncKafkaConsumer.groupMetadata); -1 before the first and after leaving.
-        self._last_epoch = -1
         self._noted_state = self._membership.state
+        #: The last one; -1 before the first, and after leaving.
+        self._last_epoch = -1
 
     @property
     def member(self) -> ConsumerMembership:
@@ -88,8 +87,10 @@ class ConsumerCoordinator(Coordinator):
 
     def advance(self, now: float, *, may_join: bool) -> float:
         """Implement `Coordinator`."""
+        self.disconnect_lost()
         self._note_topic_names(now)
         self._note_rebalance(now)
+        self._note_epoch()
         may_call_back = may_join and not self._is_calling_back
         while True:
             step = self._membership.next_step(
@@ -114,7 +115,7 @@ class ConsumerCoordinator(Coordinator):
             case SendHeartbeat():
                 return partial(self._send_heartbeat, step)
             case CommitBeforeRevocation():
-                # As of now: what `poll` is about to return has not been processed.
+                # Not those that the current `poll` is about to return.
                 offsets = self.context.subscriptions.all_consumed()
                 return partial(self._commit_before_revocation, step, offsets)
             case RefreshMetadata():
@@ -141,6 +142,11 @@ class ConsumerCoordinator(Coordinator):
             elif state in _FAILED:
                 self.measures.rebalance_failed(now)
             self.measures.rebalance_given_up()
+
+    def _note_epoch(self) -> None:
+        epoch = self._membership.member_epoch
+        if epoch is not None:
+            self._last_epoch = epoch
 
     def subscription_changed(self) -> None:
         """Implement `Coordinator`."""
@@ -176,12 +182,14 @@ class ConsumerCoordinator(Coordinator):
         deadline = context.clock() + seconds
         with context.lock:
             self._membership.leave(operation, runs_callbacks=not self._is_calling_back)
-            self._last_epoch = -1
             self.for_user.clear()
             context.wake()
-        with FirstError() as first:
-            while (step := self._next_of_leaving(deadline)) is not None:
-                first.of(partial(self.run, step))
+        try:
+            with FirstError() as first:
+                while (step := self._next_of_leaving(deadline)) is not None:
+                    first.of(partial(self.run, step))
+        finally:
+            self._last_epoch = -1
 
     def _next_of_leaving(self, deadline: float) -> Callback | None:
         """Return the next callback before the member has left; None when it has, or in the end."""
@@ -199,7 +207,12 @@ class ConsumerCoordinator(Coordinator):
         return None
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
+        """Implement `Coordinator`.
+
+        A member that was fenced keeps its last epoch, which the coordinator refuses. It would
+        accept a transaction's offsets without an epoch if the group is empty.
+        """
+        self._note_epoch()
         return ConsumerGroupMetadata(
             self.group_id,
             self._last_epoch,
@@ -236,7 +249,9 @@ class ConsumerCoordinator(Coordinator):
         return commit_of_user(verdict) if is_of_user else verdict
 
     async def _commit_before_revocation(
-        self, step: CommitBeforeRevocation, offsets: dict[TopicPartition, OffsetAndMetadata]
+        self,
+        step: CommitBeforeRevocation,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> None:
         await self.context.commit_positions(offsets, step.until)
         with self.context.lock:
@@ -273,7 +288,7 @@ class ConsumerCoordinator(Coordinator):
                 self._membership.heartbeat_failed(step, context.clock())
             else:
                 self._membership.heartbeat_answered(step, response, context.clock())
-                self._last_epoch = self._membership.member_epoch or self._last_epoch
+                self._note_epoch()
             context.tell_user()
 
     @staticmethod

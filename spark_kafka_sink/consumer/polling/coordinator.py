@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from spark_kafka_sink.consumer.offsets.offset_requests import (
@@ -77,6 +78,12 @@ class Coordinator(ABC):
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.
         self.waiting = 0
+        self._connected: Node | None = None
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether the subscribed topics have to be up to date, because they are sent next."""
+        return False
 
     @property
     @abstractmethod
@@ -98,6 +105,10 @@ class Coordinator(ABC):
     @abstractmethod
     def subscription_changed(self) -> None:
         """Record that the user has subscribed to something else."""
+
+    def may_run(self, step: Any, now: float) -> bool:  # noqa: ARG002
+        """Return whether the first step of `for_user` can be done now, or waits for a change."""
+        return True
 
     @abstractmethod
     def run(self, step: Any) -> None:
@@ -138,6 +149,20 @@ class Coordinator(ABC):
     @abstractmethod
     def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
         """Retry the search; `code` is None if there was no answer."""
+
+    def disconnect_lost(self) -> None:
+        """Close the connection to a coordinator that is none any more.
+
+        Otherwise the next request to the same broker would wait behind those that have no answer.
+
+        Source: AbstractCoordinator.markCoordinatorUnknown.
+        """
+        lost, self._connected = self._connected, self.member.coordinator
+        if lost is not None and self._connected is None:
+            self.context.start(partial(self._disconnect, lost))
+
+    async def _disconnect(self, lost: Node) -> None:
+        self.context.client.disconnect(lost, "it is no longer the group's coordinator")
 
     async def ask(
         self,

@@ -5,6 +5,7 @@ The coroutines run on the network thread, each until it has a final answer or it
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.consumer.requests.commit_rules import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.polling.coordinator import Coordinator
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 #: What a commit before a rebalance does not wait for.
 _DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -79,6 +82,17 @@ class OffsetCommits:
                 raise error
             await self._back_off(attempts, deadline, "OffsetCommit", error)
             attempts += 1
+
+    async def commit_last(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: ConsumerGroupMetadata
+    ) -> None:
+        """Commit once as a member that is about to leave; a failure is only logged."""
+        try:
+            error = await self._commit_once(offsets, member, is_of_user=False)
+        except KafkaError as raised:
+            error = raised
+        if error is not None:
+            logger.warning("automatic commit while the consumer is closed: %s", error)
 
     async def _commit_once(
         self,

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_assignment
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
-from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
+from spark_kafka_sink.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment
+    from spark_kafka_sink.consumer.membership.group_values import Generation
     from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import TopicPartition
@@ -46,11 +48,7 @@ class Rebalances:
     def _prepare(self, step: PrepareJoin) -> None:
         """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
         subscriptions = self._context.subscriptions
-        is_done = False
         try:
-            self._context.commit_before_rebalance()
-            # An interrupted commit is repeated; the listener is called only once.
-            is_done = True
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
@@ -71,12 +69,14 @@ class Rebalances:
         finally:
             with self._context.lock:
                 subscriptions.subscription.reset_group_topics()
-                self._coordinator.membership.join_prepared(step, is_done=is_done)
+                self._coordinator.membership.join_prepared(step)
 
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
         context, subscriptions = self._context, self._context.subscriptions
         try:
+            with context.lock:
+                self._coordinator.joined(step.generation)
             assignment = deserialize_assignment(step.assignment)
             assigned = assignment.partitions
             with context.lock:
@@ -95,10 +95,11 @@ class Rebalances:
                 return
             with FirstError() as first:
                 first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
-                first.of(lambda: self._coordinator.on_assignment(assignment, step.generation))
+                first.of(lambda: self._tell_assignor(assignment, step.generation))
                 with context.lock:
-                    self._coordinator.note_generation(step.generation)
-                    for topic in {each.topic for each in assigned}:
+                    topics = {each.topic for each in assigned}
+                    self._coordinator.add_assigned_topics(topics)
+                    for topic in topics:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
@@ -114,13 +115,20 @@ class Rebalances:
                 self._coordinator.membership.join_completed(step)
                 context.tell_user()
 
+    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
+        try:
+            self._coordinator.on_assignment(assignment, generation)
+        except Exception as error:
+            raise KafkaError(
+                f"the assignor's on_assignment raised {type(error).__name__}: {error}. The "
+                "rebalance has gone on without it"
+            ) from error
+
     def give_up(self) -> None:
         """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
         with self._context.lock:
-            membership = self._coordinator.membership
-            is_lost = (
-                membership.generation.is_reset or membership.state is not ClassicMemberState.STABLE
-            )
+            # During a rebalance, another member may have them already.
+            is_lost = self._coordinator.membership.stable_generation is None
             subscriptions = self._context.subscriptions
             owned = subscriptions.assigned_partitions
             if not subscriptions.subscription.is_auto_assigned:

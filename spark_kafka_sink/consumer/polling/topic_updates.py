@@ -30,13 +30,28 @@ class TopicUpdates:
         self._match_at = 0.0
         #: The last pattern that was looked up, perhaps without an answer.
         self._tried: re.Pattern[str] | None = None
+        #: Whether the group is to be joined after another look, and whether that is over.
+        self._is_requested = self._is_fresh = False
         self._warned: set[str] = set()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the subscribed topics are known, which a pattern's are only after a look-up."""
+    def is_ready(self, *, is_joining: bool) -> bool:
+        """Return whether the subscribed topics are known; needs the lock.
+
+        A pattern's are only after a look-up. There is another one before each join, so that all
+        members find a new topic in the same rebalance.
+
+        Source: ConsumerCoordinator.poll.
+        """
         pattern = self._context.subscriptions.subscription.pattern
-        return pattern is None or pattern is self._matched
+        if pattern is None:
+            return True
+        if not is_joining:
+            self._is_requested = self._is_fresh = False
+        elif not self._is_fresh and not self._is_requested:
+            self._is_requested = True
+            self._match_at = 0.0
+            self._context.wake()
+        return pattern is self._matched and (self._is_fresh or not is_joining)
 
     def forget_pattern(self) -> None:
         """Forget what the pattern has matched: the same one is matched again. Needs the lock."""
@@ -52,7 +67,8 @@ class TopicUpdates:
                 self._tried, self._match_at = pattern, now
             if not self._is_matching and now >= self._match_at:
                 self._is_matching = True
-                context.start(lambda: self._match(pattern))
+                is_new = self._is_requested or pattern is not self._matched
+                context.start(lambda: self._match(pattern, is_new=is_new))
             until = self._match_at if not self._is_matching else NEVER
         topics = self._topics()
         if topics and not self._is_updating:
@@ -112,7 +128,7 @@ class TopicUpdates:
                     name,
                 )
 
-    async def _match(self, pattern: re.Pattern[str]) -> None:
+    async def _match(self, pattern: re.Pattern[str], *, is_new: bool) -> None:
         context = self._context
         limit = context.config.request_timeout_ms / 1000
         names: list[str] | None = None
@@ -131,6 +147,8 @@ class TopicUpdates:
             config = context.config
             pause = config.retry_backoff_ms if names is None else config.metadata_max_age_ms
             self._match_at = context.clock() + pause / 1000
+            if self._is_requested and not is_new:
+                self._match_at = 0.0
             subscription = context.subscriptions.subscription
             if failure is not None:
                 context.fail(failure)
@@ -139,4 +157,6 @@ class TopicUpdates:
                     [name for name in names if subscription.matches_pattern(name)]
                 )
                 self._matched = pattern
+                if is_new:
+                    self._is_fresh, self._is_requested = True, False
             context.tell_user()

@@ -250,6 +250,24 @@ def test_a_node_that_stops_reading_gets_no_further_request():
             reads_on.set()
 
 
+def test_a_connection_can_be_closed_with_what_is_in_flight():
+    """Its requests fail with the reason; without a connection there is nothing to close."""
+
+    async def ask(client: NetworkClient) -> None:
+        await until(lambda: client.ready_connection(broker.node) is not None)
+        connection = client.ready_connection(broker.node)
+        answer = asyncio.ensure_future(connection.send(MetadataRequest(topics=())))
+        client.disconnect(broker.node._replace(node_id=8), "another one")
+        await asyncio.sleep(0)
+        assert not answer.done()
+        client.disconnect(broker.node, "it is of no use")
+        with pytest.raises(NetworkError, match="closed by this client: it is of no use"):
+            await answer
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {}))) as broker:
+        run_client(address(broker.node), ask)
+
+
 def test_only_connections_with_unsent_requests_are_closed():
     """Only connections with requests that the socket has not accepted are closed."""
 

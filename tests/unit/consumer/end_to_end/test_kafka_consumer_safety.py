@@ -26,7 +26,7 @@ from spark_kafka_sink.errors import (
     WakeupError,
 )
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.testing import ApiKey, NeverAnswer
+from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode, NeverAnswer
 from tests.support import leaks
 from tests.support.consumer.embedded_consuming import (
     GROUP,
@@ -192,6 +192,49 @@ def test_close_returns_in_time_while_the_broker_is_silent(broker, timeout):
         begin = time.monotonic()
         consumer.close(timeout)
         assert time.monotonic() - begin < timeout + 2.5
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_close_looks_for_the_coordinator_only_to_commit(broker, commits):
+    """Without one there is nothing to leave; a commit waits for it until the timeout."""
+    with consuming(broker, enable_auto_commit=commits, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.position(tp())
+        not_available = AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        search = broker.on(ApiKey.FIND_COORDINATOR, not_available)
+        broker.on(ApiKey.HEARTBEAT, AnswerError(ErrorCode.NOT_COORDINATOR))
+        hook = broker.on(ApiKey.LEAVE_GROUP, lambda *_: None)
+        poll_until(consumer, lambda: search.seen)
+        begin = time.monotonic()
+        consumer.close(1.5)
+        took = time.monotonic() - begin
+        assert 1.4 < took < 4 if commits else took < 1.4
+        assert 0 == hook.seen
+
+
+def test_an_assigned_consumer_has_no_group_to_leave(broker):
+    """Closing it commits, and sends no LeaveGroup."""
+    commit, leave = (
+        broker.on(key, lambda *_: None) for key in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP)
+    )
+    with consuming(broker, **GROUP) as consumer:
+        consumer.assign([tp()])
+        consumer.position(tp())
+    assert [1, 0] == [commit.seen, leave.seen]
+
+
+def test_close_takes_no_longer_than_a_request(broker):
+    """Whatever its timeout is: a coordinator that does not answer by then is not waited for."""
+    with consuming(broker, request_timeout_ms=500, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.position(tp())
+        hook = broker.on(ApiKey.OFFSET_COMMIT, NeverAnswer())
+        begin = time.monotonic()
+        consumer.close(30)
+        assert 0.4 < time.monotonic() - begin < 3
+        assert hook.seen
 
 
 def test_close_returns_in_time_without_a_broker(broker):

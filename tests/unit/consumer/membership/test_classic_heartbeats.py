@@ -8,6 +8,7 @@ import pytest
 
 from spark_kafka_sink.consumer.membership.group_values import (
     NO_GENERATION,
+    CompleteJoin,
     FindCoordinator,
     Generation,
     Heartbeat,
@@ -23,6 +24,7 @@ from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.consumer.classic_script import (
     BACKOFF,
+    COORDINATOR,
     INTERVAL,
     REBALANCE,
     SESSION,
@@ -146,6 +148,19 @@ def test_a_rebalance_is_no_news_while_the_member_takes_part_in_it(found):
     assert _S.STABLE is found.member.state
 
 
+def test_a_heartbeat_that_is_answered_during_a_join_does_not_disturb_it(stable):
+    """REBALANCE_IN_PROGRESS keeps the generation while JoinGroup waits for its answer."""
+    beat = stable.heartbeat()
+    stable.member.request_rejoin("changed")
+    join = stable.start_join()
+    stable.member.heartbeat_answered(beat, _E.REBALANCE_IN_PROGRESS, stable.now)
+    assert (_S.PREPARING_REBALANCE, FIRST) == (stable.member.state, stable.member.generation)
+    stable.join_answer(join, 2)
+    stable.member.sync_answered(stable.expect(SyncGroup), 0, stable.now)
+    stable.member.join_completed(stable.expect(CompleteJoin))
+    assert not stable.member.is_rejoin_needed
+
+
 @pytest.mark.parametrize(
     ("code", "kept"), [(_E.ILLEGAL_GENERATION, "me"), (_E.UNKNOWN_MEMBER_ID, "")]
 )
@@ -211,6 +226,19 @@ def test_calls_of_poll_keep_the_member(stable):
     assert _S.STABLE is stable.member.state
 
 
+def test_calls_of_poll_keep_the_member_while_the_coordinator_is_not_known(stable):
+    """The interval starts anew also without a coordinator."""
+    stable.member.heartbeat_answered(stable.heartbeat(), _E.NOT_COORDINATOR, stable.now)
+    search = stable.expect(FindCoordinator)
+    polled = REBALANCE - 1
+    stable.member.poll(polled)
+    stable.now = polled + REBALANCE - 1
+    stable.member.coordinator_found(search, COORDINATOR, stable.now)
+    stable.expect(Heartbeat, may_join=False)
+    stable.now = polled + REBALANCE
+    stable.expect(LeaveGroup, may_join=False)
+
+
 def test_a_static_member_gives_up_its_generation_without_leaving():
     """A static member that does not poll sends nothing, and stays until its session ends."""
     script = ClassicScript(group_instance_id="cashier-1")
@@ -241,6 +269,13 @@ def test_a_long_reason_to_leave_is_cut(stable):
     """Brokers accept a reason of 255 characters."""
     leave = stable.member.leave("x" * 300, LeaveOperation.DEFAULT)
     assert LeaveGroup("me", "x" * 255) == leave
+
+
+def test_a_member_that_was_only_given_an_id_leaves(found):
+    """The coordinator waits for its next JoinGroup otherwise."""
+    required = {"error_code": _E.MEMBER_ID_REQUIRED, "member_id": "assigned"}
+    found.join_answer(found.start_join(), **required)
+    assert LeaveGroup("assigned", "bye") == found.member.leave("bye", LeaveOperation.DEFAULT)
 
 
 def test_there_is_nothing_to_leave_without_a_coordinator_or_a_member_id(stable):

@@ -23,9 +23,18 @@ from spark_kafka_sink.consumer.membership.member_states import (
     CLASSIC_TRANSITIONS,
     ClassicMemberState,
 )
+from spark_kafka_sink.consumer.requests.group_requests import join_request
 from spark_kafka_sink.errors import BrokerError, IllegalStateError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.consumer.classic_script import BACKOFF, COORDINATOR, REBALANCE, ClassicScript
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
+from spark_kafka_sink.protocol.schema import decode, encode_bytes
+from tests.support.consumer.classic_script import (
+    BACKOFF,
+    COORDINATOR,
+    REBALANCE,
+    ClassicScript,
+    group_settings,
+)
 
 _S, _E = ClassicMemberState, ErrorCode
 FIRST = Generation(1, "me", "range")
@@ -210,6 +219,18 @@ def test_a_join_may_take_as_long_as_a_rebalance(request_timeout, expected):
     assert expected == script.start_join().timeout
 
 
+def test_the_longest_rebalance_does_not_overflow():
+    """The largest max.poll.interval.ms can be waited for, and fits into the request."""
+    script = ClassicScript(rebalance_timeout=2_147_483.647)
+    script.find()
+    join = script.start_join()
+    assert 2_147_488.647 == pytest.approx(join.timeout)
+    settings = group_settings(rebalance_timeout=2_147_483.647)
+    request = join_request(join, settings, [("range", b"")], 9)
+    assert 2_147_483_647 == request.rebalance_timeout_ms
+    assert request == decode(JoinGroupRequest, encode_bytes(request, 9), 9)
+
+
 def test_the_reason_for_a_join_is_sent_once(found):
     """A reason is sent until a join succeeds; a long one is cut to what brokers accept."""
     found.become_stable()
@@ -342,6 +363,19 @@ def test_the_same_member_joins_after_the_loss_of_a_connection(found):
     assert _S.PREPARING_REBALANCE is found.member.state
     found.join_answer(again, 8)
     assert 8 == found.expect(SyncGroup).generation.generation_id
+
+
+def test_a_connection_lost_during_a_sync_is_followed_by_a_join(found):
+    """The member joins again with its id, and a late answer to the SyncGroup is ignored."""
+    sync = found.join()
+    found.member.coordinator_lost(found.now)
+    found.find()
+    again = found.sleep_until(JoinGroup)
+    assert (FIRST, BACKOFF) == (again.generation, found.now)
+    found.member.sync_answered(sync, 0, found.now, assignment=b"late")
+    assert _S.PREPARING_REBALANCE is found.member.state
+    found.join_answer(again, 2)
+    assert Generation(2, "me", "range") == found.expect(SyncGroup).generation
 
 
 def test_a_join_that_the_user_has_left_does_not_count(found):

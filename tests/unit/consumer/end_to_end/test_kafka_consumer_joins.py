@@ -1,0 +1,161 @@
+"""Joins of a group that are interrupted, that get no answer, or that cannot begin."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_kafka_sink.consumer.membership import classic_membership
+from spark_kafka_sink.consumer.polling import classic_coordinator
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.listener import Listener
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.errors import AuthenticationError, WakeupError
+from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode, NeverAnswer
+from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import Recording, consuming, poll_until, tp
+
+#: A member that forgot its id is out of the group after a moment.
+GROUP = {**_GROUP, "session.timeout.ms": 1000, "partition.assignment.strategy": "range"}
+T, U = (tp(),), (tp(0, "u"),)
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with topics `t` and `u` of one partition each."""
+    with DevBroker(topics={"t": 1, "u": 1}, group_min_session_timeout_ms=100) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("is_completed_between", [False, True])
+@pytest.mark.parametrize("is_answered_later", [False, True])
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda api: api.name)
+def test_a_wakeup_during_a_join_does_not_repeat_it(
+    broker, api, is_answered_later, is_completed_between
+):
+    """Poll raises once; whatever is answered by then, nothing is revoked or assigned twice."""
+    listener = Recording()
+    with consuming(broker, **GROUP) as consumer:
+
+        def wake(_, context):
+            if context.number > 1:
+                return None
+            consumer.wakeup()
+            return Delay(0.2) if is_answered_later else None
+
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        hook = broker.on(api, wake)
+        consumer.subscribe("u", listener=listener)
+        with pytest.raises(WakeupError):
+            poll_until(consumer, lambda: False)
+        assert frozenset() == consumer.assignment()
+        if is_completed_between:
+            time.sleep(0.4)
+            assert frozenset() == consumer.assignment()
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(U))
+        assert 1 == hook.seen
+        assert 2 == consumer.group_metadata().generation_id
+    assert [("assigned", T), ("revoked", T), ("assigned", U), ("revoked", U)] == listener.calls
+
+
+def test_a_wakeup_interrupts_the_search_for_the_coordinator(broker):
+    """Also a poll that does not wait raises it, once, and the next one goes on."""
+    broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=3)
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(0)
+        poll_until(consumer, consumer.assignment)
+
+
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda api: api.name)
+def test_a_join_without_an_answer_is_repeated(broker, monkeypatch, api):
+    """JoinGroup may take longer than other requests; then the same member joins again."""
+    monkeypatch.setattr(classic_membership, "_JOIN_TIMEOUT_LAPSE", 0.2)
+    settings = {**GROUP, "request.timeout.ms": 300, "max.poll.interval.ms": 600}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        member_id = consumer.group_metadata().member_id
+        hook = broker.on(api, lambda _, it: NeverAnswer() if it.number == 1 else None)
+        consumer.subscribe("u")
+        poll_until(consumer, lambda: hook.seen)
+        begin = time.monotonic()
+        poll_until(consumer, lambda: hook.seen > 1)
+        took = time.monotonic() - begin
+        assert took > (0.7 if api is ApiKey.JOIN_GROUP else 0.2)
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(U))
+        assert member_id == consumer.group_metadata().member_id
+
+
+def test_a_poll_returns_in_time_while_the_group_cannot_be_joined(broker):
+    """The join is retried with its back-off, by the next polls too."""
+    hook = broker.on(ApiKey.JOIN_GROUP, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    with consuming(broker, retry_backoff_ms=50, **GROUP) as consumer:
+        consumer.subscribe("t")
+        for _ in range(2):
+            begin, before = time.monotonic(), hook.seen
+            assert consumer.poll(0.3).is_empty
+            assert 0.2 < time.monotonic() - begin < 2
+            assert 1 <= hook.seen - before <= 10
+
+
+def test_an_unexpected_error_of_a_heartbeat_is_raised_by_poll(broker, monkeypatch):
+    """The user learns of it, and the member recovers when its session has ended."""
+    build = classic_coordinator.heartbeat_request
+    errors = [ValueError("broken")]
+
+    def fail_once(*given):
+        if errors:
+            raise errors.pop()
+        return build(*given)
+
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        monkeypatch.setattr(classic_coordinator, "heartbeat_request", fail_once)
+        with pytest.raises(ValueError, match="broken"):
+            poll_until(consumer, lambda: False)
+        hook = broker.on(ApiKey.HEARTBEAT, lambda *_: None)
+        poll_until(consumer, lambda: hook.seen)
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(T))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NOT_COORDINATOR])
+def test_a_member_leaves_whatever_the_coordinator_answers(broker, caplog, code):
+    """The error is only logged, and the consumer can subscribe again."""
+    caplog.set_level("INFO", "spark_kafka_sink.consumer")
+    hook = broker.on(ApiKey.LEAVE_GROUP, AnswerError(code), times=1)
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.unsubscribe()
+        assert 1 == hook.fired
+        assert code.name in caplog.text
+        consumer.subscribe("u")
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(U))
+
+
+def test_a_wrong_password_is_raised_by_poll():
+    """No further attempt would help."""
+    sasl = SaslSettings(
+        users={"alice": "right"}, mechanisms=("PLAIN",), failed_authentication_delay_ms=0
+    )
+    listener = Listener(security_protocol="SASL_PLAINTEXT", sasl=sasl)
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="wrong";',
+    }
+    with (
+        DevBroker(topics={"t": 1}, listeners=[listener]) as broker,
+        consuming(broker, **settings, **GROUP) as consumer,
+    ):
+        consumer.subscribe("t")
+        with pytest.raises(AuthenticationError):
+            poll_until(consumer, lambda: False)
+        consumer.close(0)
