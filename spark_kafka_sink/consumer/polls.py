@@ -166,6 +166,8 @@ class Polls:
             with context.lock:
                 core.raise_wakeup()
                 context.raise_failure()
+                # Before a step is taken, which would be lost.
+                self._raise_postponed()
                 now = core.clock()
                 seen = context.changes
                 until = deadline
@@ -179,7 +181,6 @@ class Polls:
                     self._begin_look_ups()
                     self._commit_if_due(now)
                     until = min(until, self._auto_commit.wake_up_at)
-                self._raise_postponed()
             if step is not None and core.coordinator is not None:
                 core.coordinator.run(step)
                 continue

@@ -80,6 +80,8 @@ class Rebalances:
             assignment = deserialize_assignment(step.assignment)
             assigned = assignment.partitions
             with context.lock:
+                # Before the revocation: a listener that commits in a transaction needs it.
+                self._coordinator.note_generation(step.generation)
                 is_covered = subscriptions.subscription.covers(assigned)
                 owned = frozenset(subscriptions.assigned_partitions)
                 is_cooperative = self._coordinator.protocol is RebalanceProtocol.COOPERATIVE
@@ -97,7 +99,6 @@ class Rebalances:
                 first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
                 first.of(lambda: self._coordinator.on_assignment(assignment, step.generation))
                 with context.lock:
-                    self._coordinator.note_generation(step.generation)
                     for topic in {each.topic for each in assigned}:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
