@@ -102,22 +102,22 @@ def test_nothing_is_lost_if_the_wait_for_the_lock_is_interrupted(broker, monkeyp
 def test_a_with_block_that_raises_commits_nothing(broker, settings, is_subscribed):
     """Records of its last poll may not have been processed; they come again."""
 
-    def start(consumer):
-        if is_subscribed:
-            consumer.subscribe("t")
-        else:
-            consumer.assign([tp()])
+    def read(error=None):
+        with consuming(broker, **settings) as consumer:
+            if is_subscribed:
+                consumer.subscribe("t")
+            else:
+                consumer.assign([tp()])
+            take(consumer, 9)
+            if error is not None:
+                raise error
 
     for error in (KeyboardInterrupt, ValueError):
-        with pytest.raises(error), consuming(broker, **settings) as consumer:
-            start(consumer)
-            take(consumer, 9)
-            raise error
+        with pytest.raises(error):
+            read(error)
         with consuming(broker, **settings) as consumer:
             assert {tp(): None} == consumer.committed([tp()])
-    with consuming(broker, **settings) as consumer:
-        start(consumer)
-        take(consumer, 9)
+    read()
     with consuming(broker, **settings) as consumer:
         assert 9 == consumer.committed([tp()])[tp()].offset
 
