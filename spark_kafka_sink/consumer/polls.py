@@ -488,6 +488,8 @@ class Polls:
             else:
                 self._done_commits.append(_CommitDone(None, offsets, None))
             self._auto_commit.end(self._core.clock(), retry_after=pause)
+            # A long poll does not know when the next one is due.
+            self._context.tell_user()
 
     def commit_before_rebalance(self) -> None:
         """Commit all positions if that is automatic; a failure is only logged."""
