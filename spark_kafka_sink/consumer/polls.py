@@ -170,6 +170,8 @@ class Polls:
             with context.lock:
                 core.raise_wakeup()
                 context.raise_failure()
+                # Before a step is taken, which would be lost.
+                self._raise_postponed()
                 now = core.clock()
                 seen = context.changes
                 until = deadline
@@ -184,7 +186,6 @@ class Polls:
                     self._begin_look_ups()
                     self._commit_if_due(now)
                     until = min(until, self._auto_commit.wake_up_at)
-                self._raise_postponed()
             if step is not None and core.coordinator is not None:
                 if isinstance(step, CompleteJoin | Assign):
                     self._auto_commit.restart(now)
@@ -522,6 +523,8 @@ class Polls:
             else:
                 self._done_commits.append(_CommitDone(None, offsets, None))
             self._auto_commit.end(self._core.clock(), retry_after=pause)
+            # A long poll does not know when the next one is due.
+            self._context.tell_user()
 
     def commit_before_assignment(self) -> None:
         """Commit all positions if that is automatic; a failure is only logged."""

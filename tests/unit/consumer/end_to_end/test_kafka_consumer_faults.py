@@ -1,0 +1,212 @@
+"""Faults of brokers that must neither be hidden, nor hammered, nor delay what is in order."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import BrokerError, CorruptRecordError, KafkaError
+from spark_kafka_sink.testing import (
+    AlterRecords,
+    AlterResponse,
+    AnswerError,
+    ApiKey,
+    ErrorCode,
+    NeverAnswer,
+)
+from tests.support.consumer.embedded_consuming import (
+    GROUP,
+    consuming,
+    poll_until,
+    take,
+    tp,
+    values,
+)
+from tests.support.consumer.reading import fill, numbered
+
+BY_HAND = {**GROUP, "enable.auto.commit": False}
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with three records in each of the two partitions of topic `t`."""
+    with DevBroker(topics={"t": 2}, auto_create_topics=False) as broker:
+        for number in (0, 1):
+            fill(broker.bootstrap_servers, "t", numbered(3), partition=number)
+        yield broker
+
+
+def errors_within(consumer, seconds):
+    """Poll for a while, and return the errors."""
+    errors = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            consumer.poll(0.1)
+        except KafkaError as error:
+            errors.append(error)
+    return errors
+
+
+def without_brokers(response):
+    """Return the metadata of a cluster that is still starting."""
+    return replace(response, brokers=())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [AlterResponse(without_brokers), AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR)],
+    ids=["no brokers", "an error"],
+)
+def test_a_pattern_whose_first_match_fails_is_matched_again_after_a_pause(broker, fault):
+    """Metadata are asked for once per retry.backoff.ms, until they name topics."""
+    hook = broker.on(ApiKey.METADATA, fault)
+    settings = {**BY_HAND, "retry.backoff.ms": 200, "retry.backoff.max.ms": 200}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe(pattern="t.*")
+        errors_within(consumer, 0.8)
+        assert 2 <= hook.seen <= 12
+        hook.remove()
+        assert 6 == len(take(consumer, 6))
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_a_classic_group_goes_on_after_its_topic_was_created_again(broker, is_subscribed):
+    """Commits and look-ups name the topic, not the id that it had."""
+    with consuming(broker, **BY_HAND) as consumer:
+        if is_subscribed:
+            consumer.subscribe("t")
+        else:
+            consumer.assign([tp(0), tp(1)])
+        take(consumer, 6)
+        # Nothing is fetched any more, which would notice the new id.
+        consumer.pause([tp(0), tp(1)])
+        poll_until(consumer, lambda: 3 == consumer.position(tp()))
+        broker.delete_topic("t")
+        broker.create_topic("t", partitions=2)
+        begin = time.monotonic()
+        consumer.commit({tp(): 2}, timeout=10)
+        assert 2 == consumer.committed([tp()], timeout=10)[tp()].offset
+        assert time.monotonic() - begin < 5
+
+
+def unknown(response):
+    """Return an answer to OffsetFetch according to which no partition exists."""
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return replace(
+        response,
+        groups=tuple(
+            replace(
+                group,
+                topics=tuple(
+                    replace(
+                        topic,
+                        partitions=tuple(replace(it, error_code=code) for it in topic.partitions),
+                    )
+                    for topic in group.topics
+                ),
+            )
+            for group in response.groups
+        ),
+    )
+
+
+def test_a_look_up_of_an_unknown_partition_is_raised(broker):
+    """Poll raises it, after one request per poll; then reading goes on."""
+    hook = broker.on(ApiKey.OFFSET_FETCH, AlterResponse(unknown))
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                poll_until(consumer, lambda: False)
+        time.sleep(0.2)
+        assert hook.seen <= 4
+        hook.remove()
+        got = []
+        until = time.monotonic() + 20
+        while len(got) < 3 and time.monotonic() < until:
+            try:
+                got += consumer.poll(0.1).records()
+            except BrokerError:
+                continue
+        assert numbered(3) == values(got)
+
+
+def test_positions_are_committed_within_a_long_poll(broker):
+    """Every auto.commit.interval.ms, also if the partitions were assigned by hand."""
+    commits = []
+    broker.on(ApiKey.OFFSET_COMMIT, lambda *_: commits.append(time.monotonic()))
+    with consuming(broker, auto_commit_interval_ms=300, group_id="g") as consumer:
+        consumer.assign([tp()])
+        take(consumer, 3)
+        commits.clear()
+        begin = time.monotonic()
+        assert consumer.poll(1.2).is_empty
+        assert 2 <= len(commits) <= 4
+        assert commits[0] - begin < 0.6
+        assert 3 == consumer.committed([tp()])[tp()].offset
+
+
+def test_a_silent_leader_delays_no_other():
+    """Partitions of the other leader get their positions, and are read."""
+    with DevBroker(topics={"t": 2}, brokers=2, auto_create_topics=False) as broker:
+        silent = broker.leader("t", 0)
+        assert silent != broker.leader("t", 1)
+        for number in (0, 1):
+            fill(broker.bootstrap_servers, "t", numbered(3), partition=number)
+
+        def ignore(_, context):
+            return NeverAnswer() if context.node_id == silent else None
+
+        hook = broker.on(ApiKey.LIST_OFFSETS, ignore)
+        with consuming(broker, request_timeout_ms=8000) as consumer:
+            consumer.assign([tp(0), tp(1)])
+            begin = time.monotonic()
+            assert {1} == {record.partition for record in take(consumer, 3)}
+            assert time.monotonic() - begin < 4
+            assert hook.fired
+            consumer.close(0)
+
+
+def test_a_corrupt_batch_is_raised_beside_a_busy_partition(broker):
+    """An Arrow poll returns the records of the latter first; the next one raises the error."""
+    # Each answer has a batch of about ten of them.
+    fill(broker.bootstrap_servers, "t", numbered(100), partition=1)
+    broker.on(ApiKey.FETCH, AlterRecords(partitions=[("t", 0)]))
+    with consuming(broker, max_partition_fetch_bytes=1000) as consumer:
+        consumer.assign([tp(0), tp(1)])
+        rows = []
+        with pytest.raises(CorruptRecordError, match="partition 0"):
+            repeat(lambda: rows.append(consumer.poll_arrow(5).num_rows))
+        assert len(rows) <= 3
+        assert 0 == consumer.position(tp(0))
+        assert sum(rows) == consumer.position(tp(1)) < 100
+        # The user moves on.
+        consumer.seek(tp(0), 3)
+        while sum(rows) < 103:
+            rows.append(consumer.poll_arrow(5).num_rows)
+            assert rows[-1]
+        assert 103 == consumer.position(tp(1))
+
+
+def repeat(function):
+    """Call a function until it raises, but not forever."""
+    for _ in range(8):
+        function()
+
+
+def test_an_infinite_timeout_is_accepted(broker):
+    """Requests name the longest timeout that they can."""
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        assert {tp(): 3} == consumer.end_offsets([tp()], timeout=math.inf)
+        assert {tp(): 0} == consumer.beginning_offsets([tp()], timeout=math.inf)
+        assert {tp(): None} == consumer.committed([tp()], timeout=math.inf)
+        assert 0 == consumer.position(tp(), timeout=math.inf)
+        consumer.commit({tp(): 1}, timeout=math.inf)
+        assert 3 == len(consumer.poll(math.inf).get(tp(), []))
+        consumer.close(math.inf)

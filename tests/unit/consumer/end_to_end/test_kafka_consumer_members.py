@@ -1,0 +1,193 @@
+"""What assignors, listeners and pending rebalances do to a classic member."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
+from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.testing import ApiKey
+from tests.support.consumer.embedded_consuming import (
+    GROUP,
+    Recording,
+    consuming,
+    poll_until,
+    take,
+    tp,
+    values,
+)
+from tests.support.consumer.reading import fill, numbered
+
+COOPERATIVE = {**GROUP, "partition.assignment.strategy": "cooperative-sticky"}
+
+
+@pytest.fixture
+def broker():
+    """Return a broker with three records in topic `t` of four partitions, and topic `u`."""
+    with DevBroker(topics={"t": 4, "u": 1}, auto_create_topics=False) as broker:
+        fill(broker.bootstrap_servers, "t", numbered(3))
+        yield broker
+
+
+class RaisingOnce(RangeAssignor):
+    """An assignor one of whose methods raises at its first call."""
+
+    method = ""
+    calls = 0
+
+    def _maybe_raise(self, method: str) -> None:
+        if method == RaisingOnce.method:
+            RaisingOnce.calls += 1
+            if RaisingOnce.calls == 1:
+                raise RuntimeError(f"once in {method}")
+
+    def on_assignment(self, assignment, metadata):
+        """Implement the assignor."""
+        self._maybe_raise("on_assignment")
+        return super().on_assignment(assignment, metadata)
+
+    def subscription_user_data(self, topics):
+        """Implement the assignor."""
+        self._maybe_raise("subscription_user_data")
+        return super().subscription_user_data(topics)
+
+    def assign(self, metadata, group_subscription):
+        """Implement the assignor."""
+        self._maybe_raise("assign")
+        return super().assign(metadata, group_subscription)
+
+
+@pytest.mark.parametrize("method", ["on_assignment", "subscription_user_data", "assign"])
+def test_an_assignor_that_raises_once_is_survived(broker, method, monkeypatch):
+    """Poll raises its error once; then the records come."""
+    monkeypatch.setattr(RaisingOnce, "method", method)
+    monkeypatch.setattr(RaisingOnce, "calls", 0)
+    settings = {**GROUP, "partition.assignment.strategy": [RaisingOnce]}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(Exception, match=f"once in {method}"):
+            poll_until(consumer, lambda: False)
+        assert numbered(3) == values(take(consumer, 3))
+        assert 4 == len(consumer.assignment())
+
+
+def test_heartbeats_go_on_while_an_assignor_works(broker, monkeypatch):
+    """A slow `assign` of the leader does not occupy the network thread."""
+    answered = []
+
+    def slow(assignor, metadata, group_subscription):
+        before = len(answered)
+        # Fetches of a partition that is read by hand go on, as all that this thread does.
+        time.sleep(0.5)
+        answered.append(len(heard) - before)
+        return original(assignor, metadata, group_subscription)
+
+    heard = []
+    original = RangeAssignor.assign
+    monkeypatch.setattr(RangeAssignor, "assign", slow)
+    settings = {**GROUP, "partition.assignment.strategy": "range", "metadata.max.age.ms": 50}
+    with consuming(broker, **settings) as consumer:
+        broker.on(ApiKey.METADATA, lambda *_: heard.append(time.monotonic()))
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+    assert answered[0] >= 3
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_unsubscribe_in_a_revocation_calls_the_listener_once(broker, protocol):
+    """The revocation that is running is that of all partitions."""
+    settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+    with consuming(broker, **settings) as consumer:
+
+        def unsubscribe(what, _):
+            if what == "revoked":
+                consumer.unsubscribe()
+
+        listener = Recording(unsubscribe)
+        consumer.subscribe("t", listener=listener)
+        poll_until(consumer, consumer.assignment)
+        consumer.subscribe("u", listener=listener)
+        # Without a subscription there is nothing to poll.
+        with pytest.raises(Exception, match="subscribe to topics"):
+            poll_until(consumer, lambda: False)
+        assert frozenset() == consumer.assignment() == consumer.subscription()
+        assert ["assigned", "revoked"] == [
+            what for what, partitions in listener.calls if partitions
+        ]
+
+
+def pending_rebalance(one, two, three, listener):
+    """Make `one` wait in a rebalance for `two`, which does not poll."""
+    one.subscribe("t", listener=listener)
+    two.subscribe("t")
+    poll_until(one, lambda: 2 == len(one.assignment()) == len(two.assignment()), two)
+    until = time.monotonic() + 0.3
+    poll_until(one, lambda: time.monotonic() > until, two)
+    three.subscribe("t")
+    poll_until(three, lambda: one._core.coordinator.membership.awaits_others, one)
+
+
+def test_a_pending_rebalance_floods_no_log_and_close_loses_its_partitions(broker, caplog):
+    """No commit is tried until it has ended; another member may get what it owns."""
+    settings = {**COOPERATIVE, "auto.commit.interval.ms": 50, "retry.backoff.ms": 5}
+    listener = Recording()
+    with (
+        consuming(broker, **settings) as one,
+        consuming(broker, **settings) as two,
+        consuming(broker, **settings) as three,
+    ):
+        pending_rebalance(one, two, three, listener)
+        caplog.set_level(logging.WARNING, "spark_kafka_sink.consumer")
+        caplog.clear()
+        until = time.monotonic() + 0.6
+        poll_until(one, lambda: time.monotonic() > until)
+        assert one._core.coordinator.membership.awaits_others
+        warnings = [each for each in caplog.records if "automatic commit" in each.getMessage()]
+        assert len(warnings) <= 1
+        listener.calls.clear()
+        owned = tuple(sorted(one.assignment()))
+        assert 2 == len(owned)
+        one.close(2)
+        assert [("lost", owned)] == listener.calls
+
+
+def test_look_ups_do_not_wait_for_a_rebalance(broker):
+    """OffsetFetch is not queued behind a JoinGroup that waits for other members."""
+    settings = {**COOPERATIVE, "enable.auto.commit": False}
+    with (
+        consuming(broker, **settings) as one,
+        consuming(broker, **settings) as two,
+        consuming(broker, **settings) as three,
+    ):
+        pending_rebalance(one, two, three, Recording())
+        assert {tp(): None} == one.committed([tp()], timeout=5)
+        assert one._core.coordinator.membership.awaits_others
+
+
+def test_an_error_of_one_part_stops_no_heartbeats(broker, monkeypatch):
+    """The member stays in its group, while poll raises the error of another part."""
+    settings = {**GROUP, "session.timeout.ms": 6000, "reconnect.backoff.max.ms": 20}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("u")
+        poll_until(consumer, consumer.assignment)
+        hook = broker.on(ApiKey.HEARTBEAT, lambda *_: None)
+
+        def broken(*_):
+            raise RuntimeError("broken")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TopicUpdates, "advance", broken)
+            with pytest.raises(RuntimeError, match="broken"):
+                poll_until(consumer, lambda: False)
+            before = hook.seen
+            time.sleep(0.5)
+            assert hook.seen - before >= 4
+        fill(broker.bootstrap_servers, "u", [b"later"])
+        with pytest.raises(RuntimeError, match="broken"):
+            consumer.poll(0)
+        assert [b"later"] == values(take(consumer, 1))
+        assert 1 == consumer.group_metadata().generation_id
