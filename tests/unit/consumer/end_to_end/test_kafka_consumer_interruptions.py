@@ -42,10 +42,10 @@ class InterruptedLock:
         raise KeyboardInterrupt
 
     def __exit__(self, *_: object) -> None:
-        """Never called."""
+        """Do nothing: it is never called."""
 
     def __getattr__(self, name: str) -> object:
-        """Behave as the lock."""
+        """Return the attribute of the lock."""
         return getattr(self._lock, name)
 
 
