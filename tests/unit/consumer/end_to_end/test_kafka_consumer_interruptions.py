@@ -37,15 +37,15 @@ class InterruptedLock:
         self._context.lock = self
 
     def __enter__(self):
-        """Interrupt once."""
+        """Raise KeyboardInterrupt, once."""
         self._context.lock = self._lock
         raise KeyboardInterrupt
 
     def __exit__(self, *_: object) -> None:
-        """Never called."""
+        """Do nothing: it is not called."""
 
     def __getattr__(self, name: str) -> object:
-        """Behave as the lock."""
+        """Return an attribute of the lock."""
         return getattr(self._lock, name)
 
 
