@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import pytest
@@ -94,6 +95,27 @@ def test_requests_go_on_while_an_assignor_works(broker, monkeypatch):
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
     assert answered[0] >= 3
+
+
+def test_close_does_not_wait_for_an_assignor(broker, monkeypatch):
+    """A plan that is not ready in time is dropped."""
+    may_end, is_called = threading.Event(), threading.Event()
+
+    def endless(assignor, metadata, group_subscription):
+        is_called.set()
+        assert may_end.wait(30)
+        return original(assignor, metadata, group_subscription)
+
+    original = RangeAssignor.assign
+    monkeypatch.setattr(RangeAssignor, "assign", endless)
+    settings = {**GROUP, "partition.assignment.strategy": "range"}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, is_called.is_set)
+        begin = time.monotonic()
+        consumer.close(1)
+        assert time.monotonic() - begin < 3.5
+    may_end.set()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
