@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
+from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -95,8 +96,13 @@ class ConsumerContext:
         return bool(done)
 
     async def run_aside(self, work: Callable[[], T]) -> T:
-        """Run what takes long in a thread of its own, and return its result."""
-        return await asyncio.to_thread(work)
+        """Run what takes long in a thread of its own, and return its result.
+
+        `close` does not wait for that thread.
+        """
+        done = await in_daemon_thread("kafka-consumer-aside", work)
+        result: T = done.get()
+        return result
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the network thread."""

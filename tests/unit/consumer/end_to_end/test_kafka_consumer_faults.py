@@ -193,6 +193,23 @@ def test_a_corrupt_batch_is_raised_beside_a_busy_partition(broker):
         assert 103 == consumer.position(tp(1))
 
 
+def test_a_postponed_error_does_not_prevent_a_rebalance(broker):
+    """The poll that raises it may be the one that would have begun the rebalance."""
+    broker.create_topic("u")
+    fill(broker.bootstrap_servers, "t", numbered(100), partition=1)
+    hook = broker.on(ApiKey.FETCH, AlterRecords(partitions=[("t", 0)]))
+    with consuming(broker, max_partition_fetch_bytes=1000, **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        until = time.monotonic() + 20
+        while consumer._polls._postponed is None and time.monotonic() < until:
+            consumer.poll_arrow(0.1)
+        consumer.subscribe(["t", "u"])
+        with pytest.raises(CorruptRecordError):
+            consumer.poll_arrow(5)
+        hook.remove()
+        poll_until(consumer, lambda: 3 == len(consumer.assignment()))
+
+
 def repeat(function):
     """Call a function until it raises, but not forever."""
     for _ in range(8):

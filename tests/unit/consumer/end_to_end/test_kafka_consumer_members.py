@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import pytest
@@ -75,13 +76,12 @@ def test_an_assignor_that_raises_once_is_survived(broker, method, monkeypatch):
         assert 4 == len(consumer.assignment())
 
 
-def test_heartbeats_go_on_while_an_assignor_works(broker, monkeypatch):
-    """A slow `assign` of the leader does not occupy the network thread."""
+def test_requests_go_on_while_an_assignor_works(broker, monkeypatch):
+    """A slow `assign` of the leader does not occupy the network thread, which sends heartbeats."""
     answered = []
 
     def slow(assignor, metadata, group_subscription):
-        before = len(answered)
-        # Fetches of a partition that is read by hand go on, as all that this thread does.
+        before = len(heard)
         time.sleep(0.5)
         answered.append(len(heard) - before)
         return original(assignor, metadata, group_subscription)
@@ -95,6 +95,27 @@ def test_heartbeats_go_on_while_an_assignor_works(broker, monkeypatch):
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
     assert answered[0] >= 3
+
+
+def test_close_does_not_wait_for_an_assignor(broker, monkeypatch):
+    """A plan that is not ready in time is dropped."""
+    may_end, is_called = threading.Event(), threading.Event()
+
+    def endless(assignor, metadata, group_subscription):
+        is_called.set()
+        assert may_end.wait(30)
+        return original(assignor, metadata, group_subscription)
+
+    original = RangeAssignor.assign
+    monkeypatch.setattr(RangeAssignor, "assign", endless)
+    settings = {**GROUP, "partition.assignment.strategy": "range"}
+    with consuming(broker, **settings) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, is_called.is_set)
+        begin = time.monotonic()
+        consumer.close(1)
+        assert time.monotonic() - begin < 3.5
+    may_end.set()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
