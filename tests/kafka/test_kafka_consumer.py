@@ -487,7 +487,7 @@ def test_wakeup_interrupts_a_poll(kafka, topic):
 
 
 def test_a_wakeup_in_a_listener_is_the_users(kafka, topic, group):
-    """A wakeup that a call within the listener raises comes out of poll, which then goes on."""
+    """A wakeup that a call within the listener raises comes out of poll; the next one goes on."""
     waked = []
 
     class Waked(RecordingListener):
@@ -509,8 +509,9 @@ def test_a_wakeup_in_a_listener_is_the_users(kafka, topic, group):
                 poll_until(lambda: False, first, second)
             assert ["assigned"] == recording.names[-1:]
             poll_until(lambda: first.assignment() and second.assignment(), first, second)
-            assert waked == [tuple(sorted(recording.events[-2].partitions))]
-            assert ["revoked", "assigned"] == recording.names[-2:]
+            # As in Java, the revocation is not repeated.
+            assert 1 == len(waked)
+            assert ["assigned", "assigned"] == recording.names[-2:]
 
 
 def test_a_member_that_does_not_poll_leaves_and_returns(kafka, topic, group):
