@@ -30,6 +30,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
@@ -184,8 +185,7 @@ class Polls:
                         context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
-                    self._commit_if_due(now)
-                    until = min(until, self._auto_commit.wake_up_at)
+                    until = min(until, self._commit_if_due(now))
             if step is not None and core.coordinator is not None:
                 if isinstance(step, CompleteJoin | Assign):
                     self._auto_commit.restart(now)
@@ -487,13 +487,21 @@ class Polls:
             if done.callback is not None:
                 done.callback(done.offsets, done.error)
 
-    def _commit_if_due(self, now: float) -> None:
-        """Commit the positions every auto.commit.interval.ms; needs the lock."""
+    def _commit_if_due(self, now: float) -> float:
+        """Commit the positions every auto.commit.interval.ms; return when it is due next.
+
+        Needs the lock.
+        """
+        coordinator = self._core.coordinator
+        if coordinator is not None and coordinator.for_user:
+            # The positions are being committed before the group is joined.
+            return NEVER
         if self._auto_commit.is_due(now):
             offsets = self._subscriptions.all_consumed() if self._can_commit() else {}
             self._auto_commit.begin(now, is_sent=bool(offsets))
             if offsets:
                 self._core.submit(self._commit_automatically(offsets))
+        return self._auto_commit.wake_up_at
 
     def _can_commit(self) -> bool:
         """Return whether the member is in a generation; needs the lock."""

@@ -21,7 +21,7 @@ from spark_kafka_sink.consumer.requests.committed_offsets import (
     read_commit,
     read_fetched,
 )
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import CommitFailedError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -71,10 +71,13 @@ class OffsetCommits:
         Raises CommitFailedError, RebalanceInProgressError, BrokerError, KafkaTimeoutError.
         """
         attempts = 0
+        first: ConsumerGroupMetadata | None = None
         while offsets:
             await self._find_coordinator(deadline)
             with self._context.lock:
                 member = self._coordinator.committing_member()
+                first = first or member
+                self._check_still_current(first, member, offsets, is_of_user=is_of_user)
             error = await self._commit_once(offsets, member, is_of_user=is_of_user)
             if error is None:
                 return
@@ -93,6 +96,31 @@ class OffsetCommits:
             error = raised
         if error is not None:
             logger.warning("automatic commit while the consumer is closed: %s", error)
+
+    def _check_still_current(
+        self,
+        first: ConsumerGroupMetadata,
+        member: ConsumerGroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        is_of_user: bool,
+    ) -> None:
+        """Raise CommitFailedError if a retry might take back what others have committed since.
+
+        That is so if the member has left, which commits from outside as soon as the group is empty,
+        if it is in another generation of a classic group, or if an automatic commit is about
+        partitions that it does not own any more.
+        """
+        is_current = member.member_id == first.member_id and (
+            self._coordinator.uses_topic_ids or member == first
+        )
+        if not is_of_user:
+            is_current &= all(map(self._context.subscriptions.is_assigned, offsets))
+        if not is_current:
+            raise CommitFailedError(
+                f"OffsetCommit of group {self._group_id!r}: this consumer has left the group, or "
+                "has joined it again, before the offsets were committed"
+            )
 
     async def _commit_once(
         self,
