@@ -4,30 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit, LastCommit
-from spark_kafka_sink.consumer.requests.commit_rules import OffsetAction, Verdict
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.protocol.error_codes import ErrorCode
-
-DONE = Verdict(OffsetAction.DONE)
-RETRY = Verdict(OffsetAction.RETRY, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-
-class WithoutJitter:
-    """A source of random numbers that returns the middle."""
-
-    def uniform(self, low, high):
-        """Return the mean."""
-        return (low + high) / 2
-
-
-def last_commit(now=100.0, deadline=110.0, **keywords):
-    """Return a commit before a rebalance, with back-offs of 1, 2 and at most 4 s."""
-    return LastCommit(now, deadline, ExponentialBackoff(1, 4, WithoutJitter()), **keywords)
+from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 
 
 def test_a_commit_is_due_once_per_interval():
@@ -99,101 +79,3 @@ def test_commits_never_overlap(events):
 
 
 # --- before a rebalance
-
-
-def test_a_last_commit_is_sent_at_once():
-    """The rebalance waits for its answer."""
-    last = last_commit()
-    assert last.is_due(100.0)
-    assert not last.is_done(100.0)
-    assert 100.0 == last.wake_up_at
-    last.sent()
-    assert not last.is_due(105.0)
-    assert 110.0 == last.wake_up_at
-    last.answered(DONE, 100.5)
-    assert last.is_done(100.5)
-    assert not last.is_due(100.5)
-    assert last.failure is None
-    assert inf == last.wake_up_at
-
-
-def test_nothing_is_committed_before_a_rebalance_without_auto_commit():
-    """The user commits in on_partitions_revoked."""
-    last = last_commit(is_enabled=False)
-    assert last.is_done(100.0)
-    assert not last.is_due(100.0)
-
-
-def test_a_consumer_without_positions_commits_nothing():
-    """It does not wait for an answer."""
-    last = last_commit()
-    last.nothing_to_commit()
-    assert last.is_done(100.0)
-
-
-def test_a_last_commit_is_retried_with_longer_back_offs():
-    """Until it succeeds."""
-    last, waits, now = last_commit(deadline=200.0), [], 100.0
-    for _ in range(4):
-        assert last.is_due(now)
-        last.sent()
-        last.answered(RETRY, now)
-        assert RETRY == last.failure
-        assert not last.is_due(now)
-        waits.append(last.wake_up_at - now)
-        now = last.wake_up_at
-    assert [1, 2, 4, 4] == waits
-    last.sent()
-    last.answered(DONE, now)
-    assert last.is_done(now)
-    assert last.failure is None
-
-
-def test_a_lost_connection_is_retried_too():
-    """There is no code then."""
-    last = last_commit()
-    last.sent()
-    last.not_answered(101.0)
-    assert [False, True] == [last.is_due(101.9), last.is_due(102.0)]
-    assert last.failure is None
-
-
-def test_a_last_commit_ends_at_its_deadline():
-    """The member would be removed from the group if it came too late to the rebalance."""
-    last = last_commit(deadline=100.5)
-    last.sent()
-    last.answered(RETRY, 100.1)
-    assert 100.5 == last.wake_up_at
-    assert not last.is_done(100.4)
-    assert last.is_done(100.5)
-    assert not last.is_due(101.1)
-
-
-@pytest.mark.parametrize(
-    ("verdict", "has_new_epoch", "is_done"),
-    [
-        (Verdict(OffsetAction.RETRY, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), False, False),
-        (Verdict(OffsetAction.FIND_COORDINATOR, ErrorCode.NOT_COORDINATOR), False, False),
-        (Verdict(OffsetAction.RETRY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), True, True),
-        (Verdict(OffsetAction.RETRY, ErrorCode.UNKNOWN_TOPIC_ID), True, True),
-        (Verdict(OffsetAction.NEW_EPOCH, ErrorCode.STALE_MEMBER_EPOCH), True, False),
-        (Verdict(OffsetAction.NEW_EPOCH, ErrorCode.STALE_MEMBER_EPOCH), False, True),
-        (Verdict(OffsetAction.REFUSED, ErrorCode.UNKNOWN_MEMBER_ID), True, True),
-        (Verdict(OffsetAction.FATAL, ErrorCode.GROUP_AUTHORIZATION_FAILED), True, True),
-    ],
-)
-def test_only_what_may_pass_soon_delays_a_rebalance(verdict, has_new_epoch, is_done):
-    """A deleted topic does not come back, and a member that was removed has no epoch."""
-    last = last_commit()
-    last.sent()
-    last.answered(verdict, 101.0, has_new_epoch=has_new_epoch)
-    assert is_done is last.is_done(101.0)
-    assert verdict == last.failure
-
-
-def test_a_commit_with_a_stale_epoch_is_not_resent_by_default():
-    """A member of a classic group has no epoch."""
-    last = last_commit()
-    last.sent()
-    last.answered(Verdict(OffsetAction.NEW_EPOCH, ErrorCode.STALE_MEMBER_EPOCH), 101.0)
-    assert last.is_done(101.0)
