@@ -37,11 +37,14 @@ class LoopThread(Generic[SharedT]):
     """A thread that runs coroutines one at a time; `close` it."""
 
     def __init__(self, name: str, open_shared: Callable[[], SharedT]) -> None:
-        """Create the thread, which starts with the first call.
+        """Start the thread.
 
         `open_shared` is called on the loop, at the first call, for what all calls share.
         """
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        # An executor that is interrupted while it starts a thread forgets that thread and starts
+        # another one with the next call. So the thread starts before there is a call to interrupt.
+        self._thread.submit(_do_nothing).result()
         self._runner = asyncio.Runner()
         self._open_shared = open_shared
         #: Only the loop's thread uses this.
@@ -146,6 +149,10 @@ class _Call:
             with suppress(RuntimeError):
                 # The loop may be closed.
                 self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+def _do_nothing() -> None:
+    """Start an executor's thread."""
 
 
 def _closed_error() -> IllegalStateError:

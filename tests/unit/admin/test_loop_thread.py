@@ -172,6 +172,16 @@ def test_an_interrupted_call_is_cancelled_and_the_next_one_runs(thread):
     assert set() == thread._calls
 
 
+def test_no_call_starts_a_thread(thread, monkeypatch):
+    """A Ctrl-C while a thread starts would leave two of them, each using the same loop."""
+
+    def refuse(_):
+        raise AssertionError("a call has started a thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert [] == thread.run(_itself).events
+
+
 @needs_signals
 def test_an_interrupted_caller_does_not_wait_for_the_call(thread):
     """A call that takes long to end does not keep the interrupted thread."""
