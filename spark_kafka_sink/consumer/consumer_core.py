@@ -96,11 +96,11 @@ class ConsumerCore:
             config, self.subscriptions, clock=clock, measures=self.measures
         )
         self.coordinator = self._create_coordinator(assignors)
-        self.commits = (
+        self.offset_commits = (
             None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
         )
         self.positions = PositionLookups(
-            self.context, self.commits, wall_clock_ms=lambda: int(wall_clock() * 1000)
+            self.context, self.offset_commits, wall_clock_ms=lambda: int(wall_clock() * 1000)
         )
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)

@@ -20,6 +20,7 @@ from spark_kafka_sink.config.consumer.kafka_consumer_config import (
 )
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
+from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
@@ -120,7 +121,8 @@ class KafkaConsumer:
             self._core = core = ConsumerCore(config, assignors, undo)
             self._context = core.context
             self._subscriptions = core.subscriptions
-            self._polls = Polls(core, deserializers=deserializers, interceptors=interceptors)
+            self._commits = Commits(core, interceptors)
+            self._polls = Polls(core, self._commits, deserializers, interceptors)
             core.start(undo)
             undo.pop_all()
 
@@ -181,7 +183,7 @@ class KafkaConsumer:
             if not wanted:
                 self._unsubscribe()
                 return
-            self._polls.commit_before_assignment()
+            self._commits.commit_before_assignment()
             with self._context.lock:
                 self._subscriptions.assign_from_user(wanted)
                 self._context.may_look_up = False
@@ -280,7 +282,7 @@ class KafkaConsumer:
         with self._call():
             self._need_group("commit")
             with self._core.timed(self._core.measures.commit_called):
-                self._polls.commit(self._offsets(offsets), self._timeout(timeout))
+                self._commits.commit(self._offsets(offsets), self._timeout(timeout))
 
     def commit_async(
         self,
@@ -296,7 +298,7 @@ class KafkaConsumer:
         check_callback(callback)
         with self._call():
             self._need_group("commit_async")
-            self._polls.commit_async(self._offsets(offsets), callback)
+            self._commits.commit_async(self._offsets(offsets), callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -309,7 +311,7 @@ class KafkaConsumer:
         with self._call():
             self._need_group("committed")
             with self._core.timed(self._core.measures.committed_called):
-                return self._polls.committed(wanted, self._timeout(timeout))
+                return self._commits.committed(wanted, self._timeout(timeout))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
