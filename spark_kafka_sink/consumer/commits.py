@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+    from spark_kafka_sink.consumer.polling.offset_commits import PreparedCommit
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Commits:
         commits = self._core.offset_commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
         self._raise_fenced()
+        prepared = commits.prepare(offsets, is_of_user=is_of_user)
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
         if not self.await_pending(deadline, is_wakeable=is_wakeable):
@@ -78,34 +80,47 @@ class Commits:
                 f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
             )
         left = max(deadline - self._core.clock(), 0)
-        call = commits.commit(offsets, deadline, is_of_user=is_of_user)
+        call = commits.commit(prepared, deadline)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
         self._raise_fenced()
+        try:
+            prepared = commits.prepare(offsets)
+        except KafkaError as error:
+            self._end_later(offsets, callback, error)
+            return
         with self._context.lock:
             self._pending += 1
-        self._core.submit(self._commit_later(offsets, callback))
+        self._core.submit(self._commit_later(prepared, offsets, callback))
 
-    async def _commit_later(self, offsets: Offsets, callback: Any) -> None:
+    async def _commit_later(
+        self, prepared: PreparedCommit, offsets: Offsets, callback: Any
+    ) -> None:
         error: Exception | None = None
         commits = self._core.offset_commits
         assert commits is not None  # noqa: S101
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
-            await commits.commit(offsets, self._core.clock() + limit, retries=False)
+            await commits.commit(prepared, self._core.clock() + limit, retries=False)
         except Exception as raised:  # noqa: BLE001  the callback gets it
             error = raised
         with self._context.lock:
             self._pending -= 1
             self._note_fencing(error)
-            self._done.append(_CommitDone(callback, offsets, error))
-            if callback is None and error is not None:
-                logger.warning("an asynchronous commit has failed: %s", error)
+            self._end_later(offsets, callback, error)
             self._context.tell_user()
+
+    def _end_later(self, offsets: Offsets, callback: Any, error: Exception | None) -> None:
+        """Call the callback in a later call of the user's."""
+        self._done.append(_CommitDone(callback, offsets, error))
+        if callback is None and error is not None:
+            logger.warning("an asynchronous commit has failed: %s", error)
 
     def _note_fencing(self, error: Exception | None) -> None:
         if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
@@ -143,32 +158,34 @@ class Commits:
             # The positions are being committed before the group is joined.
             return NEVER
         if self._auto_commit.is_due(now):
-            offsets = self._subscriptions.all_consumed() if self._can_commit() else {}
-            self._auto_commit.begin(now, is_sent=bool(offsets))
-            if offsets:
-                self._core.submit(self._commit_automatically(offsets))
+            prepared = self._prepare_automatic()
+            self._auto_commit.begin(now, is_sent=prepared is not None)
+            if prepared is not None:
+                self._core.submit(self._commit_automatically(prepared))
         return self._auto_commit.wake_up_at
 
     def restart_interval(self, now: float) -> None:
         """Start an interval of automatic commits: the consumer has a new assignment."""
         self._auto_commit.restart(now)
 
-    def _can_commit(self) -> bool:
-        """Return whether the member is in a generation; needs the lock."""
+    def _prepare_automatic(self) -> PreparedCommit | None:
+        """Return the commit of all positions; None without any, or outside of a generation."""
+        commits = self._core.offset_commits
+        offsets = self._subscriptions.all_consumed()
+        if commits is None or not offsets:
+            return None
         try:
-            return self._core.coordinator is not None and bool(
-                self._core.coordinator.committing_member()
-            )
+            return commits.prepare(offsets, is_of_user=False)
         except KafkaError:
-            return False
+            return None
 
-    async def _commit_automatically(self, offsets: Offsets) -> None:
+    async def _commit_automatically(self, prepared: PreparedCommit) -> None:
         commits = self._core.offset_commits
         assert commits is not None  # noqa: S101
         error: Exception | None = None
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
-            await commits.commit(offsets, self._core.clock() + limit, retries=False)
+            await commits.commit(prepared, self._core.clock() + limit, retries=False)
         except Exception as raised:  # noqa: BLE001  there is another one after the interval
             error = raised
         with self._context.lock:
@@ -179,7 +196,7 @@ class Commits:
                 if isinstance(error, KafkaError) and error.retriable:
                     pause = self._core.config.retry_backoff_ms / 1000
             else:
-                self._done.append(_CommitDone(None, offsets, None))
+                self._done.append(_CommitDone(None, dict(prepared.offsets), None))
             self._auto_commit.end(self._core.clock(), retry_after=pause)
             # A long poll does not know when the next one is due.
             self._context.tell_user()
@@ -204,7 +221,8 @@ class Commits:
         commits = self._core.offset_commits
         if offsets and commits is not None:
             try:
-                await commits.commit(offsets, deadline, is_of_user=False)
+                prepared = commits.prepare(offsets, is_of_user=False)
+                await commits.commit(prepared, deadline)
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
             else:
@@ -230,19 +248,26 @@ class Commits:
             self._commit_at_close(offsets, timeout)
 
     def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
-        coordinator, commits = self._core.coordinator, self._core.offset_commits
-        assert coordinator is not None  # noqa: S101
+        commits = self._core.offset_commits
         assert commits is not None  # noqa: S101
         try:
             if timeout > 0:
                 self.commit(offsets, timeout, is_wakeable=False)
             else:
                 # It is sent before LeaveGroup, and its answer is not waited for.
-                with self._context.lock:
-                    member = coordinator.committing_member()
-                self._core.submit(commits.commit_last(offsets, member))
+                prepared = commits.prepare(offsets, is_of_user=False)
+                self._core.submit(commits.commit_last(prepared))
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
+
+    def begin_pending(self) -> None:
+        """Start the asynchronous commits, as the member that is about to leave.
+
+        They need no broker for that, so that it does not take long.
+        """
+        if self._pending:
+            limit = self._core.config.request_timeout_ms / 1000
+            self._core.call(_nothing(), limit, "OffsetCommit", is_wakeable=False)
 
     def await_pending(self, deadline: float, *, is_wakeable: bool = False) -> bool:
         """Wait for the asynchronous commits; return whether they have ended."""
@@ -252,3 +277,7 @@ class Commits:
                     self._core.raise_wakeup()
                 self._context.lock.wait(left)
             return not self._pending
+
+
+async def _nothing() -> None:
+    """Do nothing, after what was submitted to the network thread before."""

@@ -407,6 +407,7 @@ class Polls:
         """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
         if coordinator is not None:
+            self._commits.begin_pending()
             limit = self._core.config.request_timeout_ms / 1000
             coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
@@ -424,6 +425,8 @@ class Polls:
         try:
             if commits:
                 self._commits.commit_before_close(timeout)
+            # Afterwards it would be none of the group that commits.
+            self._commits.await_pending(deadline)
             if is_subscribed:
                 left = max(deadline - self._core.clock(), 0)
                 self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
