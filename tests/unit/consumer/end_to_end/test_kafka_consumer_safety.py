@@ -6,7 +6,6 @@ import copy
 import logging
 import pickle
 import re
-import signal
 import socket
 import threading
 import time
@@ -38,6 +37,7 @@ from tests.support.consumer.embedded_consuming import (
     values,
 )
 from tests.support.consumer.reading import fill, numbered
+from tests.support.faults.interrupts import interrupt, interrupting, needs_signals
 
 
 @pytest.fixture
@@ -248,12 +248,9 @@ def test_close_returns_in_time_without_a_broker(broker):
         assert time.monotonic() - begin < 3.5
 
 
+@needs_signals
 def test_an_interrupted_poll_can_be_repeated(broker):
     """Ctrl-C ends a poll that waits; the next one reads."""
-
-    def interrupt():
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
     with consuming(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
@@ -307,19 +304,15 @@ def test_an_arrow_table_of_an_interrupted_poll_is_returned_by_the_next(broker, m
         assert numbered(3) == consumer.poll_arrow(30)["value"].to_pylist()
 
 
+@needs_signals
 def test_an_interrupted_commit_before_a_rebalance_is_repeated(broker):
     """Nothing is given up without the listener's knowledge."""
-
-    def interrupt(*_):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        return NeverAnswer()
-
     listener = Recording()
     with consuming(broker, request_timeout_ms=500, **GROUP) as consumer:
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
         consumer.position(tp())
-        broker.on(ApiKey.OFFSET_COMMIT, interrupt, times=1)
+        broker.on(ApiKey.OFFSET_COMMIT, interrupting, times=1)
         broker.create_topic("u")
         consumer.subscribe(["t", "u"], listener=listener)
         with pytest.raises(KeyboardInterrupt):
