@@ -15,6 +15,7 @@ import pytest
 import spark_kafka_sink
 import spark_kafka_sink.observability
 import spark_kafka_sink.testing
+from tests.support.documentation import source_of
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
 PUBLIC = {name: getattr(door, name) for door in DOORS for name in door.__all__}
@@ -87,9 +88,7 @@ def test_public_signatures_have_only_public_types(name):
         owner for owner in PUBLIC[name].__mro__ if owner.__module__.startswith("spark_kafka_sink")
     ]
 
-    assert [] == [
-        hidden for owner in owners for hidden in hidden_types(name, inspect.getsource(owner))
-    ]
+    assert [] == [hidden for owner in owners for hidden in hidden_types(name, source_of(owner))]
 
 
 @pytest.mark.parametrize(
