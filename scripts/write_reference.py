@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from spark_kafka_sink import errors  # noqa: E402 - the package of this directory
 from spark_kafka_sink.config.admin.admin_settings import (  # noqa: E402
     ADMIN_CONFIG_DEF,
     REFUSED_ADMIN,
@@ -58,6 +57,13 @@ from spark_kafka_sink.consumer.measures.consumer_metrics import (  # noqa: E402
 )
 from spark_kafka_sink.consumer.measures.coordinator_metrics import COORDINATOR_GROUP  # noqa: E402
 from spark_kafka_sink.consumer.measures.fetch_metrics import FETCH_GROUP  # noqa: E402
+from spark_kafka_sink.errors import (  # noqa: E402
+    BrokerError,
+    KafkaError,
+    base_errors,
+    consumer_errors,
+    producer_errors,
+)
 from spark_kafka_sink.metrics.metric_config import MetricConfig  # noqa: E402
 from spark_kafka_sink.metrics.metrics import Metrics  # noqa: E402
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary  # noqa: E402
@@ -328,8 +334,12 @@ def _refused(settings: Mapping[str, RefusedSetting], prefix: str = "") -> str:
 
 def errors_page() -> str:
     """Return the page of the errors of the package and of Kafka's error codes."""
-    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
-    classes.remove(errors.KafkaError)
+    families = (base_errors, consumer_errors, producer_errors)
+    # In the order of the sources; a family also has the base classes that it imports.
+    classes = dict.fromkeys(
+        value for family in families for value in vars(family).values() if inspect.isclass(value)
+    )
+    del classes[KafkaError]
     return _page(
         "Errors",
         "All errors are in `spark_kafka_sink` and derive from `KafkaError`. Its attribute "
@@ -366,10 +376,10 @@ def errors_page() -> str:
     )
 
 
-def _error_facts(cls: type[errors.KafkaError]) -> str:
+def _error_facts(cls: type[KafkaError]) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
     retriable = "yes" if cls.retriable else "no"
-    if issubclass(cls, errors.BrokerError):
+    if issubclass(cls, BrokerError):
         retriable = "as its code"
     return f"**Derives from:** {bases}. **Retriable:** {retriable}."
 

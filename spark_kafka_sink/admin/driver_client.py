@@ -8,12 +8,11 @@ the process that uses it, and never pickled.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
-from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+from spark_kafka_sink.admin.blocking_client import BlockingClient
 from spark_kafka_sink.admin.item_requests import request_items
-from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.partition_events import read_chunk
 from spark_kafka_sink.admin.record_batches import DEFAULT_MAX_BATCH_BYTES, transactional_batches
 from spark_kafka_sink.admin.transaction_values import (
@@ -29,10 +28,9 @@ from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, 
 from spark_kafka_sink.record.key_values import read_key_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import Call
+    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
     from spark_kafka_sink.admin.partition_events import PartitionChunk
     from spark_kafka_sink.admin.record_batches import KeyValue
     from spark_kafka_sink.admin.transaction_values import (
@@ -59,7 +57,7 @@ _UNKNOWN_ID = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 _MAX_UNCOMPRESSED_BYTES = 4 * DEFAULT_MAX_BATCH_BYTES
 
 
-class DriverClient:
+class DriverClient(BlockingClient):
     """A blocking client for administrative requests. Use it as a context manager, or `close` it.
 
     Every call raises KafkaTimeoutError if it gets no final answer in time, BrokerError for an error
@@ -68,28 +66,8 @@ class DriverClient:
 
     def __init__(self, config: ClientConfig) -> None:
         """Create the client without connecting."""
+        super().__init__(config)
         self._config = config
-        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
-
-    def __enter__(self) -> Self:
-        """Return the client itself."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the client."""
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections; may be called more than once.
-
-        A call that another thread is making ends with IllegalStateError.
-        """
-        self._thread.close()
 
     def reach(
         self, *, timeout: float, on_wait: Callable[[KafkaError], None] = lambda _: None
@@ -418,14 +396,6 @@ class DriverClient:
 
     def _call(self, call: Call[ResponseT], timeout: float) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
-
-    def _run(
-        self, function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]], timeout: float
-    ) -> T:
-        async def run(calls: ClusterCalls) -> T:
-            return await function(calls, asyncio.get_running_loop().time() + timeout)
-
-        return self._thread.run(run)
 
 
 def _raised(answer: ResponseT | KafkaError) -> ResponseT:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
@@ -73,6 +75,22 @@ def anchors_in(page: Path) -> set[str]:
         re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
         for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     }
+
+
+def source_of(cls: type) -> str:
+    """Return the source of a class, also of one that names the package which exports it."""
+    module = Path(sys.modules[cls.__module__].__file__ or "")
+    if module.name != "__init__.py":
+        return inspect.getsource(cls)
+    texts = [path.read_text() for path in module.parent.glob("*.py")]
+    [source] = [
+        ast.get_source_segment(text, node)
+        for text in texts
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+    ]
+    assert source is not None
+    return source
 
 
 def faults_of_example(value: Any, names: dict[str, Any], bootstrap_servers: str) -> list[str]:

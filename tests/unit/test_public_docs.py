@@ -22,7 +22,7 @@ from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
-from tests.support.documentation import ADDRESS, faults_of_example
+from tests.support.documentation import ADDRESS, faults_of_example, source_of
 from tests.support.platforms.fake_frame import FakeFrame
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
@@ -102,12 +102,12 @@ def named_in(text: str, parameters: list[str]) -> set[str]:
 
 def field_comments(cls: type) -> dict[str, str]:
     """Return the `#: ...` comments of a class by the field that each of them documents."""
-    return {found[1]: found[0] for found in FIELD_COMMENT.finditer(inspect.getsource(cls))}
+    return {found[1]: found[0] for found in FIELD_COMMENT.finditer(source_of(cls))}
 
 
 def commented_fields(cls: type) -> set[str]:
     """Return the fields of a class that have a `#: ...` comment."""
-    return set(FIELD_COMMENT.findall(inspect.getsource(cls)))
+    return set(FIELD_COMMENT.findall(source_of(cls)))
 
 
 def undocumented(value: type | FunctionType) -> list[str]:

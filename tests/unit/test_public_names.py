@@ -94,6 +94,14 @@ def test_every_error_is_public():
     )
 
 
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_names_the_package_that_exports_it(name):
+    """Tracebacks and pickles do not depend on the module that defines an error."""
+    error = getattr(errors, name)
+
+    assert ("spark_kafka_sink.errors", name) == (error.__module__, error.__qualname__)
+
+
 def test_names_are_listed_before_they_are_imported():
     """`dir` lists each public name, for completion in a shell."""
     code = "import spark_kafka_sink as s; print(sorted({*s.__all__, '__version__'} - {*dir(s)}))"
@@ -181,9 +189,12 @@ def test_importing_the_package_loads_nothing_else():
 
 def test_importing_an_error_loads_only_the_errors():
     """Importing a name loads its module and no other."""
-    assert {"spark_kafka_sink", "spark_kafka_sink.errors"} == loaded_by(
-        "from spark_kafka_sink import KafkaError"
-    )
+    families = ("base_errors", "consumer_errors", "producer_errors")
+    assert {
+        "spark_kafka_sink",
+        "spark_kafka_sink.errors",
+        *(f"spark_kafka_sink.errors.{family}" for family in families),
+    } == loaded_by("from spark_kafka_sink import KafkaError")
 
 
 @pytest.mark.parametrize("name", ["TopicPartition", "ProducerInterceptor", "MetricsReporter"])

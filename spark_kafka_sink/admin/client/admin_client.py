@@ -6,10 +6,10 @@ what to do with the answer. The rule for errors is in the docstring of the class
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.admin import group_calls, transaction_calls
+from spark_kafka_sink.admin.blocking_client import BlockingClient
 from spark_kafka_sink.admin.client import (
     acl_requests,
     cluster_requests,
@@ -20,9 +20,7 @@ from spark_kafka_sink.admin.client import (
 )
 from spark_kafka_sink.admin.client.arguments import among, several
 from spark_kafka_sink.admin.client.group_descriptions import describe_groups
-from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
-from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.values.acls import AclBindingFilter
 from spark_kafka_sink.admin.values.groups import GROUP_STATES, GROUP_TYPES
 from spark_kafka_sink.config.admin.admin_config import AdminConfig
@@ -32,9 +30,8 @@ from spark_kafka_sink.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
-    from types import TracebackType
 
-    from spark_kafka_sink.admin.cluster_calls import Call
+    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
     from spark_kafka_sink.admin.item_requests import ItemRequest
     from spark_kafka_sink.admin.transaction_values import (
         TransactionDescription,
@@ -61,7 +58,7 @@ ValueT = TypeVar("ValueT")
 T = TypeVar("T")
 
 
-class AdminClient:
+class AdminClient(BlockingClient):
     """A client that inspects and changes a cluster: topics, settings, groups, offsets, ACLs.
 
     It is named as Kafka's Java `Admin`, and its methods as Java's, but they return results instead
@@ -95,28 +92,8 @@ class AdminClient:
         """
         if not isinstance(config, AdminConfig):
             config = AdminConfig.from_mapping(config)
+        super().__init__(config)
         self._config = config
-        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
-
-    def __enter__(self) -> Self:
-        """Return the client itself."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the client."""
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections; may be called more than once.
-
-        A call that another thread is making ends with IllegalStateError.
-        """
-        self._thread.close()
 
     # --- topics
 
@@ -519,12 +496,7 @@ class AdminClient:
         function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]],
         timeout: float | None,
     ) -> T:
-        seconds = self._check(timeout)
-
-        async def run(calls: ClusterCalls) -> T:
-            return await function(calls, asyncio.get_running_loop().time() + seconds)
-
-        return self._thread.run(run)
+        return super()._run(function, self._check(timeout))
 
     def _check(self, timeout: float | None) -> float:
         """Return the timeout of a call; raises IllegalStateError after `close`, and ValueError."""

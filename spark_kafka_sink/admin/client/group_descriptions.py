@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import Call
 from spark_kafka_sink.admin.group_calls import forget_group_coordinators, to_group_coordinators
@@ -26,26 +26,31 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
+from spark_kafka_sink.protocol.messages.describe_groups import (
+    DescribedGroup as ClassicGroup,
+)
+from spark_kafka_sink.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from spark_kafka_sink.protocol.primitives import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.messages.consumer_group_describe import (
-        Assignment,
-        ConsumerGroupDescribeResponse,
-    )
-    from spark_kafka_sink.protocol.messages.describe_groups import (
-        DescribedGroup as ClassicGroup,
-    )
-    from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsResponse
+    from spark_kafka_sink.protocol.messages.consumer_group_describe import Assignment
+    from spark_kafka_sink.protocol.schema import ApiRequest
 
 T = TypeVar("T")
+#: A description of a group, of the new protocol or of the classic one.
+Group: TypeAlias = DescribedGroup | ClassicGroup
+#: A response with descriptions.
+GroupsT = TypeVar("GroupsT", ConsumerGroupDescribeResponse, DescribeGroupsResponse)
 
 _CLASSIC_TYPE, _CONSUMER_TYPE = GROUP_TYPES
 #: The state of a group that does not exist, in the responses of older brokers.
@@ -133,83 +138,51 @@ def _may_be_classic(error: KafkaError) -> bool:
 
 def describing_new_groups(
     *, include_authorized_operations: bool
-) -> ItemRequest[str, ConsumerGroupDescribeResponse, DescribedGroup]:
+) -> ItemRequest[str, ConsumerGroupDescribeResponse, Group]:
     """Describe the request for groups of the new protocol (KIP-848).
 
     A classic group is GROUP_ID_NOT_FOUND, and an older broker does not support the request.
     """
-
-    def build(
-        destination: Destination, group_ids: Sequence[str], _seconds: float
-    ) -> Call[ConsumerGroupDescribeResponse]:
-        request = ConsumerGroupDescribeRequest(
-            group_ids=tuple(group_ids), include_authorized_operations=include_authorized_operations
-        )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.groups],
-            what="ConsumerGroupDescribe",
-        )
-
-    def read(
-        response: ConsumerGroupDescribeResponse, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, DescribedGroup | KafkaError]]:
-        for it in response.groups:
-            what = f"ConsumerGroupDescribe of {it.group_id!r}"
-            code = it.error_code
-            yield it.group_id, refusal(code, what, it.error_message) if code else it
-
-    return ItemRequest(
-        what="ConsumerGroupDescribe",
-        route=to_group_coordinators,
-        forget=forget_group_coordinators,
-        build=build,
-        read=read,
+    return _describing(
+        "ConsumerGroupDescribe",
+        lambda group_ids: ConsumerGroupDescribeRequest(
+            group_ids=group_ids, include_authorized_operations=include_authorized_operations
+        ),
     )
 
 
 def describing_classic_groups(
     *, include_authorized_operations: bool
-) -> ItemRequest[str, DescribeGroupsResponse, ClassicGroup]:
+) -> ItemRequest[str, DescribeGroupsResponse, Group]:
     """Describe the request for groups of the classic protocol."""
+    return _describing(
+        "DescribeGroups",
+        lambda group_ids: DescribeGroupsRequest(
+            groups=group_ids, include_authorized_operations=include_authorized_operations
+        ),
+    )
 
-    def build(
-        destination: Destination, group_ids: Sequence[str], _seconds: float
-    ) -> Call[DescribeGroupsResponse]:
-        request = DescribeGroupsRequest(
-            groups=tuple(group_ids), include_authorized_operations=include_authorized_operations
-        )
+
+def _describing(
+    what: str, request_for: Callable[[tuple[str, ...]], ApiRequest[GroupsT]]
+) -> ItemRequest[str, GroupsT, Group]:
+    def build(destination: Destination, group_ids: Sequence[str], _seconds: float) -> Call[GroupsT]:
+        request = request_for(tuple(group_ids))
         return Call(
             destination=destination,
             build=lambda _: (request, None),
             error_codes=lambda answer: [it.error_code for it in answer.groups],
-            what="DescribeGroups",
+            what=what,
         )
 
     def read(
-        response: DescribeGroupsResponse, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, ClassicGroup | KafkaError]]:
+        response: GroupsT, _group_ids: Sequence[str]
+    ) -> Iterator[tuple[str, Group | KafkaError]]:
         for it in response.groups:
-            what = f"DescribeGroups of {it.group_id!r}"
-            code = it.error_code
-            if not code and it.group_state == _DEAD:
-                code = _NOT_FOUND
-            if code:
-                yield it.group_id, refusal(code, what, it.error_message)
-            elif it.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
-                yield (
-                    it.group_id,
-                    KafkaError(
-                        f"{what}: it is not a consumer group, but one of the protocol type "
-                        f"{it.protocol_type!r}"
-                    ),
-                )
-            else:
-                yield it.group_id, it
+            yield it.group_id, _error_of(it, f"{what} of {it.group_id!r}") or it
 
     return ItemRequest(
-        what="DescribeGroups",
+        what=what,
         route=to_group_coordinators,
         forget=forget_group_coordinators,
         build=build,
@@ -217,9 +190,21 @@ def describing_classic_groups(
     )
 
 
-def described_group(
-    group: DescribedGroup | ClassicGroup, coordinator: Node
-) -> ConsumerGroupDescription | KafkaError:
+def _error_of(group: Group, what: str) -> KafkaError | None:
+    """Return the error in the answer about a group, or None for a consumer group."""
+    code = group.error_code
+    if isinstance(group, ClassicGroup) and not code:
+        if group.group_state == _DEAD:
+            code = _NOT_FOUND
+        elif group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
+            return KafkaError(
+                f"{what}: it is not a consumer group, but one of the protocol type "
+                f"{group.protocol_type!r}"
+            )
+    return refusal(code, what, group.error_message) if code else None
+
+
+def described_group(group: Group, coordinator: Node) -> ConsumerGroupDescription | KafkaError:
     """Convert the description of a group, or return the error if it cannot be read."""
     if isinstance(group, DescribedGroup):
         return _new_group(group, coordinator)

@@ -18,8 +18,8 @@ from spark_kafka_sink.testing import (
     ErrorCode,
     NeverAnswer,
 )
+from tests.support.consumer.commits import BY_HAND
 from tests.support.consumer.embedded_consuming import (
-    GROUP,
     consuming,
     poll_until,
     take,
@@ -27,8 +27,6 @@ from tests.support.consumer.embedded_consuming import (
     values,
 )
 from tests.support.consumer.reading import fill, numbered
-
-BY_HAND = {**GROUP, "enable.auto.commit": False}
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""Calls of the public admin client: their arguments, their errors, and their retries."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink import (
+    AdminClient,
+    AdminError,
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    NetworkError,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetSpec,
+    TopicPartition,
+)
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.admin.admin_errors import failed
+
+FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
+#: A timeout in seconds.
+SHORT = 0.3
+
+
+def test_the_items_that_did_not_fail_are_done(admin):
+    """A call about several topics creates the others, and its error has both kinds of results."""
+    with pytest.raises(AdminError) as caught:
+        admin.create_topics([NewTopic("data"), NewTopic("new", 3)])
+
+    assert {"data": "TOPIC_ALREADY_EXISTS"} == failed(caught)
+    assert 3 == caught.value.results["new"].num_partitions
+    assert not caught.value.retriable
+    assert str(caught.value).startswith(
+        "CreateTopics failed for 1 of 2: data: CreateTopics('data')"
+    )
+    assert {"data", "more", "new"} == admin.list_topics().keys()
+
+
+def test_an_error_of_one_item_is_raised_in_the_same_way(admin):
+    """A call about one topic raises the same error as a call about several."""
+    with pytest.raises(AdminError) as caught:
+        admin.delete_topics(["missing"])
+
+    assert {"missing": "UNKNOWN_TOPIC_OR_PARTITION"} == failed(caught)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_must_be_positive(admin, timeout):
+    """A call that has no time is an error, and changes nothing."""
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds"):
+        admin.create_topics([NewTopic("late")], timeout=timeout)
+
+    assert "late" not in admin.list_topics()
+
+
+def test_a_timeout_may_be_infinite(admin):
+    """A timeout beyond what requests can carry is the longest that they can."""
+    admin.create_topics([NewTopic("patient")], timeout=float("inf"))
+
+    assert "patient" in admin.list_topics(timeout=3e6)
+
+
+@pytest.mark.parametrize("offset", [OffsetSpec.EARLIEST, OffsetAndMetadata(-1, -1, "")])
+def test_a_negative_offset_is_not_committed(admin, offset):
+    """The offset of a group is a number, not a specification such as EARLIEST."""
+    with pytest.raises(ValueError, match="not an offset that can be committed"):
+        admin.alter_consumer_group_offsets("billing", {FIRST: offset})
+
+
+@pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
+def test_a_name_that_is_not_a_text_is_rejected(admin, call):
+    """The error shows what the name would have to be."""
+    with pytest.raises(TypeError, match="such as '7', not 7"):
+        getattr(admin, call)(["data", 7])
+
+    assert "data" in admin.list_topics()
+
+
+@pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
+def test_a_single_text_is_not_taken_for_its_letters(admin, call):
+    """A text in place of a list of names is an error, and nothing is deleted."""
+    with pytest.raises(TypeError, match=r"such as \['data'\]"):
+        getattr(admin, call)("data")
+
+    assert "data" in admin.list_topics()
+
+
+def test_a_call_about_nothing_needs_no_broker():
+    """A call about no items returns nothing, without a connection."""
+    with AdminClient({"bootstrap.servers": "localhost:1"}) as admin:
+        assert {} == admin.describe_topics([])
+        assert None is admin.alter_consumer_group_offsets("g", {})
+        assert None is admin.delete_consumer_group_offsets("g", [])
+
+
+def test_a_cluster_that_does_not_answer_is_one_error():
+    """Nothing listens: the error is that of the connection, not one for each item."""
+    settings = {"bootstrap.servers": "localhost:1", "default.api.timeout.ms": 300}
+    with AdminClient(settings) as admin:
+        with pytest.raises(KafkaTimeoutError, match="DeleteTopics got no final response") as caught:
+            admin.delete_topics(["one", "two"])
+        assert isinstance(caught.value.__cause__, NetworkError)
+        with pytest.raises(KafkaTimeoutError, match="Metadata"):
+            admin.list_topics(timeout=0.1)
+
+
+def test_a_retriable_error_is_retried(broker, admin):
+    """A request that a broker is not ready for is sent again until it is."""
+    hook = broker.on(ApiKey.CREATE_TOPICS, AnswerError(ErrorCode.NOT_CONTROLLER), times=2)
+
+    assert {"new"} == admin.create_topics([NewTopic("new")]).keys()
+    assert 2 == hook.fired
+
+
+def test_a_lost_connection_is_opened_again(broker, admin):
+    """A connection that ends during a request is replaced, and the request sent again."""
+    hook = broker.on(ApiKey.LIST_OFFSETS, CloseConnection(), times=1)
+
+    assert 0 == admin.list_offsets({FIRST: OffsetSpec.LATEST})[FIRST].offset
+    assert 1 == hook.fired
+
+
+def test_a_retriable_error_that_remains_ends_with_the_timeout(broker, admin):
+    """The error of each item then is a timeout, whose cause is what the broker said."""
+    broker.on(ApiKey.LIST_OFFSETS, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    with pytest.raises(AdminError) as caught:
+        admin.list_offsets({FIRST: OffsetSpec.LATEST, SECOND: OffsetSpec.LATEST}, timeout=SHORT)
+
+    assert {FIRST, SECOND} == caught.value.errors.keys()
+    assert {"NOT_LEADER_OR_FOLLOWER"} == {
+        error.__cause__.name for error in caught.value.errors.values()
+    }
+    assert caught.value.retriable
+
+
+def test_a_closed_client_says_so(settings):
+    """A call after `close` is an error of one sentence; closing twice is not one."""
+    admin = AdminClient(settings)
+    admin.close()
+    admin.close()
+
+    with pytest.raises(IllegalStateError, match="the admin client is closed"):
+        admin.list_topics()
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("describe_topics", ([],)),
+        ("delete_topics", ([],)),
+        ("delete_records", ({},)),
+        ("describe_consumer_groups", ([],)),
+        ("alter_consumer_group_offsets", ("g", {})),
+        ("delete_consumer_group_offsets", ("g", [])),
+        ("create_acls", ([],)),
+    ],
+)
+def test_a_call_about_nothing_checks_all_the_same(settings, call, arguments):
+    """A closed client and a wrong timeout are errors even if there is nothing to request."""
+    admin = AdminClient(settings)
+    with pytest.raises(ValueError, match="timeout must be a positive number"):
+        getattr(admin, call)(*arguments, timeout=0)
+    admin.close()
+
+    with pytest.raises(IllegalStateError, match="the admin client is closed"):
+        getattr(admin, call)(*arguments)
+
+
+def test_a_setting_of_producers_is_rejected(settings):
+    """A setting that Kafka's admin client does not have is an error."""
+    with pytest.raises(ConfigError, match="acks"):
+        AdminClient({**settings, "acks": "all"})

@@ -1,0 +1,182 @@
+"""Asynchronous commits of a consumer, and their callbacks."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from spark_kafka_sink.errors import (
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from spark_kafka_sink.model import OffsetAndMetadata
+from spark_kafka_sink.testing import (
+    AnswerError,
+    ApiKey,
+    CloseConnection,
+    Delay,
+    ErrorCode,
+    NeverAnswer,
+)
+from tests.support.consumer.commits import BY_HAND, committed
+from tests.support.consumer.embedded_consuming import (
+    GROUP,
+    consuming,
+    poll_until,
+    take,
+    tp,
+)
+
+
+def test_callbacks_run_in_order_within_poll(broker):
+    """Each has the offsets, on the user's thread, and never before a call of the consumer's."""
+    calls = []
+
+    def note(offsets, error):
+        calls.append((offsets[tp()].offset, error, threading.current_thread()))
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        for offset in range(5):
+            consumer.commit_async({tp(): offset}, note)
+        time.sleep(0.3)
+        assert [] == calls
+        poll_until(consumer, lambda: 5 == len(calls))
+        assert [(n, None, threading.current_thread()) for n in range(5)] == calls
+        consumer.commit_async({tp(): 9}, note)
+    assert 9 == calls[-1][0]
+    assert 9 == committed(broker)
+
+
+def test_a_commit_waits_its_turn_behind_asynchronous_ones(broker):
+    """The last offset is that of the last call; the callbacks have run then."""
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        for offset in range(20):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        consumer.commit({tp(): 7})
+        assert 20 == len(calls)
+    assert 7 == committed(broker)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_a_callback_gets_the_error(broker, code):
+    """An asynchronous commit is not retried."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, AnswerError(code), times=1)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: calls)
+    [(offsets, error)] = calls
+    assert {tp(): OffsetAndMetadata(1)} == offsets
+    assert isinstance(error, KafkaError)
+    assert code.name in str(error)
+    assert 1 == hook.seen
+
+
+def test_a_failed_asynchronous_commit_is_logged_without_a_callback(broker, caplog):
+    """Nobody else would know."""
+    broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED), times=1)
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1})
+    assert "GROUP_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_a_callback_that_raises_does_not_prevent_close(broker):
+    """Its error is that of the call in which it ran."""
+
+    def fail(offsets, error):
+        raise ValueError("broken")
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1}, fail)
+        with pytest.raises(ValueError, match="broken"):
+            poll_until(consumer, lambda: False)
+        consumer.commit_async({tp(): 2}, fail)
+        with pytest.raises(ValueError, match="broken"):
+            consumer.close()
+        assert "closed" in repr(consumer)
+    assert 2 == committed(broker)
+
+
+def test_a_commit_of_nothing_waits_for_asynchronous_ones(broker):
+    """It calls their callbacks, and raises if they take too long."""
+    calls = []
+    broker.on(ApiKey.OFFSET_COMMIT, Delay(0.5), times=1)
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 5}, lambda *given: calls.append(given))
+        with pytest.raises(KafkaTimeoutError, match="asynchronous"):
+            consumer.commit({}, timeout=0.1)
+        assert [] == calls
+        consumer.commit({})
+        assert [({tp(): OffsetAndMetadata(5)}, None)] == calls
+
+
+@pytest.mark.parametrize("is_automatic", [False, True])
+def test_a_member_whose_commit_was_fenced_can_only_be_closed(broker, is_automatic):
+    """The callback gets the error, and each later poll and commit raises it, without a request."""
+    calls = []
+    settings = {"group.instance.id": "i", "auto.commit.interval.ms": 100, **GROUP}
+    with consuming(broker, enable_auto_commit=is_automatic, **settings) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        hook = broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.FENCED_INSTANCE_ID))
+        if not is_automatic:
+            consumer.commit_async({tp(): 1}, lambda *given: calls.append(given))
+        with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+            poll_until(consumer, lambda: False)
+        assert [] == calls if is_automatic else "FENCED_INSTANCE_ID" in str(calls[0][1])
+        for call in (consumer.poll, consumer.commit, consumer.commit_async):
+            with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+                call()
+        assert 1 == hook.seen
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code"),
+    [
+        ("classic", ErrorCode.NOT_COORDINATOR),
+        ("classic", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("consumer", ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_commits_to_a_lost_coordinator_fail_at_once(broker, protocol, code):
+    """What is in flight to it is not waited for; the callbacks say that a retry may succeed."""
+    actions = {1: AnswerError(code), 2: NeverAnswer()}
+    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: actions.get(it.number))
+    calls = []
+    settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+    with consuming(broker, **settings) as consumer:
+        consumer.assign([tp()])
+        begin = time.monotonic()
+        for offset in range(3):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: 3 == len(calls))
+        assert time.monotonic() - begin < 5
+        assert [0, 1, 2] == [offsets[tp()].offset for offsets, _ in calls]
+        assert [True] * 3 == [error.retriable for _, error in calls]
+        consumer.commit({tp(): 9})
+    assert 9 == committed(broker)
+
+
+def test_commits_on_a_connection_that_ends_fail_at_once(broker):
+    """However many there are, and each callback is called."""
+    broker.on(ApiKey.OFFSET_COMMIT, CloseConnection(), times=1)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        assert consumer.committed([tp()])[tp()] is None
+        for offset in range(100):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: 100 == len(calls))
+        assert sorted(offsets[tp()].offset for offsets, _ in calls) == list(range(100))
+        assert any(error is not None for _, error in calls)
+        assert all(error is None or error.retriable for _, error in calls)
