@@ -158,7 +158,7 @@ class SubscriptionState(AssignedPartitions):
     def _check_auto_assigned(self) -> None:
         if not self.subscription.is_auto_assigned:
             raise IllegalStateError(
-                f"no group assigns partitions to this consumer: it has {self.subscription!r}"
+                f"no group assigns partitions to this consumer: it is {self.subscription}"
             )
 
     # Fetching

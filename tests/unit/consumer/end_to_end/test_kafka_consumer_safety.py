@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -443,6 +444,53 @@ def test_bad_arguments_are_refused(broker, error, call):
         with pytest.raises(error):
             call(consumer)
         assert frozenset({tp()}) == consumer.assignment()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda it: it.subscribe(re.compile("t")), "pass a regular expression as `pattern`"),
+        (lambda it: it.subscribe(None), "topics are names, not None"),
+        (lambda it: it.assign("t"), "partitions are a list of TopicPartition, not 't'"),
+        (lambda it: it.assign(None), "partitions are a list of TopicPartition, not None"),
+        (lambda it: it.pause(tp()), "partitions are a list of TopicPartition, not TopicPartition("),
+        (lambda it: it.end_offsets(tp()), "partitions are a list of TopicPartition, not Topic"),
+        (lambda it: it.commit([tp()]), "offsets are a mapping of TopicPartition to offset, not ["),
+        (lambda it: it.commit_async(print), "offsets are a mapping of TopicPartition to offset"),
+        (lambda it: it.offsets_for_times([tp()]), "times are a mapping of TopicPartition to ms"),
+        (
+            lambda it: it.offsets_for_times({tp(): datetime(2026, 3, 1, tzinfo=UTC)}),
+            "t-0: a time is a whole number of ms since 1970, such as int(moment.timestamp()",
+        ),
+        (lambda it: it.offsets_for_times({tp(): 1.5}), "not 1.5"),
+        (lambda it: it.partitions_for(tp()), "the name of a topic is a text, not TopicPartition("),
+        (lambda it: it.poll_arrow(columns="value"), "columns must be a list of the names"),
+    ],
+)
+def test_an_argument_of_another_form_is_named(broker, call, message):
+    """The error says what is expected, rather than which operation failed on what was passed."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.assign([tp()])
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call(consumer)
+        assert frozenset({tp()}) == consumer.assignment()
+
+
+def test_the_repr_says_what_is_read(broker):
+    """It names the group, and what is subscribed to, in words."""
+    with consuming(broker, **GROUP) as consumer:
+        group = f"<KafkaConsumer group={GROUP['group.id']!r}"
+        assert f"{group} not subscribed>" == repr(consumer)
+        consumer.subscribe(["u", "t"])
+        assert f"{group} subscribed to t, u>" == repr(consumer)
+        with pytest.raises(IllegalStateError, match="it is subscribed to t, u; unsubscribe first"):
+            consumer.assign([tp()])
+        consumer.unsubscribe()
+        consumer.subscribe(pattern="t.*")
+        assert f"{group} subscribed to the pattern 't.*'>" == repr(consumer)
+        consumer.unsubscribe()
+        consumer.assign([tp()])
+    assert f"{group} assigned to partitions of t, closed>" == repr(consumer)
 
 
 def test_what_needs_a_group_or_a_subscription_says_so(broker):
