@@ -28,11 +28,8 @@ from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, 
 from spark_kafka_sink.consumer.polling.call_arguments import (
     check_callback,
     check_listener,
-    offset_of,
-    partition_of,
     pattern_of,
     seconds_of,
-    topic_of,
 )
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
@@ -40,6 +37,7 @@ from spark_kafka_sink.consumer.records.deserializers import resolve_deserializer
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition
+from spark_kafka_sink.offset_arguments import offset_of, offsets_of, partition_of, topic_of
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -596,4 +594,4 @@ class KafkaConsumer:
         if offsets is None:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
-        return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}
+        return offsets_of(offsets)

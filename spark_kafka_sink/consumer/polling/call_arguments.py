@@ -6,7 +6,6 @@ import re
 import threading
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 
 _LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
@@ -18,13 +17,6 @@ def seconds_of(timeout: float) -> float:
     if not timeout >= 0:
         raise ValueError(f"timeout is {timeout}, but must not be negative")
     return min(timeout, threading.TIMEOUT_MAX / 2)
-
-
-def topic_of(name: object) -> str:
-    """Return the name of a topic."""
-    if not isinstance(name, str) or not name.strip():
-        raise TypeError(f"the name of a topic is a text, not {name!r}")
-    return name
 
 
 def pattern_of(pattern: object) -> re.Pattern[str]:
@@ -53,34 +45,3 @@ def check_callback(callback: object) -> None:
     """Raise TypeError for a callback that cannot be called."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is a function of offsets and error, not {callback!r}")
-
-
-def partition_of(partition: object) -> TopicPartition:
-    """Return a partition; a pair of topic and number is one, too."""
-    if not isinstance(partition, tuple) or len(partition) != len(TopicPartition._fields):
-        raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
-    topic, number = partition
-    topic_of(topic)
-    if not _is_integer(number):
-        raise TypeError(f"the partition of topic {topic!r} is a number, not {number!r}")
-    if number < 0:
-        raise ValueError(f"the partition {number} of topic {topic!r} is negative")
-    return TopicPartition(topic, number)
-
-
-def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """Return an offset of a partition with its metadata."""
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if not _is_integer(found.offset):
-        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
-    if found.offset < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    if not _is_integer(found.leader_epoch):
-        raise TypeError(f"{partition}: a leader epoch is a number, not {found.leader_epoch!r}")
-    if not isinstance(found.metadata, str | None):
-        raise TypeError(f"{partition}: the metadata of an offset are a text")
-    return found
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
