@@ -64,7 +64,6 @@ class Commits:
         offsets: Offsets,
         timeout: float,
         *,
-        is_of_user: bool = True,
         is_wakeable: bool = True,
     ) -> None:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
@@ -78,7 +77,7 @@ class Commits:
                 f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
             )
         left = max(deadline - self._core.clock(), 0)
-        call = commits.commit(offsets, deadline, is_of_user=is_of_user)
+        call = commits.commit(offsets, deadline)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_callbacks()
@@ -86,6 +85,9 @@ class Commits:
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
         self._raise_fenced()
+        self._submit(offsets, callback)
+
+    def _submit(self, offsets: Offsets, callback: Any) -> None:
         with self._context.lock:
             self._pending += 1
         self._core.submit(self._commit_later(offsets, callback))
@@ -185,17 +187,16 @@ class Commits:
             self._context.tell_user()
 
     def commit_before_assignment(self) -> None:
-        """Commit all positions if that is automatic; a failure is only logged."""
+        """Begin to commit all positions if that is automatic; a failure is only logged.
+
+        It is not repeated, because a later commit may have been faster.
+        """
         if not self._auto_commit.is_enabled:
             return
         with self._context.lock:
             offsets = self._subscriptions.all_consumed()
         if offsets:
-            try:
-                limit = self._core.config.request_timeout_ms / 1000
-                self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
-            except KafkaError as error:
-                logger.warning("automatic commit before another assignment: %s", error)
+            self._submit(offsets, None)
 
     async def _commit_positions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
