@@ -122,6 +122,7 @@ class KafkaConsumer:
             self._commits = Commits(core, interceptors)
             self._polls = Polls(core, self._commits, deserializers, interceptors)
             core.start(undo)
+            core.stop_with(self, self._plug_ins.close, undo)
             undo.pop_all()
 
     # --- what to read
