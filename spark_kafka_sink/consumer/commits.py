@@ -65,14 +65,13 @@ class Commits:
         offsets: Offsets,
         timeout: float,
         *,
-        is_of_user: bool = True,
         is_wakeable: bool = True,
     ) -> None:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
         commits = self._core.offset_commits
         assert commits is not None  # noqa: S101  the caller has checked that there is a group
         self._raise_fenced()
-        prepared = commits.prepare(offsets, is_of_user=is_of_user)
+        prepared = commits.prepare(offsets)
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
         if not self.await_pending(deadline, is_wakeable=is_wakeable):
@@ -87,9 +86,12 @@ class Commits:
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
+        self._raise_fenced()
+        self._submit(offsets, callback)
+
+    def _submit(self, offsets: Offsets, callback: Any) -> None:
         commits = self._core.offset_commits
         assert commits is not None  # noqa: S101
-        self._raise_fenced()
         try:
             prepared = commits.prepare(offsets)
         except KafkaError as error:
@@ -202,17 +204,16 @@ class Commits:
             self._context.tell_user()
 
     def commit_before_assignment(self) -> None:
-        """Commit all positions if that is automatic; a failure is only logged."""
+        """Begin to commit all positions if that is automatic; a failure is only logged.
+
+        It is not repeated, because a later commit may have been faster.
+        """
         if not self._auto_commit.is_enabled:
             return
         with self._context.lock:
             offsets = self._subscriptions.all_consumed()
         if offsets:
-            try:
-                limit = self._core.config.request_timeout_ms / 1000
-                self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
-            except KafkaError as error:
-                logger.warning("automatic commit before another assignment: %s", error)
+            self._submit(offsets, None)
 
     async def _commit_positions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
 import time
 import uuid
-from contextlib import contextmanager
+import warnings
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import finalize
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
 from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
@@ -41,7 +44,6 @@ from spark_kafka_sink.network.network_client import NetworkClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from contextlib import ExitStack
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
@@ -112,6 +114,7 @@ class ConsumerCore:
         #: The consumer is being closed, which nothing is to interrupt.
         self.ignores_wakeups = False
         self._changed: asyncio.Event
+        self._owner_end: finalize[..., Any]
         self._thread = NetworkThread(
             self._serve,
             name=f"kafka-consumer-network-thread | {config.client_id}",
@@ -133,8 +136,38 @@ class ConsumerCore:
         """Start the network thread; `undo` stops it."""
         self._thread.start(undo)
 
+    def stop_with(self, owner: object, close_plug_ins: Callable[[], None], undo: ExitStack) -> None:
+        """Stop when `owner` is garbage-collected without `stop`, with a ResourceWarning.
+
+        Then the network thread calls `close_plug_ins`. `undo` makes it forget the owner again.
+        """
+        abandon = partial(self._abandon, os.getpid(), close_plug_ins)
+        self._owner_end = finalize(owner, abandon)
+        # At the end of the process, the daemon thread ends with it.
+        self._owner_end.atexit = False
+        undo.callback(self._owner_end.detach)
+
+    def _abandon(self, process_id: int, close_plug_ins: Callable[[], None]) -> None:
+        """Begin to stop; any thread may be interrupted by it, whatever lock it holds."""
+        if os.getpid() != process_id:
+            # The thread is that of the process that was forked.
+            return
+        self._thread.call_soon(partial(self._stop_abandoned, close_plug_ins))
+        warnings.warn(
+            f"a KafkaConsumer was not closed (client.id {self.config.client_id!r}): call close(), "
+            "or use it in a `with` block. Its group waits for it until its session times out",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    def _stop_abandoned(self, close_plug_ins: Callable[[], None]) -> None:
+        with ExitStack() as closing:
+            closing.callback(close_plug_ins)
+            closing.callback(self.stop)
+
     def stop(self) -> None:
         """Close all connections, end the network thread, and close the metrics reporters."""
+        self._owner_end.detach()
         try:
             self._thread.stop()
         finally:

@@ -28,14 +28,10 @@ from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, 
 from spark_kafka_sink.consumer.polling.call_arguments import (
     check_callback,
     check_listener,
-    offset_of,
-    offsets_of,
-    partition_of,
     partitions_of,
     pattern_of,
     seconds_of,
     times_of,
-    topic_of,
     topics_of,
 )
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
@@ -45,6 +41,7 @@ from spark_kafka_sink.consumer.records.deserializers import resolve_deserializer
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition
+from spark_kafka_sink.offset_arguments import offset_of, offsets_of, partition_of, topic_of
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -129,6 +126,7 @@ class KafkaConsumer:
             self._commits = Commits(core, interceptors)
             self._polls = Polls(core, self._commits, deserializers, interceptors)
             core.start(undo)
+            core.stop_with(self, self._plug_ins.close, undo)
             undo.pop_all()
 
     # --- what to read

@@ -430,8 +430,20 @@ class Polls:
             if is_subscribed:
                 left = max(deadline - self._core.clock(), 0)
                 self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
+            self._await_leaves(deadline)
             self._commits.await_pending(deadline)
             self._commits.call_back()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
             self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
+
+    def _await_leaves(self, deadline: float) -> None:
+        """Wait for the answers of a coordinator to whom this member has said that it leaves."""
+        coordinator, lock = self._core.coordinator, self._context.lock
+        with lock:
+            while (
+                coordinator is not None
+                and coordinator.unanswered_leaves
+                and (left := deadline - self._core.clock()) > 0
+            ):
+                lock.wait(left)

@@ -23,6 +23,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
+from spark_kafka_sink.offset_arguments import check_group, offsets_of
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -284,7 +285,7 @@ class KafkaProducer:
 
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata,
     ) -> None:
         """Commit a consumer group's offsets with this transaction.
@@ -294,8 +295,10 @@ class KafkaProducer:
         for the same request), IllegalStateError outside of a transaction, and BrokerError for
         offsets that the brokers refuse.
         """
+        checked = offsets_of(offsets)
+        check_group(group_metadata)
         self._check_can_call()
-        self._transactions.send_offsets_to_transaction(offsets, group_metadata)
+        self._transactions.send_offsets_to_transaction(checked, group_metadata)
 
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush, and return the open transaction in a form that another process can end.

@@ -38,13 +38,16 @@ LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset({"display"}),
     "display": frozenset(),
     "model": frozenset({"display"}),
+    "offset_arguments": frozenset({"model"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
     "metrics": _BOTTOM | {"config"},
     "network": _BOTTOM | {"config", "protocol", "security"},
-    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
-    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "producer": _BOTTOM
+    | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
+    "consumer": _BOTTOM
+    | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.offset_arguments import is_integer, partition_of, topic_of
 
 _LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
@@ -20,13 +20,6 @@ def seconds_of(timeout: float) -> float:
     if not timeout >= 0:
         raise ValueError(f"timeout is {timeout}, but must not be negative")
     return min(timeout, threading.TIMEOUT_MAX / 2)
-
-
-def topic_of(name: object) -> str:
-    """Return the name of a topic."""
-    if not isinstance(name, str) or not name.strip():
-        raise TypeError(f"the name of a topic is a text, not {name!r}")
-    return name
 
 
 def topics_of(topics: object) -> list[str]:
@@ -68,31 +61,11 @@ def check_callback(callback: object) -> None:
         raise TypeError(f"callback is a function of offsets and error, not {callback!r}")
 
 
-def partition_of(partition: object) -> TopicPartition:
-    """Return a partition; a pair of topic and number is one, too."""
-    if not isinstance(partition, tuple) or len(partition) != len(TopicPartition._fields):
-        raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
-    topic, number = partition
-    topic_of(topic)
-    if not _is_integer(number):
-        raise TypeError(f"the partition of topic {topic!r} is a number, not {number!r}")
-    if number < 0:
-        raise ValueError(f"the partition {number} of topic {topic!r} is negative")
-    return TopicPartition(topic, number)
-
-
 def partitions_of(partitions: object) -> list[TopicPartition]:
     """Return several partitions."""
     if isinstance(partitions, str | TopicPartition) or not isinstance(partitions, Iterable):
         raise TypeError(f"partitions are a list of TopicPartition, not {partitions!r}")
     return [partition_of(each) for each in partitions]
-
-
-def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets of several partitions."""
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets are a mapping of TopicPartition to offset, not {offsets!r}")
-    return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}
 
 
 def times_of(times: object) -> dict[TopicPartition, int]:
@@ -103,7 +76,7 @@ def times_of(times: object) -> dict[TopicPartition, int]:
 
 
 def _time_of(partition: TopicPartition, time: object) -> int:
-    if not _is_integer(time):
+    if not is_integer(time):
         raise TypeError(
             f"{partition}: a time is a whole number of ms since 1970, such as "
             f"int(moment.timestamp() * 1000) of a datetime, not {time!r}"
@@ -111,21 +84,3 @@ def _time_of(partition: TopicPartition, time: object) -> int:
     if time < 0:
         raise ValueError(f"{partition}: the time {time} is negative")
     return time
-
-
-def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """Return an offset of a partition with its metadata."""
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if not _is_integer(found.offset):
-        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
-    if found.offset < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    if not _is_integer(found.leader_epoch):
-        raise TypeError(f"{partition}: a leader epoch is a number, not {found.leader_epoch!r}")
-    if not isinstance(found.metadata, str | None):
-        raise TypeError(f"{partition}: the metadata of an offset are a text")
-    return found
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -60,7 +60,7 @@ from spark_kafka_sink.consumer.requests.group_requests import (
     read_sync,
     sync_request,
 )
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import error_name
@@ -233,7 +233,8 @@ class ClassicCoordinator(Coordinator):
         self._rebalances.run(step)
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
-        """Implement `Coordinator`."""
+        """Implement `Coordinator`; LeaveGroup is sent, but its answer is not waited for."""
+        del seconds
         context = self.context
         try:
             self._rebalances.give_up()
@@ -241,11 +242,9 @@ class ClassicCoordinator(Coordinator):
             with context.lock:
                 step = self.membership.leave(reason, operation)
                 self.for_user.clear()
-            if step is not None:
-                try:
-                    context.call(self._leave(step), seconds, "LeaveGroup", is_wakeable=False)
-                except KafkaTimeoutError as error:
-                    logger.info("the group is left without its answer: %s", error)
+                if step is not None:
+                    self.unanswered_leaves += 1
+                    context.start(partial(self._leave_at_will, step))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Implement `Coordinator`.
@@ -477,6 +476,17 @@ class ClassicCoordinator(Coordinator):
             with context.lock:
                 self.membership.heartbeat_answered(step, response.error_code, context.clock())
                 context.tell_user()
+
+    async def _leave_at_will(self, step: LeaveGroup) -> None:
+        """Leave because the user wants to, who is not interested in errors of it."""
+        try:
+            await self._leave(step)
+        except KafkaError as error:
+            logger.info("the group is left without its answer: %s", error)
+        finally:
+            with self.context.lock:
+                self.unanswered_leaves -= 1
+                self.context.tell_user()
 
     async def _leave(self, step: LeaveGroup) -> None:
         response = await self.ask(

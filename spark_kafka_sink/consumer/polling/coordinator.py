@@ -78,6 +78,8 @@ class Coordinator(ABC):
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.
         self.waiting = 0
+        #: How many times the user has left the group without an answer so far.
+        self.unanswered_leaves = 0
         self._connected: Node | None = None
 
     @property
@@ -120,6 +122,8 @@ class Coordinator(ABC):
     @abstractmethod
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
         """Release all partitions and leave the group, on the user's thread and without the lock.
+
+        It takes no longer than `seconds`, apart from the listener.
 
         Raises KafkaError if a method of the user's listener has raised.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.errors import IllegalStateError, KafkaError, NetworkError
+from spark_kafka_sink.errors import KafkaError, NetworkError
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
@@ -119,8 +119,8 @@ class TransactionRequestSender:
         except NetworkError:
             # The client stores it as its last error, for the message of a timeout.
             self._manager.retry(handler)
-        except KafkaError as error:
-            self._manager.handle_failure(handler, error)
+        except Exception as error:  # noqa: BLE001  the caller that waits gets it
+            self._fail(handler, error)
         else:
             self._send(handler, connection)
         self._wakeup()
@@ -139,8 +139,8 @@ class TransactionRequestSender:
             answer = connection.send(handler.request(version), max_version=version)
         except NetworkError:
             self._manager.find_coordinator_and_retry(handler)
-        except KafkaError as error:
-            self._manager.handle_failure(handler, error)
+        except Exception as error:  # noqa: BLE001  the caller that waits gets it
+            self._fail(handler, error)
         else:
             answer.add_done_callback(lambda done: self._on_answer(handler, done))
 
@@ -151,12 +151,21 @@ class TransactionRequestSender:
         if error is None:
             try:
                 self._manager.handle_response(handler, done.result())
-            except IllegalStateError as illegal:
-                # The manager has ended the producer with this error (KAFKA-14831).
-                handler.result.fail(illegal)
+            except Exception as raised:  # noqa: BLE001  the caller that waits gets it
+                # With an IllegalStateError the manager has ended the producer (KAFKA-14831).
+                self._fail(handler, raised)
         elif isinstance(error, NetworkError):
             self._manager.find_coordinator_and_retry(handler)
         else:
-            failure = error if isinstance(error, Exception) else KafkaError(repr(error))
-            self._manager.handle_failure(handler, failure)
+            self._fail(handler, error)
+        self._wakeup()
+
+    def _fail(self, handler: TxnRequestHandler, error: BaseException) -> None:
+        """Fail a request, whoever waits for it, and the producer."""
+        if not isinstance(error, KafkaError):
+            unexpected = error
+            error = KafkaError(f"the request {handler.api_key.name} failed: {unexpected!r}")
+            error.__cause__ = unexpected
+        self._manager.handle_failure(handler, error)
+        # The batches fail, too.
         self._wakeup()

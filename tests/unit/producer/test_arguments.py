@@ -7,8 +7,10 @@ import pickle
 
 import pytest
 
+from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
 TIMEOUT = 60
@@ -78,3 +80,32 @@ def test_a_producer_cannot_be_pickled(producer):
         TypeError, match="cannot be pickled: create one in the process that uses it"
     ):
         pickle.dumps(producer)
+
+
+GROUP = ConsumerGroupMetadata("g")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group", "kind"),
+    [
+        ([("t", 0)], GROUP, TypeError),
+        ({("t", 0): "1"}, GROUP, TypeError),
+        ({("t", 0): -1}, GROUP, ValueError),
+        ({("t", 0): 2**63}, GROUP, ValueError),
+        ({("t", 0): 1}, "g", TypeError),
+        ({("t", 0): 1}, GROUP._replace(generation_id=1), ValueError),
+    ],
+)
+def test_invalid_offsets_of_a_transaction_are_rejected(broker, offsets, group, kind):
+    """The call raises, and the transaction commits other offsets, which may be numbers."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "arguments"}
+    with KafkaProducer(settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(kind):
+            producer.send_offsets_to_transaction(offsets, group)
+        producer.send_offsets_to_transaction({("t", 0): 7}, GROUP)
+        producer.commit_transaction()
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    with KafkaConsumer(settings) as consumer:
+        assert 7 == consumer.committed([("t", 0)])[("t", 0)].offset

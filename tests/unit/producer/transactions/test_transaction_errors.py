@@ -17,6 +17,10 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.transactions.txn_request_handlers import (
+    FindCoordinatorHandler,
+    TxnOffsetCommitHandler,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.producer_batches import halves_of
@@ -437,3 +441,42 @@ def test_a_batch_fails_even_if_its_failure_is_an_illegal_transition(tv2, monkeyp
     tv2.produce(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert "no legal step" in str(batch.result.error)
     assert not tv2.accumulator.has_incomplete
+
+
+# --- errors that nobody expected
+
+
+@pytest.mark.parametrize("method", ["request", "verdict"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_an_unexpected_error_of_a_request_ends_the_waits(either, monkeypatch, method, is_first):
+    """The caller that waits for the request gets the error, and so does every later call."""
+
+    def broken(*_: object) -> None:
+        raise AttributeError(method)
+
+    handler = FindCoordinatorHandler
+    if is_first:
+        monkeypatch.setattr(handler, method, broken)
+        result = either.manager.initialize_transactions()
+    else:
+        handler = TxnOffsetCommitHandler
+        either.begin()
+        monkeypatch.setattr(handler, method, broken)
+        result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+        if not either.manager.is_transaction_v2:
+            either.add_offsets()
+    if method == "verdict" and is_first:
+        either.find_coordinator()
+    elif not is_first:
+        either.find_coordinator(node_id=2)
+        if method == "verdict":
+            either.offset_commit()
+    either.step()
+    expected = f"{handler.api_key.name} failed: AttributeError.*{method}"
+    with pytest.raises(KafkaError, match=expected) as raised:
+        result.wait(0)
+    assert isinstance(raised.value.__cause__, AttributeError)
+    with pytest.raises(KafkaError, match=expected):
+        either.manager.begin_transaction()
+    either.step()
+    assert either.accumulator.has_failed
