@@ -121,7 +121,10 @@ class PluginKind:
             allow_lists().check_plugin(name)
             return PluginReference(import_path=name)
         if _JAVA_CLASS.fullmatch(name):
-            raise ValueError(f"names a Java class, which is not supported: use {self._choice()}")
+            raise ValueError(
+                "names a Java class, which is not supported, or has no ':' before its attribute: "
+                f"use {self._choice()}"
+            )
         raise ValueError(f"must be {self._choice()}")
 
     def _choice(self) -> str:

@@ -82,6 +82,8 @@ class ConsumerCore:
         self.config = config
         self.clock = clock
         self.wall_clock = wall_clock
+        #: Whether it was logged that no broker can be reached; a connection ends that.
+        self._is_warned = False
         self.subscriptions = SubscriptionState(parse_offset_reset(config.auto_offset_reset))
         self.metrics = create_metrics(config, clock)
         undo.callback(self.metrics.close)
@@ -96,11 +98,11 @@ class ConsumerCore:
             config, self.subscriptions, clock=clock, measures=self.measures
         )
         self.coordinator = self._create_coordinator(assignors)
-        self.commits = (
+        self.offset_commits = (
             None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
         )
         self.positions = PositionLookups(
-            self.context, self.commits, wall_clock_ms=lambda: int(wall_clock() * 1000)
+            self.context, self.offset_commits, wall_clock_ms=lambda: int(wall_clock() * 1000)
         )
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)
@@ -146,6 +148,7 @@ class ConsumerCore:
         def on_change() -> None:
             self._changed.set()
             nodes_changed.set()
+            self._warn_if_unreachable(client)
 
         client = NetworkClient(self.config, on_change=on_change, listener=self.measures)
         requests = BrokerRequests(client, self.config, nodes_changed)
@@ -155,6 +158,14 @@ class ConsumerCore:
             await self._look_what_is_due()
         finally:
             await client.close()
+
+    def _warn_if_unreachable(self, client: NetworkClient) -> None:
+        """Log once that nothing listens at any broker's address; `poll` only returns nothing."""
+        if client.connection_count:
+            self._is_warned = False
+        elif not self._is_warned and client.last_error is not None and client.finds_nobody:
+            self._is_warned = True
+            logger.warning("%s. The consumer keeps trying", client.unreachable())
 
     async def _look_what_is_due(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from spark_kafka_sink.config.consumer.kafka_consumer_config import (
 )
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
+from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
@@ -28,13 +29,18 @@ from spark_kafka_sink.consumer.polling.call_arguments import (
     check_callback,
     check_listener,
     offset_of,
+    offsets_of,
     partition_of,
+    partitions_of,
     pattern_of,
     seconds_of,
+    times_of,
     topic_of,
+    topics_of,
 )
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
+from spark_kafka_sink.consumer.read_arguments import check_columns
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
@@ -120,7 +126,8 @@ class KafkaConsumer:
             self._core = core = ConsumerCore(config, assignors, undo)
             self._context = core.context
             self._subscriptions = core.subscriptions
-            self._polls = Polls(core, deserializers=deserializers, interceptors=interceptors)
+            self._commits = Commits(core, interceptors)
+            self._polls = Polls(core, self._commits, deserializers, interceptors)
             core.start(undo)
             undo.pop_all()
 
@@ -143,7 +150,7 @@ class KafkaConsumer:
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
-        names = [topic_of(each) for each in ((topics,) if isinstance(topics, str) else topics)]
+        names = topics_of(topics)
         compiled = None if pattern is None else pattern_of(pattern)
         check_listener(listener)
         with self._call():
@@ -176,12 +183,12 @@ class KafkaConsumer:
 
         Raises IllegalStateError after `subscribe`.
         """
-        wanted = [partition_of(each) for each in partitions]
+        wanted = partitions_of(partitions)
         with self._call():
             if not wanted:
                 self._unsubscribe()
                 return
-            self._polls.commit_before_assignment()
+            self._commits.commit_before_assignment()
             with self._context.lock:
                 self._subscriptions.assign_from_user(wanted)
                 self._context.may_look_up = False
@@ -244,6 +251,7 @@ class KafkaConsumer:
         `include_headers`. max.poll.records, deserializers and interceptors do not apply. The table
         has no rows if there were no records within `timeout` seconds.
         """
+        check_columns(columns)
         with self._call():
             return self._polls.poll_arrow(
                 seconds_of(timeout), columns=columns, include_headers=include_headers
@@ -280,7 +288,7 @@ class KafkaConsumer:
         with self._call():
             self._need_group("commit")
             with self._core.timed(self._core.measures.commit_called):
-                self._polls.commit(self._offsets(offsets), self._timeout(timeout))
+                self._commits.commit(self._offsets(offsets), self._timeout(timeout))
 
     def commit_async(
         self,
@@ -296,7 +304,7 @@ class KafkaConsumer:
         check_callback(callback)
         with self._call():
             self._need_group("commit_async")
-            self._polls.commit_async(self._offsets(offsets), callback)
+            self._commits.commit_async(self._offsets(offsets), callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -305,11 +313,11 @@ class KafkaConsumer:
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        wanted = [partition_of(each) for each in partitions]
+        wanted = partitions_of(partitions)
         with self._call():
             self._need_group("committed")
             with self._core.timed(self._core.measures.committed_called):
-                return self._polls.committed(wanted, self._timeout(timeout))
+                return self._commits.committed(wanted, self._timeout(timeout))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
@@ -357,7 +365,7 @@ class KafkaConsumer:
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
-        wanted = [partition_of(each) for each in partitions]
+        wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -368,7 +376,7 @@ class KafkaConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these `partitions` until `resume`; what was fetched is kept."""
-        wanted = [partition_of(each) for each in partitions]
+        wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -379,7 +387,7 @@ class KafkaConsumer:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these `partitions` again."""
-        wanted = [partition_of(each) for each in partitions]
+        wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
             for each in wanted:
                 self._need_assigned(each)
@@ -421,16 +429,12 @@ class KafkaConsumer:
         `times` has a time for each partition, in ms since 1970. `timeout` is in seconds, by default
         default.api.timeout.ms.
         """
-        for each, time in times.items():
-            partition_of(each)
-            if time < 0:
-                raise ValueError(f"{each}: the time {time} is negative")
-        return self._find_offsets(dict(times), timeout)
+        return self._find_offsets(times_of(times), timeout)
 
     def _ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys((partition_of(each) for each in partitions), timestamp)
+        wanted = dict.fromkeys(partitions_of(partitions), timestamp)
         return {each: it or 0 for each, it in self._find_offsets(wanted, timeout).items()}
 
     def _find_offsets(
@@ -452,7 +456,7 @@ class KafkaConsumer:
         """
         seconds = self._timeout(timeout)
         with self._call():
-            call = self._context.calls.describe([topic], self._core.clock() + seconds)
+            call = self._context.calls.describe([topic_of(topic)], self._core.clock() + seconds)
             response = self._core.call(call, seconds, "Metadata")
         nodes = {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
         return [
@@ -537,8 +541,8 @@ class KafkaConsumer:
     def __repr__(self) -> str:
         """Show the group, the subscription and whether it is closed."""
         group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
-        state = " closed" if self._is_closed else ""
-        return f"<KafkaConsumer{group} {self._subscriptions.subscription!r}{state}>"
+        state = ", closed" if self._is_closed else ""
+        return f"<KafkaConsumer{group} {self._subscriptions.subscription}{state}>"
 
     # --- helpers
 
@@ -575,9 +579,8 @@ class KafkaConsumer:
                     self._owner = None
 
     def _timeout(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._config.default_api_timeout_ms / 1000
-        return seconds_of(timeout)
+        default = self._config.default_api_timeout_ms / 1000
+        return default if timeout is None else seconds_of(timeout)
 
     def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:
@@ -594,4 +597,4 @@ class KafkaConsumer:
         if offsets is None:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
-        return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}
+        return offsets_of(offsets)

@@ -1,4 +1,4 @@
-"""What the user's thread does: `poll`, commits, and leaving the group.
+"""What the user's thread does: `poll`, and leaving the group.
 
 It runs the listener, decodes and deserializes; all that waits for brokers is done by the network
 thread. Its methods are called without the lock.
@@ -6,37 +6,28 @@ thread. Its methods are called without the lock.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, LeaveOperation
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
-from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords as Use
+from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
 from spark_kafka_sink.consumer.reconciliation.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
-from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
-from spark_kafka_sink.errors import (
-    BrokerError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-)
+from spark_kafka_sink.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from spark_kafka_sink.consumer.commits import Commits, Offsets
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
     from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
@@ -45,20 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
-
-Offsets = dict[TopicPartition, OffsetAndMetadata]
-
-
-class _CommitDone(NamedTuple):
-    """An asynchronous commit that has ended, for the user's callback."""
-
-    callback: (
-        Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object] | None
-    )
-    offsets: Offsets
-    error: Exception | None
-
 
 class Polls:
     """The user's side of one consumer."""
@@ -66,12 +43,13 @@ class Polls:
     def __init__(
         self,
         core: ConsumerCore,
-        *,
+        commits: Commits,
         deserializers: Deserializers,
         interceptors: ConsumerInterceptors,
     ) -> None:
         """Use the parts of `core`."""
         self._core = core
+        self._commits = commits
         self._deserializers = deserializers
         self._interceptors = interceptors
         self._context = core.context
@@ -83,22 +61,12 @@ class Polls:
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,
         )
-        self._context.commit_positions = self._commit_positions
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
         #: An error that the next poll raises: of the record at an offset of a partition.
         self._postponed: tuple[TopicPartition, int, KafkaError] | None = None
         #: Where the partitions of this poll began, and their last positions since.
         self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
-        self._done_commits: deque[_CommitDone] = deque()
-        self._pending_commits = 0
-        #: The error of an asynchronous commit after which no call can succeed.
-        self._fenced: KafkaError | None = None
-        self._auto_commit = AutoCommit(
-            config.auto_commit_interval_ms / 1000,
-            core.clock(),
-            is_enabled=config.enable_auto_commit,
-        )
 
     # --- polling
 
@@ -166,7 +134,7 @@ class Polls:
         deadline = core.clock() + timeout
         self._check_subscribed()
         while True:
-            self.run_commit_callbacks()
+            self._commits.run_callbacks()
             step = None
             with context.lock:
                 core.raise_wakeup()
@@ -185,10 +153,10 @@ class Polls:
                         context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()
-                    until = min(until, self._commit_if_due(now))
+                    until = min(until, self._commits.commit_if_due(now))
             if step is not None and core.coordinator is not None:
                 if isinstance(step, CompleteJoin | Assign):
-                    self._auto_commit.restart(now)
+                    self._commits.restart_interval(now)
                 core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
@@ -323,7 +291,7 @@ class Polls:
         partition = fetch.partition
         use = self._subscriptions.use_of_fetched(partition, fetch.next_offset)
         before = self._subscriptions.position_or_none(partition)
-        if use is not Use.RETURN or before is None:
+        if use is not UseOfFetched.RETURN or before is None:
             return None
         position = FetchPosition(
             offset,
@@ -412,164 +380,6 @@ class Polls:
             if position is not None and position.offset == offset:
                 raise error
 
-    # --- commits
-
-    def commit(
-        self,
-        offsets: Offsets,
-        timeout: float,
-        *,
-        is_of_user: bool = True,
-        is_wakeable: bool = True,
-    ) -> None:
-        """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
-        commits = self._core.commits
-        assert commits is not None  # noqa: S101  the caller has checked that there is a group
-        self._raise_fenced()
-        deadline = self._core.clock() + timeout
-        # As in Java: an older commit must not overwrite this one.
-        if not self._await_commits(deadline, is_wakeable=is_wakeable):
-            raise KafkaTimeoutError(
-                f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
-            )
-        left = max(deadline - self._core.clock(), 0)
-        call = commits.commit(offsets, deadline, is_of_user=is_of_user)
-        self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
-        self._interceptors.on_commit(offsets)
-        self.run_commit_callbacks()
-
-    def commit_async(self, offsets: Offsets, callback: Any) -> None:
-        """Implement `KafkaConsumer.commit_async`."""
-        self._raise_fenced()
-        with self._context.lock:
-            self._pending_commits += 1
-        self._core.submit(self._commit_later(offsets, callback))
-
-    async def _commit_later(self, offsets: Offsets, callback: Any) -> None:
-        error: Exception | None = None
-        commits = self._core.commits
-        assert commits is not None  # noqa: S101
-        limit = self._core.config.default_api_timeout_ms / 1000
-        try:
-            await commits.commit(offsets, self._core.clock() + limit, retries=False)
-        except Exception as raised:  # noqa: BLE001  the callback gets it
-            error = raised
-        with self._context.lock:
-            self._pending_commits -= 1
-            self._note_fencing(error)
-            self._done_commits.append(_CommitDone(callback, offsets, error))
-            if callback is None and error is not None:
-                logger.warning("an asynchronous commit has failed: %s", error)
-            self._context.tell_user()
-
-    def _note_fencing(self, error: Exception | None) -> None:
-        if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fenced = error
-
-    def _raise_fenced(self) -> None:
-        """Raise the error of an earlier asynchronous commit, by each call.
-
-        Another consumer has this one's group.instance.id, and would be fenced in turn.
-        """
-        if self._fenced is not None:
-            raise self._fenced
-
-    def run_commit_callbacks(self) -> None:
-        """Call the callbacks of asynchronous commits that have ended; raise if one was fenced."""
-        self._call_back()
-        self._raise_fenced()
-
-    def _call_back(self) -> None:
-        while self._done_commits:
-            done = self._done_commits.popleft()
-            if done.error is None:
-                self._interceptors.on_commit(done.offsets)
-            if done.callback is not None:
-                done.callback(done.offsets, done.error)
-
-    def _commit_if_due(self, now: float) -> float:
-        """Commit the positions every auto.commit.interval.ms; return when it is due next.
-
-        Needs the lock.
-        """
-        coordinator = self._core.coordinator
-        if coordinator is not None and coordinator.for_user:
-            # The positions are being committed before the group is joined.
-            return NEVER
-        if self._auto_commit.is_due(now):
-            offsets = self._subscriptions.all_consumed() if self._can_commit() else {}
-            self._auto_commit.begin(now, is_sent=bool(offsets))
-            if offsets:
-                self._core.submit(self._commit_automatically(offsets))
-        return self._auto_commit.wake_up_at
-
-    def _can_commit(self) -> bool:
-        """Return whether the member is in a generation; needs the lock."""
-        try:
-            return self._core.coordinator is not None and bool(
-                self._core.coordinator.committing_member()
-            )
-        except KafkaError:
-            return False
-
-    async def _commit_automatically(self, offsets: Offsets) -> None:
-        commits = self._core.commits
-        assert commits is not None  # noqa: S101
-        error: Exception | None = None
-        limit = self._core.config.default_api_timeout_ms / 1000
-        try:
-            await commits.commit(offsets, self._core.clock() + limit, retries=False)
-        except Exception as raised:  # noqa: BLE001  there is another one after the interval
-            error = raised
-        with self._context.lock:
-            pause = None
-            if error is not None:
-                self._note_fencing(error)
-                logger.warning("automatic commit: %s", error)
-                if isinstance(error, KafkaError) and error.retriable:
-                    pause = self._core.config.retry_backoff_ms / 1000
-            else:
-                self._done_commits.append(_CommitDone(None, offsets, None))
-            self._auto_commit.end(self._core.clock(), retry_after=pause)
-            # A long poll does not know when the next one is due.
-            self._context.tell_user()
-
-    def commit_before_assignment(self) -> None:
-        """Commit all positions if that is automatic; a failure is only logged."""
-        if not self._auto_commit.is_enabled:
-            return
-        with self._context.lock:
-            offsets = self._subscriptions.all_consumed()
-        if offsets:
-            try:
-                limit = self._core.config.request_timeout_ms / 1000
-                self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
-            except KafkaError as error:
-                logger.warning("automatic commit before another assignment: %s", error)
-
-    async def _commit_positions(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
-    ) -> None:
-        """Commit offsets from the network thread; a failure is only logged."""
-        commits = self._core.commits
-        if offsets and commits is not None:
-            try:
-                await commits.commit(offsets, deadline, is_of_user=False)
-            except KafkaError as error:
-                logger.warning("automatic commit before a rebalance: %s", error)
-            else:
-                with self._context.lock:
-                    self._done_commits.append(_CommitDone(None, dict(offsets), None))
-
-    def committed(
-        self, partitions: Collection[TopicPartition], timeout: float
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Implement `KafkaConsumer.committed`."""
-        commits = self._core.commits
-        assert commits is not None  # noqa: S101
-        call = commits.fetch(partitions, self._core.clock() + timeout)
-        return self._core.call(call, timeout, "OffsetFetch")
-
     # --- positions
 
     def position(self, partition: TopicPartition, timeout: float) -> int:
@@ -597,6 +407,7 @@ class Polls:
         """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
         if coordinator is not None:
+            self._commits.begin_pending()
             limit = self._core.config.request_timeout_ms / 1000
             coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
@@ -612,40 +423,15 @@ class Polls:
             self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
-            if commits and self._auto_commit.is_enabled:
-                with self._context.lock:
-                    offsets = self._subscriptions.all_consumed()
-                if offsets:
-                    self._commit_at_close(offsets, timeout)
+            if commits:
+                self._commits.commit_before_close(timeout)
+            # Afterwards it would be none of the group that commits.
+            self._commits.await_pending(deadline)
             if is_subscribed:
                 left = max(deadline - self._core.clock(), 0)
                 self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
-            self._await_commits(deadline)
-            self._call_back()
+            self._commits.await_pending(deadline)
+            self._commits.call_back()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
             self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
-
-    def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
-        coordinator, commits = self._core.coordinator, self._core.commits
-        assert coordinator is not None  # noqa: S101
-        assert commits is not None  # noqa: S101
-        try:
-            if timeout > 0:
-                self.commit(offsets, timeout, is_wakeable=False)
-            else:
-                # It is sent before LeaveGroup, and its answer is not waited for.
-                with self._context.lock:
-                    member = coordinator.committing_member()
-                self._core.submit(commits.commit_last(offsets, member))
-        except KafkaError as error:
-            logger.warning("automatic commit while the consumer is closed: %s", error)
-
-    def _await_commits(self, deadline: float, *, is_wakeable: bool = False) -> bool:
-        """Wait for the asynchronous commits; return whether they have ended."""
-        with self._context.lock:
-            while self._pending_commits and (left := deadline - self._core.clock()) > 0:
-                if is_wakeable:
-                    self._core.raise_wakeup()
-                self._context.lock.wait(left)
-            return not self._pending_commits

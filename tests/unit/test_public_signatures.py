@@ -116,6 +116,18 @@ def test_a_hidden_type_is_found(body):
     assert [] == hidden_types("Example", source, {"x", "on"})
 
 
+def strictly_checked(code: str) -> list[str]:
+    """Return the errors that a strict type checker finds in a user's code."""
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return [line for line in done.stdout.splitlines() if line.startswith("<string>")]
+
+
 @pytest.mark.slow
 def test_documented_calls_pass_type_checkers():
     """Names of protocols and mechanisms may be strings, as in Kafka's settings."""
@@ -131,14 +143,29 @@ config: ProducerConfig = ProducerConfig.from_mapping({"bootstrap.servers": "loca
 producer = KafkaProducer(config)
 wrong: int = producer
 """
-    done = subprocess.run(  # noqa: S603 - our own interpreter and code
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
     # The wrong line shows that the code was checked at all.
-    [error] = [line for line in done.stdout.splitlines() if line.startswith("<string>")]
+    [error] = strictly_checked(code)
     assert 'expression has type "KafkaProducer", variable has type "int"' in error
+
+
+@pytest.mark.slow
+def test_an_assignor_with_a_name_and_a_method_passes_type_checkers():
+    """All else that the protocol has is inherited."""
+    code = """
+from spark_kafka_sink import (
+    Assignment, Cluster, ConsumerPartitionAssignor, GroupAssignment, GroupSubscription
+)
+
+class OneReader(ConsumerPartitionAssignor):
+    name = "one-reader"
+
+    def assign(self, cluster: Cluster, group_subscription: GroupSubscription) -> GroupAssignment:
+        first, *others = group_subscription.subscriptions
+        everything = Assignment(cluster.partitions_for_topic("orders"))
+        return GroupAssignment({first: everything} | dict.fromkeys(others, Assignment(())))
+
+assignor: ConsumerPartitionAssignor = OneReader()
+wrong: int = assignor
+"""
+    [error] = strictly_checked(code)
+    assert 'expression has type "ConsumerPartitionAssignor", variable has type "int"' in error

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from spark_kafka_sink.config.plugin_reference import PluginReference
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns
+from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
     CooperativeStickyAssignor,
     changing_owners,
@@ -50,7 +50,12 @@ _BY_NAME: Final[Mapping[str, type[AbstractPartitionAssignor]]] = {
 }
 #: What a plug-in needs to be an assignor.
 _VALUES: Final = ("name", "version", "supported_protocols")
-_METHODS: Final = ("subscription_user_data", "assign", "on_assignment")
+#: And its methods, with the parameters that they are called with.
+_METHODS: Final = {
+    "subscription_user_data": "(topics)",
+    "assign": "(cluster, group_subscription)",
+    "on_assignment": "(assignment, metadata)",
+}
 
 
 def assignor_instances(
@@ -95,8 +100,14 @@ def _of_plugin(reference: PluginReference, plug_ins: PlugIns) -> ConsumerPartiti
     missing += [f"{name}()" for name in _METHODS if not callable(getattr(loaded, name, None))]
     if missing:
         raise ConfigError(
-            f"{_SETTING}: {reference} is not an assignor: it does not have {', '.join(missing)}"
+            f"{_SETTING}: {reference} is not an assignor: it does not have {', '.join(missing)}. "
+            "Derive its class from ConsumerPartitionAssignor"
         )
+    name: object = cast("ConsumerPartitionAssignor", loaded).name
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{_SETTING}: the name of {reference} must be a text, not {name!r}")
+    for method, parameters in _METHODS.items():
+        check_signature(getattr(loaded, method), parameters, f"{_SETTING}: {method} of {reference}")
     return cast("ConsumerPartitionAssignor", loaded)
 
 

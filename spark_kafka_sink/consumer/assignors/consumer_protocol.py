@@ -68,6 +68,12 @@ def serialize_assignment(assignment: Assignment, version: int | None = None) -> 
 
 def deserialize_assignment(buffer: Buffer) -> Assignment:
     """Decode an assignment of any version; raises DecodeError if it is none."""
+    if not buffer:
+        # The coordinator sends nothing to members that the leader's assignor has left out.
+        raise DecodeError(
+            "the assignor of the group's leader has no assignment for this member: it must return "
+            "one for each member, if only of no partitions"
+        )
     data = _decoded(ConsumerProtocolAssignment, buffer)
     return Assignment(_partitions(data.assigned_partitions), data.user_data)
 

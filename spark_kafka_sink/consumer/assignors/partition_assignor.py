@@ -7,14 +7,17 @@ Java's ConsumerPartitionAssignor, in snake_case.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from spark_kafka_sink.model import TopicPartition
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+    from spark_kafka_sink.model import ConsumerGroupMetadata
 
 #: The generation of a member that has none.
 DEFAULT_GENERATION: Final = -1
@@ -35,8 +38,13 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """The topics that a member wants, and what its assignor adds to them."""
+    """The topics that a member wants, and what its assignor adds to them.
 
+    >>> Subscription(topics=("orders",)).owned_partitions
+    ()
+    """
+
+    #: Their names.
     topics: tuple[str, ...]
     #: The bytes of `subscription_user_data`.
     user_data: bytes | None = None
@@ -44,6 +52,7 @@ class Subscription:
     owned_partitions: tuple[TopicPartition, ...] = ()
     #: The generation in which it got them; negative if it has none.
     generation_id: int = DEFAULT_GENERATION
+    #: The member's client.rack.
     rack_id: str | None = None
     #: From JoinGroup; the subscription's bytes do not have it.
     group_instance_id: str | None = None
@@ -51,8 +60,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions that a member gets, in the order in which the assignor chose them."""
+    """The partitions that a member gets, in the order in which the assignor chose them.
 
+    >>> Assignment((TopicPartition("orders", 0),)).partitions
+    (TopicPartition(topic='orders', partition=0),)
+    """
+
+    #: None of them may be assigned to another member, too.
     partitions: tuple[TopicPartition, ...]
     #: Bytes for the assignor of the member.
     user_data: bytes | None = None
@@ -60,59 +74,127 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
-    """The subscriptions of a group by member id, in the order of the JoinGroup response."""
+    """The subscriptions of a group by member id, in the order of the JoinGroup response.
 
+    >>> group = GroupSubscription({"member-1": Subscription(topics=("orders",))})
+    >>> group.subscriptions["member-1"].topics
+    ('orders',)
+    """
+
+    #: One for each member, by its id.
     subscriptions: Mapping[str, Subscription]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """The assignments of a group by member id: one for each member."""
+    """The assignments of a group by member id: one for each member.
 
+    Raises TypeError for what is not an `Assignment`.
+
+    >>> assigned = GroupAssignment({"member-1": Assignment((TopicPartition("orders", 0),))})
+    >>> len(assigned.assignments["member-1"].partitions)
+    1
+    """
+
+    #: Members without partitions have an `Assignment` of none.
     assignments: Mapping[str, Assignment]
+
+    def __post_init__(self) -> None:
+        """Check that an assignor has not left out `Assignment`."""
+        for member, assignment in self.assignments.items():
+            if not isinstance(assignment, Assignment):
+                raise TypeError(f"what member {member!r} gets is an Assignment, not {assignment!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The topics that the leader's metadata have.
+    """The subscribed topics that exist, as the leader's metadata have them.
 
+    >>> Cluster.without_racks({"orders": 2}).partitions_for_topic("orders")
+    (TopicPartition(topic='orders', partition=0), TopicPartition(topic='orders', partition=1))
     >>> Cluster.without_racks({"orders": 3}).racks_per_topic["orders"][2]
     frozenset()
     """
 
-    #: For each partition of a topic, in order, the racks of its replicas.
+    #: For each topic, the racks of the replicas of each partition, in the order of their numbers.
     racks_per_topic: Mapping[str, Sequence[frozenset[str]]] = field(default_factory=dict)
 
     @classmethod
     def without_racks(cls, partitions_per_topic: Mapping[str, int]) -> Cluster:
-        """Build the cluster of brokers without racks, from the number of partitions."""
+        """Build the cluster of brokers without racks, from the number of partitions.
+
+        `partitions_per_topic` has it for each topic.
+        """
         none: frozenset[str] = frozenset()
         return cls({topic: (none,) * count for topic, count in partitions_per_topic.items()})
+
+    def partitions_for_topic(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return all partitions of `topic`; none if it does not exist."""
+        count = len(self.racks_per_topic.get(topic, ()))
+        return tuple(TopicPartition(topic, partition) for partition in range(count))
 
 
 class ConsumerPartitionAssignor(Protocol):
     """A strategy to divide partitions between the members of a group.
 
-    An instance belongs to one consumer and may remember its assignments.
+    Derive a class from it, with a `name` and `assign`, and pass it as partition.assignment.strategy
+    to all members of a classic group. An instance belongs to one consumer, and may remember its
+    assignments. It may have `configure(settings)` and `close()`.
+
+    >>> class OneReader(ConsumerPartitionAssignor):
+    ...     name = "one-reader"
+    ...
+    ...     def assign(self, cluster, group_subscription):
+    ...         first, *others = sorted(group_subscription.subscriptions)
+    ...         all_of_them = Assignment(cluster.partitions_for_topic("orders"))
+    ...         return GroupAssignment({first: all_of_them} | dict.fromkeys(others, Assignment(())))
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "group.id": "billing",
+    ...     "partition.assignment.strategy": OneReader,
+    ... }
+    >>> with KafkaConsumer(settings) as consumer:
+    ...     consumer.subscribe(["orders"])
+    ...     records = consumer.poll(timeout=30)
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name in JoinGroup, by which the members agree on a strategy."""
 
     @property
     def version(self) -> int:
-        """The version of the user data."""
+        """The version of the user data; 0 unless it is overridden."""
+        return 0
 
     @property
     def supported_protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """The rebalance protocols that it works with."""
+        """The rebalance protocols that it works with; only eager unless it is overridden."""
+        return (RebalanceProtocol.EAGER,)
 
-    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return bytes for the leader's assignor, which go into the subscription."""
+    def subscription_user_data(
+        self,
+        topics: frozenset[str],  # noqa: ARG002 - for those that override it
+    ) -> bytes | None:
+        """Return bytes for the leader's assignor, which go into the subscription to `topics`.
 
+        There are none unless it is overridden.
+        """
+        return None
+
+    @abstractmethod
     def assign(self, cluster: Cluster, group_subscription: GroupSubscription) -> GroupAssignment:
-        """Assign the partitions of all subscribed topics."""
+        """Assign the partitions of all subscribed topics, if this member is the leader.
+
+        `cluster` has the partitions, `group_subscription` the members and their topics. The result
+        has an `Assignment` for each member. `poll` raises any exception, and the group tries again.
+        """
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
-        """Handle the assignment that this member received, and its new generation."""
+        """Handle the `assignment` that this member received; `metadata` has its new generation.
+
+        Nothing is done unless it is overridden.
+        """
+        # Type checkers take a method of a protocol without a body for an abstract one.
+        del assignment, metadata

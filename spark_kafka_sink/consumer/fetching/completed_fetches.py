@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from spark_kafka_sink.consumer.membership.subscription_state import FetchedRecords
+from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -102,10 +102,10 @@ class FetchBuffer:
             if not fetch.is_initialized:
                 return fetch
             use = subscriptions.use_of_fetched(fetch.partition, fetch.next_offset)
-            if use is FetchedRecords.RETURN:
+            if use is UseOfFetched.RETURN:
                 return fetch
             self._fetches.popleft()
-            if use is FetchedRecords.KEEP:
+            if use is UseOfFetched.KEEP:
                 self._fetches.append(fetch)
             else:
                 fetch.drain()

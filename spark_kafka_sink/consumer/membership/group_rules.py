@@ -95,8 +95,8 @@ GROUP_RULES: Mapping[ApiKey, Mapping[int, GroupAction]] = {
 #: What a user can do about a fatal error.
 ADVICE: Mapping[int, str] = {
     _E.FENCED_INSTANCE_ID: "Give each consumer of the group a group.instance.id of its own",
-    _E.INCONSISTENT_GROUP_PROTOCOL: "Configure an assignor that all members of the group have "
-    "(partition.assignment.strategy)",
+    _E.INCONSISTENT_GROUP_PROTOCOL: "Use the group.protocol of the group's other members, and an "
+    "assignor that all of them have (partition.assignment.strategy)",
     _E.INVALID_SESSION_TIMEOUT: "Set session.timeout.ms between group.min.session.timeout.ms and "
     "group.max.session.timeout.ms of the brokers",
     _E.INVALID_GROUP_ID: "Set group.id to a name that is not empty",

@@ -63,6 +63,20 @@ class Subscription:
                 what = ", ".join(sorted(self._topics))
         return f"<{self._type.name}{': ' if what else ''}{what}>"
 
+    def __str__(self) -> str:
+        """Describe it to the user."""
+        match self._type:
+            case _T.NONE:
+                return "not subscribed"
+            case _T.AUTO_PATTERN if self._pattern is not None:
+                return f"subscribed to the pattern {self._pattern.pattern!r}"
+            case _T.AUTO_PATTERN_RE2J:
+                return f"subscribed to the broker's pattern {self._broker_pattern!r}"
+            case _T.USER_ASSIGNED:
+                return f"assigned to partitions of {', '.join(sorted(self._topics))}"
+            case _:
+                return f"subscribed to {', '.join(sorted(self._topics))}"
+
     @property
     def type(self) -> SubscriptionType:
         """The kind of subscription."""
@@ -175,7 +189,7 @@ class Subscription:
         if self._type not in {_T.NONE, wanted}:
             raise IllegalStateError(
                 "a consumer can subscribe to topics, to one pattern or to partitions, but not to "
-                f"two of these at once: unsubscribe first. The subscription is {self!r}"
+                f"two of these at once: it is {self}; unsubscribe first"
             )
         self._type = wanted
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 UNDEFINED_END_OFFSET = -1
 
 
-class FetchedRecords(Enum):
+class UseOfFetched(Enum):
     """What becomes of records that were fetched but not yet returned."""
 
     #: Return them to the user.
@@ -158,7 +158,7 @@ class SubscriptionState(AssignedPartitions):
     def _check_auto_assigned(self) -> None:
         if not self.subscription.is_auto_assigned:
             raise IllegalStateError(
-                f"no group assigns partitions to this consumer: it has {self.subscription!r}"
+                f"no group assigns partitions to this consumer: it is {self.subscription}"
             )
 
     # Fetching
@@ -189,7 +189,7 @@ class SubscriptionState(AssignedPartitions):
             and is_available(partition)
         ]
 
-    def use_of_fetched(self, partition: TopicPartition, offset: int) -> FetchedRecords:
+    def use_of_fetched(self, partition: TopicPartition, offset: int) -> UseOfFetched:
         """Return what becomes of fetched records, of which `offset` is the next to return.
 
         Records of a paused partition are kept. Others are returned only if the partition is
@@ -199,10 +199,10 @@ class SubscriptionState(AssignedPartitions):
         """
         state = self._assignment.get(partition)
         if state is not None and state.is_paused:
-            return FetchedRecords.KEEP
+            return UseOfFetched.KEEP
         if not self.is_fetchable(partition) or self.valid_offset(partition) != offset:
-            return FetchedRecords.DROP
-        return FetchedRecords.RETURN
+            return UseOfFetched.DROP
+        return UseOfFetched.RETURN
 
     def _is_wanted(self, partition: TopicPartition) -> bool:
         """Return whether an explicit list of topics, if there is one, has the partition's topic."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
@@ -25,6 +27,17 @@ def topic_of(name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise TypeError(f"the name of a topic is a text, not {name!r}")
     return name
+
+
+def topics_of(topics: object) -> list[str]:
+    """Return the names of topics; a text is one name."""
+    if isinstance(topics, str):
+        return [topic_of(topics)]
+    if isinstance(topics, re.Pattern):
+        raise TypeError("topics are names: pass a regular expression as `pattern`")
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics are names, not {topics!r}")
+    return [topic_of(each) for each in topics]
 
 
 def pattern_of(pattern: object) -> re.Pattern[str]:
@@ -68,6 +81,38 @@ def partition_of(partition: object) -> TopicPartition:
     return TopicPartition(topic, number)
 
 
+def partitions_of(partitions: object) -> list[TopicPartition]:
+    """Return several partitions."""
+    if isinstance(partitions, str | TopicPartition) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions are a list of TopicPartition, not {partitions!r}")
+    return [partition_of(each) for each in partitions]
+
+
+def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets of several partitions."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets are a mapping of TopicPartition to offset, not {offsets!r}")
+    return {partition_of(each): offset_of(each, offset) for each, offset in offsets.items()}
+
+
+def times_of(times: object) -> dict[TopicPartition, int]:
+    """Return the times of several partitions."""
+    if not isinstance(times, Mapping):
+        raise TypeError(f"times are a mapping of TopicPartition to ms since 1970, not {times!r}")
+    return {partition_of(each): _time_of(each, time) for each, time in times.items()}
+
+
+def _time_of(partition: TopicPartition, time: object) -> int:
+    if not _is_integer(time):
+        raise TypeError(
+            f"{partition}: a time is a whole number of ms since 1970, such as "
+            f"int(moment.timestamp() * 1000) of a datetime, not {time!r}"
+        )
+    if time < 0:
+        raise ValueError(f"{partition}: the time {time} is negative")
+    return time
+
+
 def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
     """Return an offset of a partition with its metadata."""
     found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
@@ -82,5 +127,5 @@ def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> Off
     return found
 
 
-def _is_integer(value: object) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -6,7 +6,7 @@ The coroutines run on the network thread, each until it has a final answer or it
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetAction,
@@ -40,6 +40,17 @@ logger = logging.getLogger(__name__)
 _DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
+class PreparedCommit(NamedTuple):
+    """Offsets, and the membership for which they were taken."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    #: None if there are no offsets.
+    member: ConsumerGroupMetadata | None
+    #: The partitions which the consumer must not lose before the commit.
+    owned: frozenset[TopicPartition]
+    is_of_user: bool
+
+
 class OffsetCommits:
     """The commits and look-ups of one consumer."""
 
@@ -55,30 +66,44 @@ class OffsetCommits:
 
     # Commits
 
+    def prepare(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, is_of_user: bool = True
+    ) -> PreparedCommit:
+        """Return a commit of `offsets` by the membership that this consumer has now.
+
+        It is to be called when the offsets are taken. `is_of_user` is False for an automatic
+        commit. Raises CommitFailedError and RebalanceInProgressError outside of a generation.
+        """
+        if not offsets:
+            return PreparedCommit({}, None, frozenset(), is_of_user)
+        is_assigned = self._context.subscriptions.is_assigned
+        with self._context.lock:
+            member = self._coordinator.committing_member()
+            owned = frozenset(offsets)
+            if is_of_user:
+                # The user may commit partitions of others, and of an assignment by hand any.
+                owned = frozenset(filter(is_assigned, offsets if member.member_id else ()))
+        return PreparedCommit(offsets, member, owned, is_of_user)
+
     async def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline: float,
-        *,
-        retries: bool = True,
-        is_of_user: bool = True,
+        self, prepared: PreparedCommit, deadline: float, *, retries: bool = True
     ) -> None:
         """Commit offsets; without `retries`, an error that would be retried is raised.
 
-        `is_of_user` is False for the commit before partitions are revoked. It does not wait for
-        topics that were deleted.
+        An automatic commit, such as that before partitions are revoked, does not wait for topics
+        that were deleted.
 
         Raises CommitFailedError, RebalanceInProgressError, BrokerError, KafkaTimeoutError.
         """
         attempts = 0
-        first: ConsumerGroupMetadata | None = None
-        while offsets:
+        while prepared.offsets:
             await self._find_coordinator(deadline)
             with self._context.lock:
                 member = self._coordinator.committing_member()
-                first = first or member
-                self._check_still_current(first, member, offsets, is_of_user=is_of_user)
-            error = await self._commit_once(offsets, member, is_of_user=is_of_user)
+                self._check_still_current(prepared, member)
+            error = await self._commit_once(
+                prepared.offsets, member, is_of_user=prepared.is_of_user
+            )
             if error is None:
                 return
             if not retries:
@@ -86,37 +111,29 @@ class OffsetCommits:
             await self._back_off(attempts, deadline, "OffsetCommit", error)
             attempts += 1
 
-    async def commit_last(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: ConsumerGroupMetadata
-    ) -> None:
+    async def commit_last(self, prepared: PreparedCommit) -> None:
         """Commit once as a member that is about to leave; a failure is only logged."""
+        error: KafkaError | None = None
         try:
-            error = await self._commit_once(offsets, member, is_of_user=False)
+            if prepared.member is not None:
+                error = await self._commit_once(prepared.offsets, prepared.member, is_of_user=False)
         except KafkaError as raised:
             error = raised
         if error is not None:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 
-    def _check_still_current(
-        self,
-        first: ConsumerGroupMetadata,
-        member: ConsumerGroupMetadata,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        is_of_user: bool,
-    ) -> None:
-        """Raise CommitFailedError if a retry might take back what others have committed since.
+    def _check_still_current(self, prepared: PreparedCommit, member: ConsumerGroupMetadata) -> None:
+        """Raise CommitFailedError if the commit might take back what others have committed since.
 
         That is so if the member has left, which commits from outside as soon as the group is empty,
-        if it is in another generation of a classic group, or if an automatic commit is about
-        partitions that it does not own any more.
+        if it is in another generation of a classic group, and if it has lost the partitions.
         """
-        is_current = member.member_id == first.member_id and (
-            self._coordinator.uses_topic_ids or member == first
+        first = prepared.member
+        is_current = first is not None and (
+            member.member_id == first.member_id
+            and (self._coordinator.uses_topic_ids or member == first)
         )
-        if not is_of_user:
-            is_current &= all(map(self._context.subscriptions.is_assigned, offsets))
-        if not is_current:
+        if not is_current or not all(map(self._context.subscriptions.is_assigned, prepared.owned)):
             raise CommitFailedError(
                 f"OffsetCommit of group {self._group_id!r}: this consumer has left the group, or "
                 "has joined it again, before the offsets were committed"

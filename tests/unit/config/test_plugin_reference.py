@@ -147,10 +147,14 @@ def test_a_failed_import_is_an_error(path, reason):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
+@pytest.mark.parametrize(
+    "given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y", "my_package.plug_ins.Mine"]
+)
 def test_other_java_classes_are_rejected(kind, given):
-    """A Java class without a counterpart is rejected with an explanation."""
-    assert problem(kind, given).startswith("names a Java class, which is not supported: use ")
+    """A Java class without a counterpart is rejected, and so is a Python one without a colon."""
+    assert problem(kind, given).startswith(
+        "names a Java class, which is not supported, or has no ':' before its attribute: use "
+    )
 
 
 @pytest.mark.parametrize("given", ["stringg", "a:b:c", "a b:c", "1a:b", ":x", "x:", "x.:y", "a-b"])

@@ -364,10 +364,7 @@ class MixedGroup:
         if missing:
             report.problems.append(f"{len(missing)} records are missing, from {missing[:10]}")
         report.duplicates = self._seen.total() - len(self._seen)
-        # In the consumer protocol, one that has just got partitions, and begins where another had
-        # committed by then, commits that when it is closed: brokers accept it from any member.
-        is_classic = report.assignor in ASSIGNORS
-        if is_classic and not missing and (behind := self._not_committed()):
+        if not missing and (behind := self._not_committed()):
             report.problems.append(f"not committed: {behind}")
         for member in self._members:
             is_closed = any(event["event"] == "closed" for event in member.events)

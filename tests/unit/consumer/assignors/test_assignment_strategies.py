@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
@@ -17,6 +19,8 @@ from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
 )
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment,
+    Cluster,
+    ConsumerPartitionAssignor,
     GroupAssignment,
     GroupSubscription,
     RebalanceProtocol,
@@ -129,8 +133,83 @@ def test_an_object_that_is_not_an_assignor_is_refused(plug_in, missing):
         assignor_instances([ASSIGNORS.read(plug_in)])
     assert (
         f"partition.assignment.strategy: {plug_in.__module__}.{plug_in.__qualname__} is not an "
-        f"assignor: it does not have {missing}" == str(caught.value)
+        f"assignor: it does not have {missing}. Derive its class from ConsumerPartitionAssignor"
+        == str(caught.value)
     )
+
+
+class OfTheOldest(ConsumerPartitionAssignor):
+    """An assignor with no more than it needs."""
+
+    name = "of-the-oldest"
+
+    def assign(self, cluster, group_subscription):
+        """Assign everything to the first member."""
+        first, *others = group_subscription.subscriptions
+        everything = Assignment(cluster.partitions_for_topic("a"))
+        return GroupAssignment({first: everything} | dict.fromkeys(others, Assignment(())))
+
+
+def test_an_assignor_of_a_user_needs_a_name_and_a_method():
+    """All else has the default that it has in Java's interface."""
+    [found] = assignor_instances([ASSIGNORS.read(OfTheOldest)])
+    group = GroupSubscription(dict.fromkeys(("m", "n"), Subscription(topics=("a", "gone"))))
+    assigned = found.assign(Cluster.without_racks({"a": 2}), group).assignments
+
+    assert (0, (RebalanceProtocol.EAGER,)) == (found.version, found.supported_protocols)
+    assert found.subscription_user_data(frozenset({"a"})) is None
+    assert found.on_assignment(assigned["m"], ConsumerGroupMetadata("group", 1, "m")) is None
+    assert (TopicPartition("a", 0), TopicPartition("a", 1)) == assigned["m"].partitions
+    assert () == assigned["n"].partitions
+
+
+def test_a_topic_that_does_not_exist_has_no_partitions():
+    """An assignor that asks for them assigns none."""
+    assert () == Cluster.without_racks({"a": 2}).partitions_for_topic("gone")
+
+
+class WithoutName(OfTheOldest):
+    """An assignor that was copied without its name."""
+
+    name = ""
+
+
+class WithOtherParameters(OfTheOldest):
+    """An assignor that was written from memory."""
+
+    def assign(self, subscriptions):
+        """Implement something else."""
+
+
+class Abstract(ConsumerPartitionAssignor):
+    """An assignor without anything."""
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "problem"),
+    [
+        (WithoutName, "the name of {} must be a text, not ''"),
+        (
+            WithOtherParameters,
+            (
+                "assign of {} takes (subscriptions), but is called with (cluster, "
+                "group_subscription): give it these parameters, in this order"
+            ),
+        ),
+        (Abstract, "{} could not be created without arguments: TypeError: "),
+    ],
+)
+def test_a_mistake_in_an_assignor_is_reported_when_the_consumer_is_created(plug_in, problem):
+    """The error names the setting, the class and the mistake, before the group is joined."""
+    named = problem.format(f"{__name__}.{plug_in.__qualname__}")
+    with pytest.raises(ConfigError, match=re.escape(f"partition.assignment.strategy: {named}")):
+        assignor_instances([ASSIGNORS.read(plug_in)])
+
+
+def test_what_a_member_gets_is_an_assignment():
+    """The error is raised in the assignor, where the mistake is."""
+    with pytest.raises(TypeError, match=re.escape("what member 'm' gets is an Assignment, not []")):
+        GroupAssignment({"m": []})
 
 
 def test_each_consumer_has_its_own_assignor():

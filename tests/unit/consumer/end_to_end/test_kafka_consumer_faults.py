@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import replace
@@ -225,3 +226,25 @@ def test_an_infinite_timeout_is_accepted(broker):
         consumer.commit({tp(): 1}, timeout=math.inf)
         assert 3 == len(consumer.poll(math.inf).get(tp(), []))
         consumer.close(math.inf)
+
+
+def test_unreachable_brokers_are_logged_once_for_each_outage(broker, caplog):
+    """Poll only returns nothing then, which a topic without records does as well."""
+
+    def warnings():
+        return [each for each in caplog.messages if each.startswith("no broker answered through")]
+
+    caplog.set_level(logging.WARNING, "spark_kafka_sink.consumer")
+    with consuming(broker, metadata_max_age_ms=50) as consumer:
+        consumer.assign([tp()])
+        take(consumer, 3)
+        assert [] == warnings()
+        for outage in (1, 2):
+            broker.stop()
+            poll_until(consumer, lambda outage=outage: outage == len(warnings()))
+            assert consumer.poll(0.3).is_empty
+            broker.start()
+            consumer.end_offsets([tp()])
+            assert outage == len(warnings())
+    assert "Connection refused" in warnings()[0]
+    assert warnings()[0].endswith("The consumer keeps trying")

@@ -53,6 +53,20 @@ def test_an_error_of_the_group_is_raised_once(broker, api, code):
         )
 
 
+def test_a_member_of_the_other_protocol_is_told_of_group_protocol(broker):
+    """The advice names both settings, since the broker does not say which of them differs."""
+    with (
+        consuming(broker, **{"group.id": "g", "group.protocol": "consumer"}) as one,
+        consuming(broker, **GROUP) as two,
+    ):
+        one.subscribe("t")
+        poll_until(one, one.assignment)
+        two.subscribe("t")
+        advice = r"Use the group\.protocol of .* \(partition\.assignment\.strategy\)"
+        with pytest.raises(BrokerError, match=advice):
+            poll_until(two, lambda: False)
+
+
 PASSING = [
     (ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE),

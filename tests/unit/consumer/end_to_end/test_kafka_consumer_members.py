@@ -8,9 +8,11 @@ import time
 
 import pytest
 
+from spark_kafka_sink.consumer.assignors.partition_assignor import GroupAssignment
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.testing import ApiKey
 from tests.support.consumer.embedded_consuming import (
     GROUP,
@@ -74,6 +76,22 @@ def test_an_assignor_that_raises_once_is_survived(broker, method, monkeypatch):
             poll_until(consumer, lambda: False)
         assert numbered(3) == values(take(consumer, 3))
         assert 4 == len(consumer.assignment())
+
+
+class Forgetting(RangeAssignor):
+    """An assignor that forgets all members."""
+
+    def assign(self, cluster, group_subscription):
+        """Assign nothing to nobody."""
+        return GroupAssignment({})
+
+
+def test_a_member_that_the_assignor_left_out_is_told(broker):
+    """The error says who has made the mistake, rather than that a message cannot be read."""
+    with consuming(broker, **GROUP | {"partition.assignment.strategy": [Forgetting]}) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(DecodeError, match="leader has no assignment for this member"):
+            poll_until(consumer, lambda: False)
 
 
 def test_requests_go_on_while_an_assignor_works(broker, monkeypatch):

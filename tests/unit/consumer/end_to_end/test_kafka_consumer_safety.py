@@ -6,10 +6,10 @@ import copy
 import logging
 import pickle
 import re
-import signal
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -38,6 +38,7 @@ from tests.support.consumer.embedded_consuming import (
     values,
 )
 from tests.support.consumer.reading import fill, numbered
+from tests.support.faults.interrupts import interrupt, interrupting, needs_signals
 
 
 @pytest.fixture
@@ -248,12 +249,9 @@ def test_close_returns_in_time_without_a_broker(broker):
         assert time.monotonic() - begin < 3.5
 
 
+@needs_signals
 def test_an_interrupted_poll_can_be_repeated(broker):
     """Ctrl-C ends a poll that waits; the next one reads."""
-
-    def interrupt():
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
     with consuming(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
@@ -307,19 +305,15 @@ def test_an_arrow_table_of_an_interrupted_poll_is_returned_by_the_next(broker, m
         assert numbered(3) == consumer.poll_arrow(30)["value"].to_pylist()
 
 
+@needs_signals
 def test_an_interrupted_commit_before_a_rebalance_is_repeated(broker):
     """Nothing is given up without the listener's knowledge."""
-
-    def interrupt(*_):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        return NeverAnswer()
-
     listener = Recording()
     with consuming(broker, request_timeout_ms=500, **GROUP) as consumer:
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
         consumer.position(tp())
-        broker.on(ApiKey.OFFSET_COMMIT, interrupt, times=1)
+        broker.on(ApiKey.OFFSET_COMMIT, interrupting, times=1)
         broker.create_topic("u")
         consumer.subscribe(["t", "u"], listener=listener)
         with pytest.raises(KeyboardInterrupt):
@@ -450,6 +444,53 @@ def test_bad_arguments_are_refused(broker, error, call):
         with pytest.raises(error):
             call(consumer)
         assert frozenset({tp()}) == consumer.assignment()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda it: it.subscribe(re.compile("t")), "pass a regular expression as `pattern`"),
+        (lambda it: it.subscribe(None), "topics are names, not None"),
+        (lambda it: it.assign("t"), "partitions are a list of TopicPartition, not 't'"),
+        (lambda it: it.assign(None), "partitions are a list of TopicPartition, not None"),
+        (lambda it: it.pause(tp()), "partitions are a list of TopicPartition, not TopicPartition("),
+        (lambda it: it.end_offsets(tp()), "partitions are a list of TopicPartition, not Topic"),
+        (lambda it: it.commit([tp()]), "offsets are a mapping of TopicPartition to offset, not ["),
+        (lambda it: it.commit_async(print), "offsets are a mapping of TopicPartition to offset"),
+        (lambda it: it.offsets_for_times([tp()]), "times are a mapping of TopicPartition to ms"),
+        (
+            lambda it: it.offsets_for_times({tp(): datetime(2026, 3, 1, tzinfo=UTC)}),
+            "t-0: a time is a whole number of ms since 1970, such as int(moment.timestamp()",
+        ),
+        (lambda it: it.offsets_for_times({tp(): 1.5}), "not 1.5"),
+        (lambda it: it.partitions_for(tp()), "the name of a topic is a text, not TopicPartition("),
+        (lambda it: it.poll_arrow(columns="value"), "columns must be a list of the names"),
+    ],
+)
+def test_an_argument_of_another_form_is_named(broker, call, message):
+    """The error says what is expected, rather than which operation failed on what was passed."""
+    with consuming(broker, **GROUP) as consumer:
+        consumer.assign([tp()])
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call(consumer)
+        assert frozenset({tp()}) == consumer.assignment()
+
+
+def test_the_repr_says_what_is_read(broker):
+    """It names the group, and what is subscribed to, in words."""
+    with consuming(broker, **GROUP) as consumer:
+        group = f"<KafkaConsumer group={GROUP['group.id']!r}"
+        assert f"{group} not subscribed>" == repr(consumer)
+        consumer.subscribe(["u", "t"])
+        assert f"{group} subscribed to t, u>" == repr(consumer)
+        with pytest.raises(IllegalStateError, match="it is subscribed to t, u; unsubscribe first"):
+            consumer.assign([tp()])
+        consumer.unsubscribe()
+        consumer.subscribe(pattern="t.*")
+        assert f"{group} subscribed to the pattern 't.*'>" == repr(consumer)
+        consumer.unsubscribe()
+        consumer.assign([tp()])
+    assert f"{group} assigned to partitions of t, closed>" == repr(consumer)
 
 
 def test_what_needs_a_group_or_a_subscription_says_so(broker):

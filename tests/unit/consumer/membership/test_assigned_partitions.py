@@ -7,8 +7,8 @@ import pytest
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription_state import (
-    FetchedRecords,
     SubscriptionState,
+    UseOfFetched,
 )
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import TopicPartition
@@ -56,7 +56,7 @@ def test_partitions_of_other_topics_are_not_fetchable(group_state):
     assert (TP0,) == group_state.assigned_partitions
     assert not group_state.is_fetchable(TP0)
     assert [] == order(group_state)
-    assert FetchedRecords.DROP is group_state.use_of_fetched(TP0, 1)
+    assert UseOfFetched.DROP is group_state.use_of_fetched(TP0, 1)
     group_state.unsubscribe()
     assert not group_state.is_fetchable(TP0)
 
@@ -98,15 +98,15 @@ def test_a_paused_partition_is_not_fetched(state):
 
 def test_records_of_a_paused_partition_are_kept(state):
     """What was fetched before a pause is returned after it, if the position is still there."""
-    assert FetchedRecords.RETURN is state.use_of_fetched(TP0, 100)
+    assert UseOfFetched.RETURN is state.use_of_fetched(TP0, 100)
     state.pause(TP0)
-    assert FetchedRecords.KEEP is state.use_of_fetched(TP0, 100)
+    assert UseOfFetched.KEEP is state.use_of_fetched(TP0, 100)
     state.resume(TP0)
-    assert FetchedRecords.RETURN is state.use_of_fetched(TP0, 100)
+    assert UseOfFetched.RETURN is state.use_of_fetched(TP0, 100)
     state.pause(TP0)
     state.seek(TP0, 7)
     state.resume(TP0)
-    assert FetchedRecords.DROP is state.use_of_fetched(TP0, 100)
+    assert UseOfFetched.DROP is state.use_of_fetched(TP0, 100)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_records_of_a_paused_partition_are_kept(state):
 def test_records_that_are_not_next_are_dropped(state, change):
     """After a seek, a reset or the loss of the partition its fetched records are dropped."""
     change(state)
-    assert FetchedRecords.DROP is state.use_of_fetched(TP0, 100)
+    assert UseOfFetched.DROP is state.use_of_fetched(TP0, 100)
 
 
 def test_a_partition_to_be_revoked_is_neither_fetched_nor_initialized(state):

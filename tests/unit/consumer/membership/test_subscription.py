@@ -187,6 +187,7 @@ def test_a_pattern_of_the_broker_is_kept_as_text(state):
     assert state.subscription.is_auto_assigned
     assert "AUTO_PATTERN_RE2J" in repr(state)
     assert "t.*" in repr(state)
+    assert "subscribed to the broker's pattern 't.*'" == str(state.subscription)
     assert frozenset() == state.subscription.assigned_topic_ids
     state.unsubscribe()
     assert state.subscription.broker_pattern is None

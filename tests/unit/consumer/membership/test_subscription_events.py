@@ -16,8 +16,8 @@ from spark_kafka_sink.consumer.membership.partition_state import (
 )
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import (
-    FetchedRecords,
     SubscriptionState,
+    UseOfFetched,
 )
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
@@ -178,8 +178,8 @@ class SubscriptionEvents(RuleBasedStateMachine):
             assert self.state.is_fetchable(partition) == (partition in fetchable)
         for partition, position in fetchable.items():
             assert position == self.state.valid_position(partition)
-            assert FetchedRecords.RETURN is self.state.use_of_fetched(partition, position.offset)
-            assert FetchedRecords.DROP is self.state.use_of_fetched(partition, position.offset + 1)
+            assert UseOfFetched.RETURN is self.state.use_of_fetched(partition, position.offset)
+            assert UseOfFetched.DROP is self.state.use_of_fetched(partition, position.offset + 1)
             if self.state.subscription.type is SubscriptionType.AUTO_TOPICS:
                 assert partition.topic in self.state.subscription.topics
 

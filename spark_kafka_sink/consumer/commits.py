@@ -1,0 +1,283 @@
+"""The user's side of commits: synchronous, asynchronous and automatic ones, and their callbacks.
+
+The network thread sends them (`polling.offset_commits`); the user's thread starts them, calls the
+callbacks, and raises what prevents every later commit. The methods are called without the lock
+unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
+from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+    from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+    from spark_kafka_sink.consumer.polling.offset_commits import PreparedCommit
+
+logger = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class _CommitDone(NamedTuple):
+    """An asynchronous commit that has ended, for the user's callback."""
+
+    callback: (
+        Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object] | None
+    )
+    offsets: Offsets
+    error: Exception | None
+
+
+class Commits:
+    """The commits of one consumer."""
+
+    def __init__(self, core: ConsumerCore, interceptors: ConsumerInterceptors) -> None:
+        """Use the parts of `core`; `interceptors` are told of each commit that succeeds."""
+        self._core = core
+        self._interceptors = interceptors
+        self._context = core.context
+        self._subscriptions = core.subscriptions
+        config = core.config
+        self._context.commit_positions = self._commit_positions
+        self._done: deque[_CommitDone] = deque()
+        self._pending = 0
+        #: The error of an asynchronous commit after which no call can succeed.
+        self._fenced: KafkaError | None = None
+        self._auto_commit = AutoCommit(
+            config.auto_commit_interval_ms / 1000,
+            core.clock(),
+            is_enabled=config.enable_auto_commit,
+        )
+
+    def commit(
+        self,
+        offsets: Offsets,
+        timeout: float,
+        *,
+        is_of_user: bool = True,
+        is_wakeable: bool = True,
+    ) -> None:
+        """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101  the caller has checked that there is a group
+        self._raise_fenced()
+        prepared = commits.prepare(offsets, is_of_user=is_of_user)
+        deadline = self._core.clock() + timeout
+        # As in Java: an older commit must not overwrite this one.
+        if not self.await_pending(deadline, is_wakeable=is_wakeable):
+            raise KafkaTimeoutError(
+                f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
+            )
+        left = max(deadline - self._core.clock(), 0)
+        call = commits.commit(prepared, deadline)
+        self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
+        self._interceptors.on_commit(offsets)
+        self.run_callbacks()
+
+    def commit_async(self, offsets: Offsets, callback: Any) -> None:
+        """Implement `KafkaConsumer.commit_async`."""
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
+        self._raise_fenced()
+        try:
+            prepared = commits.prepare(offsets)
+        except KafkaError as error:
+            self._end_later(offsets, callback, error)
+            return
+        with self._context.lock:
+            self._pending += 1
+        self._core.submit(self._commit_later(prepared, offsets, callback))
+
+    async def _commit_later(
+        self, prepared: PreparedCommit, offsets: Offsets, callback: Any
+    ) -> None:
+        error: Exception | None = None
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
+        limit = self._core.config.default_api_timeout_ms / 1000
+        try:
+            await commits.commit(prepared, self._core.clock() + limit, retries=False)
+        except Exception as raised:  # noqa: BLE001  the callback gets it
+            error = raised
+        with self._context.lock:
+            self._pending -= 1
+            self._note_fencing(error)
+            self._end_later(offsets, callback, error)
+            self._context.tell_user()
+
+    def _end_later(self, offsets: Offsets, callback: Any, error: Exception | None) -> None:
+        """Call the callback in a later call of the user's."""
+        self._done.append(_CommitDone(callback, offsets, error))
+        if callback is None and error is not None:
+            logger.warning("an asynchronous commit has failed: %s", error)
+
+    def _note_fencing(self, error: Exception | None) -> None:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced = error
+
+    def _raise_fenced(self) -> None:
+        """Raise the error of an earlier asynchronous commit, by each call.
+
+        Another consumer has this one's group.instance.id, and would be fenced in turn.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+
+    def run_callbacks(self) -> None:
+        """Call the callbacks of asynchronous commits that have ended; raise if one was fenced."""
+        self.call_back()
+        self._raise_fenced()
+
+    def call_back(self) -> None:
+        """Call the callbacks of asynchronous commits that have ended."""
+        while self._done:
+            done = self._done.popleft()
+            if done.error is None:
+                self._interceptors.on_commit(done.offsets)
+            if done.callback is not None:
+                done.callback(done.offsets, done.error)
+
+    def commit_if_due(self, now: float) -> float:
+        """Commit the positions every auto.commit.interval.ms; return when it is due next.
+
+        Needs the lock.
+        """
+        coordinator = self._core.coordinator
+        if coordinator is not None and coordinator.for_user:
+            # The positions are being committed before the group is joined.
+            return NEVER
+        if self._auto_commit.is_due(now):
+            prepared = self._prepare_automatic()
+            self._auto_commit.begin(now, is_sent=prepared is not None)
+            if prepared is not None:
+                self._core.submit(self._commit_automatically(prepared))
+        return self._auto_commit.wake_up_at
+
+    def restart_interval(self, now: float) -> None:
+        """Start an interval of automatic commits: the consumer has a new assignment."""
+        self._auto_commit.restart(now)
+
+    def _prepare_automatic(self) -> PreparedCommit | None:
+        """Return the commit of all positions; None without any, or outside of a generation."""
+        commits = self._core.offset_commits
+        offsets = self._subscriptions.all_consumed()
+        if commits is None or not offsets:
+            return None
+        try:
+            return commits.prepare(offsets, is_of_user=False)
+        except KafkaError:
+            return None
+
+    async def _commit_automatically(self, prepared: PreparedCommit) -> None:
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
+        error: Exception | None = None
+        limit = self._core.config.default_api_timeout_ms / 1000
+        try:
+            await commits.commit(prepared, self._core.clock() + limit, retries=False)
+        except Exception as raised:  # noqa: BLE001  there is another one after the interval
+            error = raised
+        with self._context.lock:
+            pause = None
+            if error is not None:
+                self._note_fencing(error)
+                logger.warning("automatic commit: %s", error)
+                if isinstance(error, KafkaError) and error.retriable:
+                    pause = self._core.config.retry_backoff_ms / 1000
+            else:
+                self._done.append(_CommitDone(None, dict(prepared.offsets), None))
+            self._auto_commit.end(self._core.clock(), retry_after=pause)
+            # A long poll does not know when the next one is due.
+            self._context.tell_user()
+
+    def commit_before_assignment(self) -> None:
+        """Commit all positions if that is automatic; a failure is only logged."""
+        if not self._auto_commit.is_enabled:
+            return
+        with self._context.lock:
+            offsets = self._subscriptions.all_consumed()
+        if offsets:
+            try:
+                limit = self._core.config.request_timeout_ms / 1000
+                self.commit(offsets, limit, is_of_user=False, is_wakeable=False)
+            except KafkaError as error:
+                logger.warning("automatic commit before another assignment: %s", error)
+
+    async def _commit_positions(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> None:
+        """Commit offsets from the network thread; a failure is only logged."""
+        commits = self._core.offset_commits
+        if offsets and commits is not None:
+            try:
+                prepared = commits.prepare(offsets, is_of_user=False)
+                await commits.commit(prepared, deadline)
+            except KafkaError as error:
+                logger.warning("automatic commit before a rebalance: %s", error)
+            else:
+                with self._context.lock:
+                    self._done.append(_CommitDone(None, dict(offsets), None))
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Implement `KafkaConsumer.committed`."""
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
+        call = commits.fetch(partitions, self._core.clock() + timeout)
+        return self._core.call(call, timeout, "OffsetFetch")
+
+    def commit_before_close(self, timeout: float) -> None:
+        """Commit all positions if that is automatic; a failure is only logged."""
+        if not self._auto_commit.is_enabled:
+            return
+        with self._context.lock:
+            offsets = self._subscriptions.all_consumed()
+        if offsets:
+            self._commit_at_close(offsets, timeout)
+
+    def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
+        commits = self._core.offset_commits
+        assert commits is not None  # noqa: S101
+        try:
+            if timeout > 0:
+                self.commit(offsets, timeout, is_wakeable=False)
+            else:
+                # It is sent before LeaveGroup, and its answer is not waited for.
+                prepared = commits.prepare(offsets, is_of_user=False)
+                self._core.submit(commits.commit_last(prepared))
+        except KafkaError as error:
+            logger.warning("automatic commit while the consumer is closed: %s", error)
+
+    def begin_pending(self) -> None:
+        """Start the asynchronous commits, as the member that is about to leave.
+
+        They need no broker for that, so that it does not take long.
+        """
+        if self._pending:
+            limit = self._core.config.request_timeout_ms / 1000
+            self._core.call(_nothing(), limit, "OffsetCommit", is_wakeable=False)
+
+    def await_pending(self, deadline: float, *, is_wakeable: bool = False) -> bool:
+        """Wait for the asynchronous commits; return whether they have ended."""
+        with self._context.lock:
+            while self._pending and (left := deadline - self._core.clock()) > 0:
+                if is_wakeable:
+                    self._core.raise_wakeup()
+                self._context.lock.wait(left)
+            return not self._pending
+
+
+async def _nothing() -> None:
+    """Do nothing, after what was submitted to the network thread before."""
