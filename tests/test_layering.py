@@ -9,11 +9,13 @@ import pytest
 import spark_kafka_sink
 from tests.support.import_rules import (
     LAYERS,
+    MOST_LINES,
     MOST_MODULES,
     ROOMS,
     TOP,
     check_source,
     crowded_folders,
+    long_modules,
 )
 
 REPOSITORY = Path(__file__).parents[1]
@@ -46,6 +48,24 @@ def test_each_room_is_there(layer):
     for room in set(ROOMS[layer]) - {TOP}:
         place = PACKAGE_DIRECTORY / layer / room
         assert place.is_dir() or place.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("root", ["spark_kafka_sink", "tests", "scripts", "benchmarks", "examples"])
+def test_no_module_is_long(root):
+    """Modules that have grown too long are split by topic."""
+    modules = {
+        PurePosixPath(path.relative_to(REPOSITORY).as_posix()): path.read_text()
+        for path in (REPOSITORY / root).rglob("*.py")
+    }
+    assert modules
+    assert [] == long_modules(modules)
+
+
+def test_a_long_module_is_found():
+    """One line too many is found."""
+    lines = "pass\n" * MOST_LINES
+    modules = {PurePosixPath("a/fits.py"): lines, PurePosixPath("a/long.py"): lines + "pass"}
+    assert ["a/long.py"] == long_modules(modules)
 
 
 @pytest.mark.parametrize("root", ["spark_kafka_sink", "tests/support", "tests/unit"])

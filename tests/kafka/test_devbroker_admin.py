@@ -29,7 +29,7 @@ from tests.support.devbroker.admin_requests import (
     list_transactions,
     offset_for_epoch,
 )
-from tests.support.devbroker.broker_asker import Asker, sequenced
+from tests.support.devbroker.broker_asker import observe, sequenced
 from tests.support.devbroker.transactional_client import PRODUCE_TV1, TransactionalRequests
 from tests.support.kafka.kafka_files import KAFKA_3
 
@@ -325,14 +325,6 @@ def patterns(broker):
 
 
 SCENARIOS = [deletion, partitions, records, settings, epochs, cluster, transactions]
-
-
-def observe(scenario, port):
-    asker = Asker(port)
-    try:
-        return scenario(asker)
-    finally:
-        asker.close()
 
 
 def check(kafka, scenario):

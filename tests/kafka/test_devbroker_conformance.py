@@ -23,8 +23,8 @@ from tests.support.devbroker.broker_asker import (
     LIST_OFFSETS,
     METADATA,
     PRODUCE,
-    Asker,
     creatable,
+    observe,
     produce_request,
     sequenced,
 )
@@ -401,14 +401,6 @@ SCENARIOS = [
     versions,
     closings,
 ]
-
-
-def observe(scenario, port):
-    asker = Asker(port)
-    try:
-        return scenario(asker)
-    finally:
-        asker.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

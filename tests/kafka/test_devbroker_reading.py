@@ -35,7 +35,7 @@ from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
 )
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
 from tests.support.devbroker.admin_requests import delete_records, delete_topics
-from tests.support.devbroker.broker_asker import METADATA, Asker, creatable
+from tests.support.devbroker.broker_asker import METADATA, Asker, creatable, observe
 from tests.support.devbroker.transactional_client import TransactionalRequests
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -455,14 +455,6 @@ SCENARIOS = [
     recreated_topics,
     waiting,
 ]
-
-
-def observe(scenario, port):
-    asker = Asker(port)
-    try:
-        return scenario(asker)
-    finally:
-        asker.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

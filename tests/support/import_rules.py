@@ -18,7 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import PurePosixPath
 
 PACKAGE = "spark_kafka_sink"
@@ -204,6 +204,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
+#: The maximum number of lines of one module.
+MOST_LINES = 600
 #: The maximum number of modules in one folder.
 MOST_MODULES = 14
 #: Folders with one module for each API.
@@ -313,6 +315,13 @@ def check_source(path: PurePosixPath, source: str) -> list[Violation]:
         elif is_pure and _reads_clock(node):
             violations.append(Violation(str(path), node.lineno, "pure code reads the clock"))
     return violations
+
+
+def long_modules(modules: Mapping[PurePosixPath, str]) -> list[str]:
+    """Return the modules whose texts have too many lines."""
+    return sorted(
+        str(path) for path, text in modules.items() if len(text.splitlines()) > MOST_LINES
+    )
 
 
 def crowded_folders(modules: Iterable[PurePosixPath]) -> list[str]:

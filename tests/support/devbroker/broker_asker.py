@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import (
@@ -40,6 +41,9 @@ from spark_kafka_sink.protocol.messages.produce import (
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import PlainRecord, plain_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: The newest versions that Kafka 3.9 supports.
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 11, 17, 9, 12, 7
@@ -263,3 +267,9 @@ def sequenced(
         base_sequence=sequence,
         **fields,
     )
+
+
+def observe(scenario: Callable[[Asker], Any], port: int) -> Any:
+    """Return what a scenario observes at the broker with this port."""
+    with closing(Asker(port)) as asker:
+        return scenario(asker)

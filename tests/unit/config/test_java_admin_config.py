@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -12,39 +10,26 @@ from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF, REFUSED_ADMIN
 from spark_kafka_sink.config.config_def import REQUIRED
 from spark_kafka_sink.errors import ConfigError
+from tests.support.config.java_settings import Comparison, java_settings
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "java_admin_config.json").read_text())
+GOLDEN = java_settings("admin_config")
 KEYS = {key.name: key for key in ADMIN_CONFIG_DEF}
 SERVERS = {"bootstrap.servers": "127.0.0.1:9"}
 
 #: Java's defaults where ours differ.
 OTHER_DEFAULTS = {
-    # Java's may be empty if there are bootstrap.controllers.
-    "bootstrap.servers": "",
     # A fixed size keeps the operating system from letting the buffer grow.
     "receive.buffer.bytes": "65536",
     "send.buffer.bytes": "131072",
     "client.id": "",
 }
-#: Values that Java accepts and we reject, and why.
-STRICTER = {
-    # Java accepts negative times here, and then fails each connection.
-    "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
-    "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
-    # Likewise.
-    "sasl.login.connect.timeout.ms": {"0", "-1", "-2"},
-    "sasl.login.read.timeout.ms": {"0", "-1", "-2"},
-    "sasl.login.retry.backoff.ms": {"-1", "-2", "-2147483649"},
-    "sasl.login.retry.backoff.max.ms": {"-1", "-2", "-2147483649"},
-}
 
-
-def accepts(settings):
-    try:
-        AdminConfig.from_mapping({**SERVERS, **settings})
-    except ConfigError:
-        return False
-    return True
+COMPARED = Comparison(
+    java=GOLDEN,
+    definitions=ADMIN_CONFIG_DEF,
+    config=AdminConfig,
+    other_defaults=OTHER_DEFAULTS,
+)
 
 
 def test_every_setting_of_the_java_admin_client_is_known():
@@ -66,10 +51,9 @@ def test_no_setting_is_both_supported_and_refused():
 @pytest.mark.parametrize("name", sorted(KEYS))
 def test_types_importances_and_defaults_equal_javas(name):
     """Types, importances and defaults equal Java's, with the listed exceptions."""
-    java, key = GOLDEN["settings"][name], KEYS[name]
-    assert (java["type"], java["importance"]) == (key.type.value, key.importance.value)
-    default = OTHER_DEFAULTS.get(name, key.default_text())
-    assert (java["default"] or "") == (default or "")
+    key = KEYS[name]
+    assert COMPARED.java_definition(name) == COMPARED.own_definition(key)
+    assert (name in COMPARED.other_defaults) == COMPARED.has_other_default(key)
 
 
 def test_only_the_bootstrap_servers_are_required():
@@ -77,18 +61,11 @@ def test_only_the_bootstrap_servers_are_required():
     assert ["bootstrap.servers"] == [key.name for key in KEYS.values() if key.default is REQUIRED]
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
+@pytest.mark.parametrize("name", COMPARED.tried)
 def test_values_are_accepted_exactly_if_java_accepts_them(name):
     """Values are accepted exactly if Java accepts them, with the listed exceptions."""
-    values = GOLDEN["single"][name]
-    others = {"security.protocol": "SASL_SSL"} if name.startswith(("sasl", "ssl")) else {}
-    given = [*values["accepted"], *values["refused"]]
-    verdicts = {value: accepts({**others, name: value}) for value in given}
-    stricter = STRICTER.get(name, set())
-    assert {value for value in values["accepted"] if value.strip() not in stricter} == {
-        value for value, accepted in verdicts.items() if accepted
-    }
-    assert stricter <= set(values["accepted"])
+    assert COMPARED.expected(name) == COMPARED.accepted(name)
+    assert COMPARED.stricter.get(name, set()) <= COMPARED.accepted_by_java(name)
 
 
 @pytest.mark.parametrize("name", sorted(set(GOLDEN["settings"]) & set(REFUSED_ADMIN)))

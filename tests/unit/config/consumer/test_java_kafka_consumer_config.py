@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from spark_kafka_sink.config.config_def import REQUIRED
@@ -14,10 +11,9 @@ from spark_kafka_sink.config.consumer.kafka_consumer_settings import (
     REFUSED_KAFKA_CONSUMER,
 )
 from spark_kafka_sink.errors import ConfigError
+from tests.support.config.java_settings import STRICTER, Comparison, java_settings
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[1] / "golden" / "java_consumer_config.json").read_text()
-)
+GOLDEN = java_settings("consumer_config")
 KEYS = {key.name: key for key in KAFKA_CONSUMER_CONFIG_DEF}
 #: Whether Java's consumer accepts combinations of settings.
 JAVAS_VERDICTS = {
@@ -46,7 +42,8 @@ OTHER_DEFAULTS = {
     ),
 }
 #: Values that Java accepts and we reject, and why.
-STRICTER = {
+MORE_STRICT = {
+    **STRICTER,
     # Java's consumer rejects these when it is created.
     "group.id": {""},
     "session.timeout.ms": {"0", "1", "-1", "-2"},
@@ -54,31 +51,17 @@ STRICTER = {
     "heartbeat.interval.ms": {"0", "-1", "-2", "2147483647"},
     # The request would time out before the broker answers.
     "fetch.max.wait.ms": {"2147483647"},
-    # Java accepts negative times here, and then fails each connection.
-    "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
-    "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
-    # Likewise.
-    "sasl.login.connect.timeout.ms": {"0", "-1", "-2"},
-    "sasl.login.read.timeout.ms": {"0", "-1", "-2"},
-    "sasl.login.retry.backoff.ms": {"-1", "-2", "-2147483649"},
-    "sasl.login.retry.backoff.max.ms": {"-1", "-2", "-2147483649"},
-}
-#: Other settings that are needed to satisfy rules between settings, which Java checks later.
-RELATED = {
-    "heartbeat.interval.ms": {"session.timeout.ms": 2**31 - 1},
-    **{
-        name: {"security.protocol": "SASL_SSL"} for name in KEYS if name.startswith(("sasl", "ssl"))
-    },
 }
 
-
-def accepts(settings):
-    given = {"bootstrap.servers": "127.0.0.1:9", "group.id": "group", **settings}
-    try:
-        KafkaConsumerConfig.from_mapping(given)
-    except ConfigError:
-        return False
-    return True
+COMPARED = Comparison(
+    java=GOLDEN,
+    definitions=KAFKA_CONSUMER_CONFIG_DEF,
+    config=KafkaConsumerConfig,
+    other_defaults=OTHER_DEFAULTS,
+    required={"bootstrap.servers": "127.0.0.1:9", "group.id": "group"},
+    stricter=MORE_STRICT,
+    related={"heartbeat.interval.ms": {"session.timeout.ms": 2**31 - 1}},
+)
 
 
 def test_every_setting_of_the_java_consumer_is_known():
@@ -102,12 +85,9 @@ def test_no_setting_is_both_supported_and_refused():
 @pytest.mark.parametrize("name", sorted(KEYS.keys() - OURS))
 def test_types_importances_and_defaults_equal_javas(name):
     """Types, importances and defaults equal Java's, with the listed exceptions."""
-    java, key = GOLDEN["settings"][name], KEYS[name]
-    kind = "list" if key.type == "list of classes" else key.type.value
-    assert (java["type"], java["importance"]) == (kind, key.importance.value)
-    default = OTHER_DEFAULTS.get(name, key.default_text())
-    assert (java["default"] or "") == (default or "")
-    assert (name in OTHER_DEFAULTS) == ((java["default"] or "") != key.default_text())
+    key = KEYS[name]
+    assert COMPARED.java_definition(name) == COMPARED.own_definition(key)
+    assert (name in COMPARED.other_defaults) == COMPARED.has_other_default(key)
 
 
 def test_only_the_bootstrap_servers_are_required():
@@ -115,18 +95,11 @@ def test_only_the_bootstrap_servers_are_required():
     assert ["bootstrap.servers"] == [key.name for key in KEYS.values() if key.default is REQUIRED]
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
+@pytest.mark.parametrize("name", COMPARED.tried)
 def test_values_are_accepted_exactly_if_java_accepts_them(name):
     """Values are accepted exactly if Java accepts them, with the listed exceptions."""
-    values = GOLDEN["single"][name]
-    others = RELATED.get(name, {})
-    given = [*values["accepted"], *values["refused"]]
-    verdicts = {value: accepts({**others, name: value}) for value in given}
-    stricter = STRICTER.get(name, set())
-    assert {value for value in values["accepted"] if value.strip() not in stricter} == {
-        value for value, accepted in verdicts.items() if accepted
-    }
-    assert stricter <= set(values["accepted"])
+    assert COMPARED.expected(name) == COMPARED.accepted(name)
+    assert COMPARED.stricter.get(name, set()) <= COMPARED.accepted_by_java(name)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_KAFKA_CONSUMER))
