@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.consumer.records.deserializers import Deserializers, ResolvedDeserializer
@@ -152,6 +152,8 @@ def test_objects_and_arrow_may_be_taken_by_turns(random_):
     """Each record is returned once, whether as an object or as a row."""
     answer = random_answer(random_)
     expected, is_intact = expected_records(answer)
+    # Decoding starts again at the position, which a wrong answer may have passed.
+    assume(rise(expected))
     records = fetched(answer, decoders=random_.choice(DECODERS))
     found = []
     while not records.is_exhausted:
@@ -178,7 +180,7 @@ def test_objects_and_arrow_may_be_taken_by_turns(random_):
     assert len(expected) <= len(found)
     if is_intact:
         assert len(expected) == len(found)
-        assert not rise(expected) or end_of(answer, 0, expected) == records.next_offset
+        assert end_of(answer, 0, expected) == records.next_offset
 
 
 @given(random_=SEEDS)
