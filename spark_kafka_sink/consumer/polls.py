@@ -67,6 +67,8 @@ class Polls:
         self._postponed: tuple[TopicPartition, int, KafkaError] | None = None
         #: Where the partitions of this poll began, and their last positions since.
         self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
+        #: Whether there is room for another fetch, which the network thread does not know yet.
+        self._has_room = False
 
     # --- polling
 
@@ -250,21 +252,25 @@ class Polls:
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
         left = most
-        while left > 0:
-            try:
-                with self._context.lock:
-                    fetch = self._next_fetch(has_records=bool(records))
-                if fetch is None:
-                    break
-                taken = self._take_of(fetch, left, moved)
-            except KafkaError:
-                if records:
-                    # It is raised by the next call.
-                    break
-                raise
-            if taken:
-                records.setdefault(fetch.partition, []).extend(taken)
-                left -= len(taken)
+        try:
+            while left > 0:
+                try:
+                    with self._context.lock:
+                        fetch = self._next_fetch(has_records=bool(records))
+                    if fetch is None:
+                        break
+                    taken = self._take_of(fetch, left, moved)
+                except KafkaError:
+                    if records:
+                        # It is raised by the next call.
+                        break
+                    raise
+                if taken:
+                    records.setdefault(fetch.partition, []).extend(taken)
+                    left -= len(taken)
+        finally:
+            # Not before: the network thread would hold the lock while it sends the next fetch.
+            self._offer_room()
         return ConsumerRecords(records, moved) if moved else None
 
     def _take_of(self, fetch: CompletedFetch, most: int, moved: Offsets) -> list[ConsumerRecord]:
@@ -316,7 +322,13 @@ class Polls:
         if self._reading is not None and self._reading[0] is fetch:
             self._reading[1].close()
             self._reading = None
-        self._context.wake()
+        self._has_room = True
+
+    def _offer_room(self) -> None:
+        """Make the network thread fetch again if `_drop` has made room."""
+        if self._has_room:
+            self._has_room = False
+            self._context.wake()
 
     def _take_arrow(self, schema: pa.Schema) -> list[pa.RecordBatch] | None:
         """Return all that was fetched; None if that is nothing."""
@@ -338,6 +350,7 @@ class Polls:
                 if self._move(fetch, records.end_offset, records.end_epoch) is not None:
                     taken.append((fetch, records))
                 self._drop(fetch)
+        self._offer_room()
         batches: list[pa.RecordBatch] = []
         for fetch, records in taken:
             fetch.bytes_read = records.size

@@ -146,40 +146,17 @@ def decode_within(buffer: Buffer, budget: DecodeBudget) -> RecordBatch:
     """
     view = memoryview(buffer).cast("B")
     header = validate_record_batch(view)
-    payload = budget.decompress(header.compression, view[RECORD_BATCH_OVERHEAD:])
-    return RecordBatch(header, _decode_payload(header, payload, budget))
+    return RecordBatch(header, decode_payload(header, view, budget))
 
 
-def decode_records(
-    buffer: Buffer, *, max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
-) -> Iterator[Record]:
-    """Yield the records of all complete batches in a buffer, except control batches.
+def decode_payload(
+    header: RecordBatchHeader, batch: memoryview, budget: DecodeBudget
+) -> list[Record]:
+    """Decode the records of a complete batch, whose header and checksum have been checked.
 
-    Raises CorruptRecordError when it reaches a corrupt batch.
+    Raises CorruptRecordError, also if the budget is too small.
     """
-    for batch in split_record_batches(buffer):
-        decoded = decode_record_batch(batch, max_uncompressed_bytes=max_uncompressed_bytes)
-        if not decoded.header.is_control:
-            yield from decoded.records
-
-
-def decode_control_record(record: Record) -> ControlRecord:
-    """Decode a record of a control batch (KIP-98).
-
-    Raises CorruptRecordError if it is too short for a transaction marker. Later versions of a
-    marker may have more fields, which are ignored, as Kafka's schemas require.
-    """
-    try:
-        _, marker_type = _CONTROL_KEY.unpack_from(record.key or b"")
-        _, coordinator_epoch = _END_TRANSACTION_MARKER.unpack_from(record.value or b"")
-    except struct.error as error:
-        raise CorruptRecordError(
-            f"the record at offset {record.offset} is not a transaction marker"
-        ) from error
-    return ControlRecord(marker_type, coordinator_epoch)
-
-
-def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget) -> list[Record]:
+    data = budget.decompress(header.compression, batch[RECORD_BATCH_OVERHEAD:])
     # If the count is larger than the data can hold, decoding fails at the first missing record.
     budget.spend_elements(min(header.record_count, len(data) // _MIN_RECORD_BYTES + 1))
     records: list[Record] = []
@@ -213,6 +190,35 @@ def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget
     if position != len(data):
         raise CorruptRecordError(f"{len(data) - position} bytes after the last record")
     return records
+
+
+def decode_records(
+    buffer: Buffer, *, max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """Yield the records of all complete batches in a buffer, except control batches.
+
+    Raises CorruptRecordError when it reaches a corrupt batch.
+    """
+    for batch in split_record_batches(buffer):
+        decoded = decode_record_batch(batch, max_uncompressed_bytes=max_uncompressed_bytes)
+        if not decoded.header.is_control:
+            yield from decoded.records
+
+
+def decode_control_record(record: Record) -> ControlRecord:
+    """Decode a record of a control batch (KIP-98).
+
+    Raises CorruptRecordError if it is too short for a transaction marker. Later versions of a
+    marker may have more fields, which are ignored, as Kafka's schemas require.
+    """
+    try:
+        _, marker_type = _CONTROL_KEY.unpack_from(record.key or b"")
+        _, coordinator_epoch = _END_TRANSACTION_MARKER.unpack_from(record.value or b"")
+    except struct.error as error:
+        raise CorruptRecordError(
+            f"the record at offset {record.offset} is not a transaction marker"
+        ) from error
+    return ControlRecord(marker_type, coordinator_epoch)
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:

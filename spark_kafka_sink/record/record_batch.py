@@ -11,8 +11,7 @@ This module never decodes the records; `record.decode` does.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_SEQUENCE
@@ -58,8 +57,7 @@ _CONTROL_FLAG: Final = 0x20
 _DELETE_HORIZON_FLAG: Final = 0x40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordBatchHeader:
+class RecordBatchHeader(NamedTuple):
     """The decoded header of a batch, its first 61 bytes; names and units are Kafka's."""
 
     base_offset: int
@@ -208,9 +206,7 @@ def decode_header(buffer: Buffer) -> RecordBatchHeader:
         raise CorruptRecordError(
             f"the header of a record batch has {RECORD_BATCH_OVERHEAD} bytes, not {view.nbytes}"
         )
-    header = RecordBatchHeader(
-        **dict(zip(_HEADER_FIELDS, RECORD_BATCH_HEADER.unpack_from(view), strict=True))
-    )
+    header = RecordBatchHeader._make(RECORD_BATCH_HEADER.unpack_from(view))
     if header.magic != MAGIC:
         raise CorruptRecordError(f"the record batch has format {header.magic}, not {MAGIC}")
     if header.size_in_bytes < RECORD_BATCH_OVERHEAD:
@@ -229,7 +225,6 @@ def decode_header(buffer: Buffer) -> RecordBatchHeader:
     return header
 
 
-_HEADER_FIELDS: Final = tuple(RecordBatchHeader.__dataclass_fields__)
 _CODECS: Final = frozenset(CompressionType)
 
 

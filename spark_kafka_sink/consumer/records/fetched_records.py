@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
+from spark_kafka_sink.consumer.records.few_records import FewBatches
 from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.consumer.records.record_rows import RecordRows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
     from spark_kafka_sink.consumer.records.deserialization import Fault
+    from spark_kafka_sink.consumer.records.few_records import FewRows
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
 
@@ -78,10 +80,9 @@ class FetchedRecords:
         self._decoders = decoders or RecordDecoders()
         self._aborted = aborted if is_committed else ()
         self._data = memoryview(data).cast("B")
-        decoder = self._decoders.take(RECORD_SCHEMA, topic_partition)
-        index, self._header_error = decoder.index_intact(self._data, position)
-        self._decoders.give_back(RECORD_SCHEMA, decoder)
-        self._index: BatchIndex = index
+        #: None if the kernel has to decode them.
+        self._few = None if self._aborted else FewBatches.of(self._data, self._decoders.few_records)
+        self._index, self._header_error = index, _ = self._find_batches(position)
         #: The number of complete batches; none of a response that is too small for the first one.
         self.batch_count = index.batch_count
         #: The number of bytes of the complete batches.
@@ -98,8 +99,8 @@ class FetchedRecords:
         self._error: CorruptRecordError | None = None
         #: None if the next rows are still to be decoded.
         self._rows: Any = None
-        self._record_rows: RecordRows | None = None
-        self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._record_rows: RecordRows | FewRows | None = None
+        self._offsets: Sequence[int] | npt.NDArray[np.int64] = ()
         #: The number of rows that are returned.
         self._row = 0
         if not index.batch_count and self._header_error is None:
@@ -129,11 +130,9 @@ class FetchedRecords:
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
         while (wanted := max_records - len(records)) > 0 and fault is None:
-            end = self._find_rows(RECORD_SCHEMA, wanted)
-            if not end:
+            end = self._find_record_rows(wanted)
+            if not end or self._record_rows is None:
                 break
-            if self._record_rows is None:
-                self._record_rows = RecordRows(self._rows)
             found, fault = self._record_rows.records(
                 self._row, end, self.topic_partition, self._epochs, deserializers
             )
@@ -177,12 +176,42 @@ class FetchedRecords:
         self._stop_reading()
         self.is_exhausted = True
         self._data = memoryview(b"")
+        self._few = None
 
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error.with_traceback(None)
 
+    def _find_batches(self, position: int) -> tuple[BatchIndex, CorruptRecordError | None]:
+        """Return the complete batches, and the error of the first one with a wrong header."""
+        if self._few is not None:
+            return self._few.index(position), None
+        decoder = self._decoders.take(RECORD_SCHEMA, self.topic_partition)
+        found = decoder.index_intact(self._data, position)
+        self._decoders.give_back(RECORD_SCHEMA, decoder)
+        return found
+
     # --- the reading in progress
+
+    def _find_record_rows(self, most: int) -> int:
+        """Make sure that there are rows for records; return the end of those to return next."""
+        if self._schema is None and self._record_rows is None and self._few is not None:
+            self._decode_few(self._few)
+        if self._record_rows is None:
+            end = self._find_rows(RECORD_SCHEMA, most)
+            self._record_rows = RecordRows(self._rows) if end else None
+        return min(self._row + most, len(self._offsets)) if self._record_rows is not None else 0
+
+    def _decode_few(self, few: FewBatches) -> None:
+        """Decode all that is left, without a kernel; if that fails, the kernel finds out why."""
+        rows = few.rows(self.next_offset, self._decoders.max_uncompressed_batch_bytes)
+        if rows is None:
+            self._few = None
+        elif rows.offsets:
+            self._record_rows, self._offsets, self._row = rows, rows.offsets, 0
+            self._end = self._index.next_offset
+        else:
+            self._finish()
 
     def _find_rows(self, schema: pa.Schema, most: int) -> int:
         """Make sure that there are decoded rows; return the end of those to return next, or 0."""
@@ -194,7 +223,7 @@ class FetchedRecords:
             self._start_reading(schema)
         if self._rows is None and self._reading is not None:
             self._decode(self._reading)
-        return 0 if self._rows is None else min(self._row + most, self._offsets.size)
+        return 0 if self._rows is None else min(self._row + most, len(self._offsets))
 
     def _start_reading(self, schema: pa.Schema) -> None:
         decoder = self._decoders.take(schema, self.topic_partition)
@@ -252,7 +281,7 @@ class FetchedRecords:
             return
         self._row += count
         self._move_to(int(self._offsets[self._row - 1]) + 1)
-        if self._row == self._offsets.size:
+        if self._row == len(self._offsets):
             self._rows = self._record_rows = None
             if self._reading is None:
                 self._finish()

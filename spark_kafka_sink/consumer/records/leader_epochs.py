@@ -12,7 +12,7 @@ import numpy as np
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -46,7 +46,7 @@ class LeaderEpochs:
             return self._last
         return self._epochs[max(bisect_right(self._offsets, offset) - 1, 0)]
 
-    def of(self, offsets: npt.NDArray[np.int64]) -> Iterable[int | None]:
+    def of(self, offsets: npt.NDArray[np.int64] | Sequence[int]) -> Iterable[int | None]:
         """Return the epochs of records at offsets, None where it is not known: at least as many."""
         if not self._offsets:
             return repeat(_known(self._last))

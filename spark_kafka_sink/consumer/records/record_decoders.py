@@ -16,6 +16,8 @@ from spark_kafka_sink.record.reading.record_decoder import DEFAULT_MAX_ROWS, Rec
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
+#: The kernel takes as long for any few records as `record.decode` for about so many.
+DEFAULT_FEW_RECORDS: Final = 10
 #: More decoders than this are not kept for later use.
 _MOST_IDLE: Final = 4
 
@@ -24,7 +26,8 @@ class RecordDecoders:
     """The idle decoders of one consumer, and how they decode; not thread-safe.
 
     `check_crcs` is the setting check.crcs. A batch that decompresses to more than
-    `max_uncompressed_batch_bytes` is refused. At most `max_rows` rows are decoded at once.
+    `max_uncompressed_batch_bytes` is refused. At most `max_rows` rows are decoded at once. Answers
+    with at most `few_records` need no decoder to become objects: see `few_records`.
     """
 
     def __init__(
@@ -33,10 +36,12 @@ class RecordDecoders:
         check_crcs: bool = True,
         max_uncompressed_batch_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
         max_rows: int = DEFAULT_MAX_ROWS,
+        few_records: int = DEFAULT_FEW_RECORDS,
     ) -> None:
         self._check_crcs = check_crcs
-        self._max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
+        self.max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
         self._max_rows = max_rows
+        self.few_records = few_records
         #: A full deque forgets its oldest item.
         self._idle: deque[tuple[Any, RecordDecoder]] = deque(maxlen=_MOST_IDLE)
 
@@ -52,7 +57,7 @@ class RecordDecoders:
             *topic_partition,
             check_crcs=self._check_crcs,
             max_rows=self._max_rows,
-            max_uncompressed_bytes=self._max_uncompressed_batch_bytes,
+            max_uncompressed_bytes=self.max_uncompressed_batch_bytes,
         )
 
     def give_back(self, schema: Any, decoder: RecordDecoder) -> None:

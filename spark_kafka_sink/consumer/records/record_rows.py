@@ -73,43 +73,76 @@ class RecordRows:
         deserializers: Deserializers,
     ) -> tuple[list[ConsumerRecord], Fault | None]:
         """Return the records of some rows, and the error of a deserializer that has ended them."""
-        topic, partition = topic_partition
         numbers = self._offsets[start:end]
         first, last = int(numbers[0]), int(numbers[-1])
         # Gaps between offsets are rare.
         is_dense = last - first == end - start - 1
-        offsets: Iterable[int] = range(first, last + 1) if is_dense else numbers.tolist()
         keys, key_sizes = self._keys.part(start, end)
         values, value_sizes = self._values.part(start, end)
-        headers = repeat(()) if self._headers is None else _headers(self._headers[start:end])
-        fault: Fault | None = None
-        if deserializers != NO_DESERIALIZERS:
-            headers = list(islice(headers, end - start))
-            keys, values, fault = deserialized(deserializers, keys, values, topic, headers)
-            if fault is not None:
-                offsets = islice(offsets, fault.row)
-        records: list[ConsumerRecord] = list(
-            map(
-                _NEW,
-                repeat(ConsumerRecord),
-                # The offsets end it: constant columns are endless.
-                zip(
-                    repeat(topic),
-                    repeat(partition),
-                    offsets,
-                    keys,
-                    values,
-                    self._timestamps[start:end].tolist(),
-                    repeat(self._timestamp_type),
-                    headers,
-                    epochs.of(numbers),
-                    key_sizes,
-                    value_sizes,
-                    strict=False,
-                ),
-            )
+        return consumer_records(
+            topic_partition,
+            end - start,
+            deserializers,
+            offsets=range(first, last + 1) if is_dense else numbers.tolist(),
+            keys=keys,
+            values=values,
+            timestamps=self._timestamps[start:end].tolist(),
+            timestamp_types=repeat(self._timestamp_type),
+            headers=repeat(()) if self._headers is None else _headers(self._headers[start:end]),
+            leader_epochs=epochs.of(numbers),
+            key_sizes=key_sizes,
+            value_sizes=value_sizes,
         )
-        return records, fault
+
+
+def consumer_records(
+    topic_partition: TopicPartition,
+    count: int,
+    deserializers: Deserializers,
+    *,
+    offsets: Iterable[int],
+    keys: Iterable[bytes | None],
+    values: Iterable[bytes | None],
+    timestamps: Iterable[int],
+    timestamp_types: Iterable[int],
+    headers: Iterable[tuple[Header, ...]],
+    leader_epochs: Iterable[int | None],
+    key_sizes: Iterable[int],
+    value_sizes: Iterable[int],
+) -> tuple[list[ConsumerRecord], Fault | None]:
+    """Return `count` records of a partition, and the error of a deserializer that has ended them.
+
+    There is an offset for each record; other columns may be longer.
+    """
+    topic, partition = topic_partition
+    fault: Fault | None = None
+    if deserializers != NO_DESERIALIZERS:
+        headers = list(islice(headers, count))
+        keys, values, fault = deserialized(deserializers, keys, values, topic, headers)
+        if fault is not None:
+            offsets = islice(offsets, fault.row)
+    records: list[ConsumerRecord] = list(
+        map(
+            _NEW,
+            repeat(ConsumerRecord),
+            # The offsets end it: constant columns are endless.
+            zip(
+                repeat(topic),
+                repeat(partition),
+                offsets,
+                keys,
+                values,
+                timestamps,
+                timestamp_types,
+                headers,
+                leader_epochs,
+                key_sizes,
+                value_sizes,
+                strict=False,
+            ),
+        )
+    )
+    return records, fault
 
 
 def _numbers(column: Any) -> npt.NDArray[np.int64]:

@@ -7,16 +7,24 @@ import struct
 import pytest
 
 from spark_kafka_sink.consumer.records import fetched_records
+from spark_kafka_sink.consumer.records.few_records import FewBatches
 from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.reading.schema import arrow_schema
 from tests.support.consumer.fetched import ORDERS, fetched
-from tests.support.record.plain_batches import PlainRecord, plain_batch
+from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch
 
 TRANSACTIONAL = 16
 CONTROL = 32
 ABORT = b"\0\0\0\0"
+
+
+@pytest.fixture(autouse=True, params=["by the kernel", "without it"])
+def decoding(request, monkeypatch):
+    """Decode the few records of these tests in both ways."""
+    if request.param == "by the kernel":
+        monkeypatch.setattr(FewBatches, "of", lambda *_: None)
 
 
 def batch(*values, offset=0, epoch=None, **settings):
@@ -173,7 +181,7 @@ def test_the_epoch_of_the_position_is_that_of_the_record_before_it():
 
 def test_the_decoder_of_a_closed_answer_is_used_again():
     """An answer that is dropped halfway returns its decoder."""
-    decoders = RecordDecoders(max_rows=1)
+    decoders = RecordDecoders(max_rows=1, few_records=0)
     records = fetched(batch(b"a", b"b", b"c"), decoders=decoders)
     records.take(1)
     idle = len(decoders._idle)
@@ -244,13 +252,13 @@ def test_an_interrupted_call_changes_nothing(monkeypatch):
     records = fetched(
         batch(b"a", b"b") + batch(b"c" * 300, offset=2, compression=CompressionType.ZSTD)
     )
-    decompress = "spark_kafka_sink.record.reading.record_decoder.decompress"
     with monkeypatch.context() as patch:
 
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        patch.setattr(decompress, interrupt)
+        for module in ("reading.record_decoder", "decode"):
+            patch.setattr(f"spark_kafka_sink.record.{module}.decompress", interrupt)
         with pytest.raises(KeyboardInterrupt):
             records.take(9)
     assert 0 == records.next_offset
@@ -313,6 +321,19 @@ def test_checksums_are_checked_unless_told_otherwise():
     assert [0] == offsets(fetched(answer, decoders=ignoring).take(1))
     with pytest.raises(CorruptRecordError):
         fetched(answer).take(1)
+
+    only_the_checksum = batch(b"a", crc=1)
+    assert [b"a"] == values(fetched(only_the_checksum, decoders=ignoring).take(1))
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        fetched(only_the_checksum).take(1)
+
+
+def test_a_timestamp_of_more_than_64_bits_is_corrupt():
+    """The sum of a record's and its batch's is what counts."""
+    records = [PlainRecord(timestamp=2**63 - 1)]
+    payload = encode_record(PlainRecord(timestamp=1), offset_delta=0, base_timestamp=0)
+    with pytest.raises(CorruptRecordError, match="offset 0: the timestamp"):
+        fetched(plain_batch(records, payload=payload)).take(1)
 
 
 def test_a_batch_that_decompresses_to_too_much_is_refused():
