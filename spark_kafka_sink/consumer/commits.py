@@ -37,6 +37,8 @@ class _CommitDone(NamedTuple):
     )
     offsets: Offsets
     error: Exception | None
+    #: Whether the interceptors have been told.
+    is_noted: bool = False
 
 
 class Commits:
@@ -144,11 +146,17 @@ class Commits:
     def call_back(self) -> None:
         """Call the callbacks of asynchronous commits that have ended."""
         while self._done:
-            done = self._done.popleft()
-            if done.error is None:
+            done = self._done[0]
+            # What is called may call this method, or be interrupted: the rest stays first.
+            if done.error is None and not done.is_noted:
+                self._done[0] = done._replace(is_noted=True)
                 self._interceptors.on_commit(done.offsets)
-            if done.callback is not None:
-                done.callback(done.offsets, done.error)
+                continue
+            callback = done.callback
+            # Ctrl-C comes at the beginning of a call at the earliest.
+            del self._done[0]
+            if callback is not None:
+                callback(done.offsets, done.error)
 
     def commit_if_due(self, now: float) -> float:
         """Commit the positions every auto.commit.interval.ms; return when it is due next.

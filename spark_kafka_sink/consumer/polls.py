@@ -151,7 +151,7 @@ class Polls:
                     until = min(until, core.coordinator.advance(now, may_join=self._may_join()))
                     for_user = core.coordinator.for_user
                     if for_user and core.coordinator.may_run(for_user[0], now):
-                        step = for_user.popleft()
+                        step = for_user[0]
                         context.may_look_up = False
                 if step is None:
                     self._begin_look_ups()

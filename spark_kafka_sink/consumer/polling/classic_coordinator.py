@@ -225,6 +225,9 @@ class ClassicCoordinator(Coordinator):
 
     def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
         """Implement `Coordinator`: positions are committed before partitions are revoked."""
+        if self._rebalances.is_running:
+            # The first step, whose listener polls.
+            return False
         is_eager = self.protocol is RebalanceProtocol.EAGER
         return isinstance(step, CompleteJoin) or self._commit.is_done(step, now, is_eager=is_eager)
 

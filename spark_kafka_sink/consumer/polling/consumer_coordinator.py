@@ -154,11 +154,16 @@ class ConsumerCoordinator(Coordinator):
 
     # The user's thread
 
+    def may_run(self, step: Callback, now: float) -> bool:
+        """Implement `Coordinator`: the first step may be running, and its listener polling."""
+        del step, now
+        return not self._is_calling_back
+
     def run(self, step: Callback) -> None:
         """Implement `Coordinator`."""
         error: BaseException | None = None
-        self._is_calling_back = True
         try:
+            self._is_calling_back = True
             match step:
                 case Revoke():
                     self.tell_listener("on_partitions_revoked", step.partitions)
@@ -173,6 +178,7 @@ class ConsumerCoordinator(Coordinator):
             self._is_calling_back = False
             with self.context.lock:
                 self._membership.callback_done(step, error)
+                self.step_done(step)
                 self.context.tell_user()
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
@@ -182,7 +188,6 @@ class ConsumerCoordinator(Coordinator):
         deadline = context.clock() + seconds
         with context.lock:
             self._membership.leave(operation, runs_callbacks=not self._is_calling_back)
-            self.for_user.clear()
             context.wake()
         try:
             with FirstError() as first:
@@ -198,8 +203,8 @@ class ConsumerCoordinator(Coordinator):
             while self._membership.is_leaving:
                 now = context.clock()
                 until = self.advance(now, may_join=True)
-                if self.for_user:
-                    step: Callback = self.for_user.popleft()
+                if self.for_user and not self._is_calling_back:
+                    step: Callback = self.for_user[0]
                     return step
                 if now >= deadline or not self._membership.is_leaving:
                     break

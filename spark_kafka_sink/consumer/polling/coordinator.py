@@ -74,7 +74,8 @@ class Coordinator(ABC):
         assert measures is not None  # noqa: S101  there is a group
         self.measures = measures
         self.group_id = group_id
-        #: What the user's thread has to do next, within `poll`.
+        #: What the user's thread has to do next, within `poll`. A step stays the first until it has
+        #: been run, so that Ctrl-C loses none.
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.
         self.waiting = 0
@@ -114,7 +115,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def run(self, step: Any) -> None:
-        """Do a step of `for_user`, on the user's thread and without the lock.
+        """Do a step of `for_user` and remove it, on the user's thread and without the lock.
 
         Raises KafkaError if a method of the user's listener has raised.
         """
@@ -242,6 +243,11 @@ class Coordinator(ABC):
         if call_listener(listener, method, partitions, always=always):
             now = context.clock()
             self.measures.listener_called(method, now - started, now)
+
+    def step_done(self, step: Any) -> None:
+        """Remove a step for the user's thread; one that has left the group has removed all."""
+        if step in self.for_user:
+            self.for_user.remove(step)
 
     def for_poll(self, step: Any) -> None:
         """Add a step for the user's thread."""

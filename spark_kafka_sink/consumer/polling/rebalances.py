@@ -35,15 +35,21 @@ class Rebalances:
         """Apply what `coordinator` has to say."""
         self._context = context
         self._coordinator = coordinator
+        #: Whether a step is running.
+        self.is_running = False
         #: Whether a method of the listener is running.
         self._is_telling = False
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Do what the group demands; raise KafkaError if a method of the listener has raised."""
-        if isinstance(step, PrepareJoin):
-            self._prepare(step)
-        else:
-            self._complete(step)
+        try:
+            self.is_running = True
+            if isinstance(step, PrepareJoin):
+                self._prepare(step)
+            else:
+                self._complete(step)
+        finally:
+            self.is_running = False
 
     def _prepare(self, step: PrepareJoin) -> None:
         """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
@@ -70,6 +76,7 @@ class Rebalances:
             with self._context.lock:
                 subscriptions.subscription.reset_group_topics()
                 self._coordinator.membership.join_prepared(step)
+                self._coordinator.step_done(step)
 
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
@@ -113,6 +120,7 @@ class Rebalances:
         finally:
             with context.lock:
                 self._coordinator.membership.join_completed(step)
+                self._coordinator.step_done(step)
                 context.tell_user()
 
     def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
