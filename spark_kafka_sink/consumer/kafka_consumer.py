@@ -9,8 +9,6 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
-import os
-import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -20,6 +18,7 @@ from spark_kafka_sink.config.consumer.kafka_consumer_config import (
 )
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
+from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
@@ -34,13 +33,13 @@ from spark_kafka_sink.consumer.polling.call_arguments import (
     times_of,
     topics_of,
 )
+from spark_kafka_sink.consumer.polling.call_guard import CallGuard
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.read_arguments import check_columns
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
-from spark_kafka_sink.model import Node, OffsetAndMetadata, PartitionInfo, TopicPartition
 from spark_kafka_sink.offset_arguments import offset_of, offsets_of, partition_of, topic_of
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -56,7 +55,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
     from spark_kafka_sink.metrics.metric_name import MetricName
-    from spark_kafka_sink.model import ConsumerGroupMetadata
+    from spark_kafka_sink.model import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        PartitionInfo,
+        TopicPartition,
+    )
 
 #: Seconds that `close` takes at most unless told otherwise, as in Java.
 CLOSE_TIMEOUT: Final = 30.0
@@ -109,11 +113,7 @@ class KafkaConsumer:
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
         self._is_closed = self._is_closing = False
-        self._process_id = os.getpid()
-        #: The thread whose call is running, and how many of its calls are nested in each other.
-        self._owner: int | None = None
-        self._depth = 0
-        self._guard = threading.Lock()
+        self._guard = CallGuard()
         self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
             undo.callback(self._plug_ins.close)
@@ -124,6 +124,7 @@ class KafkaConsumer:
             self._context = core.context
             self._subscriptions = core.subscriptions
             self._commits = Commits(core, interceptors)
+            self._questions = BrokerQuestions(core)
             self._polls = Polls(core, self._commits, deserializers, interceptors)
             core.start(undo)
             core.stop_with(self, self._plug_ins.close, undo)
@@ -322,6 +323,15 @@ class KafkaConsumer:
         with self._call(), self._context.lock:
             return self._need_group("group_metadata").group_metadata()
 
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Make the next `poll` join the group anew, for instance because user data have changed.
+
+        The brokers log `reason`. With group.protocol=consumer it has no effect but a warning: there
+        the coordinator alone decides when to rebalance.
+        """
+        with self._call(), self._context.lock:
+            self._need_group("enforce_rebalance").enforce_rebalance(reason)
+
     # --- positions
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
@@ -438,13 +448,8 @@ class KafkaConsumer:
     def _find_offsets(
         self, timestamps: dict[TopicPartition, int], timeout: float | None
     ) -> dict[TopicPartition, int | None]:
-        seconds = self._timeout(timeout)
-        is_committed = self._config.isolation_level == "read_committed"
         with self._call():
-            call = self._context.calls.offsets(
-                timestamps, self._core.clock() + seconds, is_committed=is_committed
-            )
-            return self._core.call(call, seconds, "ListOffsets")
+            return self._questions.offsets(timestamps, self._timeout(timeout))
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of `topic`, with their leaders.
@@ -452,16 +457,27 @@ class KafkaConsumer:
         `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic
         does not exist.
         """
-        seconds = self._timeout(timeout)
         with self._call():
-            call = self._context.calls.describe([topic_of(topic)], self._core.clock() + seconds)
-            response = self._core.call(call, seconds, "Metadata")
-        nodes = {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
-        return [
-            PartitionInfo(topic, each.partition_index, nodes.get(each.leader_id))
-            for described in response.topics
-            for each in sorted(described.partitions, key=lambda it: it.partition_index)
-        ]
+            return self._questions.partitions_for(topic_of(topic), self._timeout(timeout))
+
+    def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """Return the partitions of all topics that this consumer may see, also of internal ones.
+
+        `timeout` is in seconds, by default default.api.timeout.ms.
+        """
+        with self._call():
+            return self._questions.list_topics(self._timeout(timeout))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets the position is behind the end of the log, as far as is known.
+
+        `partition` must be assigned. It asks nobody, and takes no time: None means that there is no
+        position yet, or that the end is only now being looked up. With
+        isolation.level=read_committed the end is the last stable offset.
+        """
+        partition = partition_of(partition)
+        with self._call():
+            return self._questions.current_lag(partition)
 
     # --- metrics
 
@@ -490,13 +506,13 @@ class KafkaConsumer:
         self._close(seconds_of(timeout), commits=True)
 
     def _close(self, seconds: float, *, commits: bool) -> None:
-        if os.getpid() != self._process_id:
+        if self._guard.is_forked:
             # The threads and connections are those of the process that was forked.
             return
-        with self._owned():
+        with self._guard.call():
             if self._is_closing:
                 return
-            if self._depth > 1:
+            if self._guard.depth > 1:
                 raise IllegalStateError(
                     "close was called by a listener or a callback: call it after poll has returned"
                 )
@@ -547,34 +563,10 @@ class KafkaConsumer:
     @contextmanager
     def _call(self) -> Iterator[None]:
         """Run a call of the user's, unless the consumer is closed."""
-        with self._owned():
+        with self._guard.call():
             if self._is_closed:
                 raise closed_error()
             yield
-
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """Protect it from two threads at once; the listener's calls are nested."""
-        if os.getpid() != self._process_id:
-            raise IllegalStateError(
-                "the consumer was created in another process: create one in each process"
-            )
-        thread = threading.get_ident()
-        with self._guard:
-            if self._owner not in {None, thread}:
-                raise IllegalStateError(
-                    "the consumer is used by two threads at once: give each thread a consumer of "
-                    "its own, or a lock; only wakeup() may be called by any thread"
-                )
-            self._owner = thread
-            self._depth += 1
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._depth -= 1
-                if not self._depth:
-                    self._owner = None
 
     def _timeout(self, timeout: float | None) -> float:
         default = self._config.default_api_timeout_ms / 1000

@@ -95,8 +95,11 @@ class OffsetCalls:
         *,
         skips_missing: bool = False,
         fails_early: bool = False,
+        includes_internal: bool = False,
     ) -> MetadataResponse:
-        """Return a response with these topics; without names, with all that are not internal.
+        """Return a response with these topics; without names, with all that exist.
+
+        Internal topics are among those only with `includes_internal`.
 
         Raises BrokerError for a topic that does not exist, unless `skips_missing`, or that may not
         be read, and KafkaTimeoutError if there is no answer in time.
@@ -112,7 +115,7 @@ class OffsetCalls:
             except (NetworkError, DecodeError) as error:
                 cause: KafkaError = error
             else:
-                answers = read_topics(response, wanted)
+                answers = read_topics(response, wanted, includes_internal=includes_internal)
                 is_complete = answers.missing is None or skips_missing
                 if is_complete and answers.retriable is None:
                     return replace(response, topics=answers.topics)

@@ -49,8 +49,12 @@ def wanted_topics(selection: Selection) -> tuple[str, ...] | None:
             return None
 
 
-def read_topics(response: MetadataResponse, names: Iterable[str] | None) -> TopicAnswers:
-    """Return the topics of a response; without `names` those that exist and are not internal.
+def read_topics(
+    response: MetadataResponse, names: Iterable[str] | None, *, includes_internal: bool = False
+) -> TopicAnswers:
+    """Return the topics of a response; without `names` those that exist.
+
+    Internal topics are among those only with `includes_internal`.
 
     Raises BrokerError if this client may not read one of the named topics.
     """
@@ -59,7 +63,9 @@ def read_topics(response: MetadataResponse, names: Iterable[str] | None) -> Topi
         listed = tuple(
             topic
             for topic in answered.values()
-            if not topic.is_internal and not topic.error_code and topic.partitions
+            if (includes_internal or not topic.is_internal)
+            and not topic.error_code
+            and topic.partitions
         )
         return TopicAnswers(listed, None, None)
     found: list[MetadataResponseTopic] = []

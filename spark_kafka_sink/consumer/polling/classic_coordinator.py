@@ -249,6 +249,10 @@ class ClassicCoordinator(Coordinator):
                     self.unanswered_leaves += 1
                     context.start(partial(self._leave_at_will, step))
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """Implement `Coordinator`."""
+        self.membership.request_rejoin(reason)
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Implement `Coordinator`.
 

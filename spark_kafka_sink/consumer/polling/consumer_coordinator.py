@@ -211,6 +211,14 @@ class ConsumerCoordinator(Coordinator):
                 context.lock.wait(min(until, deadline) - now)
         return None
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """Implement `Coordinator`: as in Java, members of this protocol cannot."""
+        logger.warning(
+            "enforce_rebalance has no effect with group.protocol=consumer, whose coordinator "
+            "decides when to rebalance; the reason was: %s",
+            reason,
+        )
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Implement `Coordinator`.
 

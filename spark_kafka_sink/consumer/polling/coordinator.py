@@ -130,6 +130,10 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join the group anew within the next `poll`; needs the lock."""
+
+    @abstractmethod
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what fences this member's commits in a transaction (KIP-447)."""
 
