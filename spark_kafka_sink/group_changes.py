@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_kafka_sink.admin.values.offsets import OffsetSpec
 from spark_kafka_sink.cluster_command import OK, REFUSED, TimeLimit, complain, say, shown, table
 from spark_kafka_sink.config.consumer.iso_durations import duration_ns
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import AdminError, BrokerError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -190,7 +191,8 @@ def _partitions(
         for number in sorted(existing if numbers is None else numbers):
             if number not in existing:
                 raise KafkaError(
-                    f"topic {topic!r} has no partition {number}: it has {len(existing)} partitions"
+                    f"topic {topic!r} has no partition {number}: it has "
+                    f"{counted(len(existing), 'partition')}"
                 )
             found.add(TopicPartition(topic, number))
     return sorted(found)

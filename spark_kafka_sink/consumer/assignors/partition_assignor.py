@@ -57,6 +57,10 @@ class Subscription:
     #: From JoinGroup; the subscription's bytes do not have it.
     group_instance_id: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check what the user's assignor has added."""
+        _check_user_data("subscription_user_data", self.user_data)
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -70,6 +74,10 @@ class Assignment:
     partitions: tuple[TopicPartition, ...]
     #: Bytes for the assignor of the member.
     user_data: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the user's assignor has added."""
+        _check_user_data("user_data", self.user_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +206,8 @@ class ConsumerPartitionAssignor(Protocol):
         """
         # Type checkers take a method of a protocol without a body for an abstract one.
         del assignment, metadata
+
+
+def _check_user_data(name: str, value: object) -> None:
+    if not isinstance(value, bytes | None):
+        raise TypeError(f"the {name} of an assignor are bytes or None, not {value!r}")

@@ -25,6 +25,7 @@ from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment,
     Cluster,
+    GroupAssignment,
     GroupSubscription,
     RebalanceProtocol,
     Subscription,
@@ -393,6 +394,11 @@ class ClassicCoordinator(Coordinator):
         subscribed = GroupSubscription(members)
         # Heartbeats go on meanwhile.
         assigned = await self.context.run_aside(partial(assignor.assign, cluster, subscribed))
+        if not isinstance(assigned, GroupAssignment):
+            raise TypeError(
+                f"assign of the assignor {assignor.name!r} returned no GroupAssignment: "
+                f"{assigned!r}"
+            )
         if self.protocol is RebalanceProtocol.COOPERATIVE and not isinstance(
             assignor, CooperativeStickyAssignor
         ):

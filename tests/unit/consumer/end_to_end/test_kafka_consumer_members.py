@@ -94,6 +94,34 @@ def test_a_member_that_the_assignor_left_out_is_told(broker):
             poll_until(consumer, lambda: False)
 
 
+class Careless(RangeAssignor):
+    """An assignor whose methods return values of wrong types."""
+
+    def subscription_user_data(self, topics):
+        """Return a text, unless it is for `assign`."""
+        return "two" if self.careless == "subscription_user_data" else None
+
+    def assign(self, cluster, group_subscription):
+        """Return the assignments without their class."""
+        return dict(super().assign(cluster, group_subscription).assignments)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("assign", "assign of the assignor 'range' returned no GroupAssignment: {"),
+        ("subscription_user_data", "are bytes or None, not 'two'"),
+    ],
+)
+def test_an_assignor_that_returns_a_wrong_type_is_told(broker, method, message, monkeypatch):
+    """The error names the method and the value."""
+    monkeypatch.setattr(Careless, "careless", method, raising=False)
+    with consuming(broker, **GROUP | {"partition.assignment.strategy": [Careless]}) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(TypeError, match=message):
+            poll_until(consumer, lambda: False)
+
+
 def test_requests_go_on_while_an_assignor_works(broker, monkeypatch):
     """A slow `assign` of the leader does not occupy the network thread, which sends heartbeats."""
     answered = []
