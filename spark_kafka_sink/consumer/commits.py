@@ -53,7 +53,8 @@ class Commits:
         config = core.config
         self._context.commit_positions = self._commit_positions
         self._done: deque[_CommitDone] = deque()
-        self._pending = 0
+        #: The asynchronous commits that have not ended.
+        self._pending: set[object] = set()
         #: The error of an asynchronous commit after which no call can succeed.
         self._fenced: KafkaError | None = None
         self._auto_commit = AutoCommit(
@@ -99,12 +100,18 @@ class Commits:
         except KafkaError as error:
             self._end_later(offsets, callback, error)
             return
-        with self._context.lock:
-            self._pending += 1
-        self._core.submit(self._commit_later(prepared, offsets, callback))
+        pending = object()
+        try:
+            with self._context.lock:
+                self._pending.add(pending)
+            self._core.submit(self._commit_later(prepared, offsets, callback, pending))
+        except BaseException:
+            # After Ctrl-C it may not have been sent, and would be waited for in vain.
+            self._pending.discard(pending)
+            raise
 
     async def _commit_later(
-        self, prepared: PreparedCommit, offsets: Offsets, callback: Any
+        self, prepared: PreparedCommit, offsets: Offsets, callback: Any, pending: object
     ) -> None:
         error: Exception | None = None
         commits = self._core.offset_commits
@@ -115,7 +122,7 @@ class Commits:
         except Exception as raised:  # noqa: BLE001  the callback gets it
             error = raised
         with self._context.lock:
-            self._pending -= 1
+            self._pending.discard(pending)
             self._note_fencing(error)
             self._end_later(offsets, callback, error)
             self._context.tell_user()
@@ -169,9 +176,10 @@ class Commits:
             return NEVER
         if self._auto_commit.is_due(now):
             prepared = self._prepare_automatic()
-            self._auto_commit.begin(now, is_sent=prepared is not None)
             if prepared is not None:
                 self._core.submit(self._commit_automatically(prepared))
+            # Not before, or none would follow after Ctrl-C. It ends later: that needs the lock.
+            self._auto_commit.begin(now, is_sent=prepared is not None)
         return self._auto_commit.wake_up_at
 
     def restart_interval(self, now: float) -> None:

@@ -380,9 +380,11 @@ class Polls:
         partition = fetch.partition
         position = self._subscriptions.position_or_none(partition)
         if position is not None and position.offset == records.end_offset:
-            self._subscriptions.seek_validated(
-                partition, position._replace(offset=records.next_offset)
-            )
+            failed = position._replace(offset=records.next_offset)
+            self._subscriptions.seek_validated(partition, failed)
+            if partition in self._began:
+                # The records before it have not reached the user yet.
+                self._began[partition] = self._began[partition][0], failed
             self._postponed = partition, records.next_offset, error
 
     def _raise_postponed(self) -> None:
@@ -420,9 +422,13 @@ class Polls:
         """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
         if coordinator is not None:
-            self._commits.begin_pending()
             limit = self._core.config.request_timeout_ms / 1000
-            coordinator.leave(reason, operation, limit if timeout is None else timeout)
+            try:
+                self._commits.begin_pending()
+            finally:
+                # Otherwise Ctrl-C would leave a member without partitions, which would not join
+                # again after a later `subscribe` to the same topics.
+                coordinator.leave(reason, operation, limit if timeout is None else timeout)
 
     def close(self, timeout: float, *, commits: bool = True) -> None:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds.
@@ -436,14 +442,17 @@ class Polls:
             self._core.ignores_wakeups = True
             is_subscribed = self._subscriptions.subscription.is_auto_assigned
         try:
-            if commits:
-                self._commits.commit_before_close(timeout)
-            # Afterwards it would be none of the group that commits.
-            self._commits.await_pending(deadline)
-            if is_subscribed:
-                left = max(deadline - self._core.clock(), 0)
-                self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
-            self._await_leaves(deadline)
+            try:
+                if commits:
+                    self._commits.commit_before_close(timeout)
+                # Afterwards it would be none of the group that commits.
+                self._commits.await_pending(deadline)
+            finally:
+                # Also if a callback of a commit has raised: the other members need the partitions.
+                if is_subscribed:
+                    left = max(deadline - self._core.clock(), 0)
+                    self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
+                self._await_leaves(deadline)
             self._commits.await_pending(deadline)
             self._commits.call_back()
         finally:

@@ -37,18 +37,22 @@ class CallGuard:
                 "the consumer was created in another process: create one in each process"
             )
         thread = threading.get_ident()
-        with self._lock:
-            if self._thread not in {None, thread}:
-                raise IllegalStateError(
-                    "the consumer is used by two threads at once: give each thread a consumer of "
-                    "its own, or a lock; only wakeup() may be called by any thread"
-                )
-            self._thread = thread
-            self.depth += 1
+        has_entered = False
         try:
+            with self._lock:
+                if self._thread not in {None, thread}:
+                    raise IllegalStateError(
+                        "the consumer is used by two threads at once: give each thread a consumer "
+                        "of its own, or a lock; only wakeup() may be called by any thread"
+                    )
+                self._thread = thread
+                self.depth += 1
+                has_entered = True
             yield
         finally:
-            with self._lock:
-                self.depth -= 1
-                if not self.depth:
-                    self._thread = None
+            # Also if Ctrl-C comes while the lock is released; otherwise not even `close` could run.
+            if has_entered:
+                with self._lock:
+                    self.depth -= 1
+                    if not self.depth:
+                        self._thread = None

@@ -81,6 +81,7 @@ class Rebalances:
     def _complete(self, step: CompleteJoin) -> None:
         """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
         context, subscriptions = self._context, self._context.subscriptions
+        is_applied = False
         try:
             with context.lock:
                 self._coordinator.joined(step.generation)
@@ -110,6 +111,7 @@ class Rebalances:
                         context.client.metadata.add_topic(topic, context.clock())
                     added = [each for each in assigned if each not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
+                    is_applied = True
                 try:
                     first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
                 finally:
@@ -120,6 +122,9 @@ class Rebalances:
         finally:
             with context.lock:
                 self._coordinator.membership.join_completed(step)
+                if not is_applied:
+                    # After Ctrl-C the group believes that this member reads them.
+                    self._coordinator.membership.request_rejoin("an assignment was not applied")
                 self._coordinator.step_done(step)
                 context.tell_user()
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
+from spark_kafka_sink.consumer.commits import Commits
+from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
 from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import IllegalStateError
+from tests.support.consumer.commits import BY_HAND, committed_by
 from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
@@ -133,3 +139,122 @@ def test_a_listener_that_polls_is_not_called_again(broker):
             poll_until(consumer, consumer.assignment)
             heard = [call for call in listener.calls if call[1]]
             assert [("assigned", T)] == heard
+
+
+class InterruptedAssignor(RangeAssignor):
+    """An assignor that Ctrl-C interrupts when it hears of its first assignment."""
+
+    is_interrupted = False
+
+    def on_assignment(self, assignment, metadata) -> None:
+        """Interrupt once."""
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            interrupt()
+
+
+def test_an_assignment_that_was_not_applied_is_asked_for_again(broker):
+    """Otherwise the member would stay in the group and read nothing."""
+    strategy = [InterruptedAssignor]
+    with consuming(broker, **GROUP, partition_assignment_strategy=strategy) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(KeyboardInterrupt):
+            poll_until(consumer, lambda: False)
+        assert frozenset() == consumer.assignment()
+        poll_until(consumer, consumer.assignment)
+        assert frozenset(T) == consumer.assignment()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_interrupted_unsubscribe_leaves_the_group(broker, monkeypatch, protocol):
+    """A later subscription to the same topic gets its partitions."""
+    with consuming(broker, **settings_of(protocol)) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        interrupt_once(monkeypatch, Commits, "begin_pending")
+        with pytest.raises(KeyboardInterrupt):
+            consumer.unsubscribe()
+        assert frozenset() == consumer.assignment()
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        assert frozenset(T) == consumer.assignment()
+
+
+def test_an_automatic_commit_that_was_interrupted_is_not_the_last(broker, monkeypatch):
+    """The next poll commits."""
+    with consuming(broker, **GROUP, auto_commit_interval_ms=1) as consumer:
+        consumer.assign(T)
+        take(consumer, 3)
+        interrupt_once(monkeypatch, Commits, "_commit_automatically")
+        with pytest.raises(KeyboardInterrupt):
+            poll_until(consumer, lambda: False)
+        poll_until(consumer, lambda: 3 == committed_by(consumer))
+
+
+def test_an_asynchronous_commit_that_was_interrupted_is_not_waited_for(broker, monkeypatch):
+    """A later commit does not run into its timeout."""
+    submit = ConsumerCore.submit
+
+    def interrupted(_core, coroutine):
+        monkeypatch.setattr(ConsumerCore, "submit", submit)
+        coroutine.close()
+        interrupt()
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign(T)
+        take(consumer, 3)
+        monkeypatch.setattr(ConsumerCore, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.commit_async()
+        consumer.commit(timeout=3)
+        assert 3 == committed_by(consumer)
+
+
+class InterruptedOnRelease:
+    """The lock of a guard, whose first release Ctrl-C interrupts."""
+
+    def __init__(self, lock) -> None:
+        """Use the lock itself from then on."""
+        self._lock = lock
+        self._is_interrupted = False
+
+    def __enter__(self) -> None:
+        """Take the lock."""
+        self._lock.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """Release it, and interrupt once."""
+        self._lock.__exit__(*error)
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            interrupt()
+
+
+def test_a_call_that_is_interrupted_as_it_begins_does_not_go_on(broker):
+    """The consumer could not even be closed."""
+    with consuming(broker, **GROUP) as consumer:
+        guard = consumer._guard
+        guard._lock = InterruptedOnRelease(guard._lock)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.assignment()
+        assert 0 == guard.depth
+        consumer.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.assignment()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_close_that_is_interrupted_while_it_commits_leaves_the_group(
+    broker, monkeypatch, protocol
+):
+    """Otherwise the other members would wait for its session to end."""
+    listener = Recording()
+    with consuming(broker, **settings_of(protocol)) as consumer:
+        consumer.subscribe("t", listener=listener)
+        take(consumer, 3)
+        interrupt_once(monkeypatch, Commits, "commit_before_close")
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+    assert [("assigned", T), ("revoked", T)] == listener.calls
+    with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+        assert () == admin.describe_consumer_groups(["g"])["g"].members

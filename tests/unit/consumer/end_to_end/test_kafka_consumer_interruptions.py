@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
 from spark_kafka_sink.consumer.membership.partition_state import LeaderAndEpoch
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import CorruptRecordError
 from tests.support.consumer.embedded_consuming import consuming, poll_until, take, tp, values
 from tests.support.consumer.reading import fill, numbered
 
@@ -95,6 +97,32 @@ def test_nothing_is_lost_if_the_wait_for_the_lock_is_interrupted(broker, monkeyp
             consumer.poll(30)
         assert 3 == consumer.position(tp())
         assert numbered(6, 3) == values(take(consumer, 6))
+
+
+def test_records_before_a_corrupt_one_are_not_lost_by_an_interrupt(broker, monkeypatch):
+    """They have not reached the user, although the position is already that of the error."""
+    take_arrow, drain = FetchedRecords.take_arrow, CompletedFetch.drain
+
+    def interrupted(_fetch):
+        monkeypatch.setattr(CompletedFetch, "drain", drain)
+        raise KeyboardInterrupt
+
+    def corrupt(_records, _schema):
+        monkeypatch.setattr(FetchedRecords, "take_arrow", take_arrow)
+        monkeypatch.setattr(CompletedFetch, "drain", interrupted)
+        raise CorruptRecordError("the fourth record")
+
+    def first_three(records, schema):
+        monkeypatch.setattr(FetchedRecords, "take_arrow", corrupt)
+        return take_arrow(records, schema, 3)
+
+    monkeypatch.setattr(FetchedRecords, "take_arrow", first_three)
+    with consuming(broker) as consumer:
+        consumer.assign([tp()])
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_arrow(30)
+        assert 0 == consumer.position(tp())
+        assert numbered(9) == consumer.poll_arrow(30)["value"].to_pylist()
 
 
 @pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])

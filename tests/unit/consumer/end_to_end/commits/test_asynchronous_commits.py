@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from spark_kafka_sink.admin.client.admin_client import AdminClient
 from spark_kafka_sink.errors import (
     BrokerError,
     KafkaError,
@@ -180,3 +181,21 @@ def test_commits_on_a_connection_that_ends_fail_at_once(broker):
         assert sorted(offsets[tp()].offset for offsets, _ in calls) == list(range(100))
         assert any(error is not None for _, error in calls)
         assert all(error is None or error.retriable for _, error in calls)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_callback_that_raises_does_not_keep_a_closed_member_in_the_group(broker, protocol):
+    """Its error is raised after the group has been left."""
+
+    def fail(_offsets, _error):
+        raise ValueError("of the callback")
+
+    with consuming(broker, group_id="g", group_protocol=protocol) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)
+        consumer.position(tp())
+        consumer.commit_async(callback=fail)
+        with pytest.raises(ValueError, match="of the callback"):
+            consumer.close()
+    with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+        assert () == admin.describe_consumer_groups(["g"])["g"].members
