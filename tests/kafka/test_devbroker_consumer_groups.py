@@ -379,6 +379,7 @@ def refused_without_id(group):
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, metadata=subscription(name)), 9)
     group.note("refused", answer.error_code)
+    group.wait_until_classic()
     group.describe("refused")
     group.look("kept", name)
 
@@ -388,6 +389,7 @@ def refused_without_protocols(group):
     name = emptied(group)
     answer = group.asker.ask(join_request(group.group_id, protocols=()), 9)
     group.note("refused", answer.error_code)
+    group.wait_until_classic()
     group.describe("refused")
     group.look("kept", name)
     group.join("follows", "b", topics=[name])

@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
 )
@@ -158,6 +159,18 @@ class Group:
 
         self.wait_for(done)
         return self.noted(what, answers[-1])
+
+    def wait_until_classic(self) -> None:
+        """Wait until the group is none of the new protocol: Kafka describes what is committed."""
+        request = ConsumerGroupDescribeRequest(
+            group_ids=(self.group_id,), include_authorized_operations=False
+        )
+        self.wait_for(
+            lambda: (
+                self.asker.ask(request, DESCRIBE).groups[0].error_code
+                == ErrorCode.GROUP_ID_NOT_FOUND
+            )
+        )
 
     def describe(self, what: str, *, counts: bool = False) -> None:
         """Record what ConsumerGroupDescribe, DescribeGroups and ListGroups say of the group."""
