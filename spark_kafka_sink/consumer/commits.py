@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
-    from spark_kafka_sink.consumer.polling.offset_commits import PreparedCommit
+    from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits, PreparedCommit
 
 logger = logging.getLogger(__name__)
 
@@ -63,18 +63,16 @@ class Commits:
             is_enabled=config.enable_auto_commit,
         )
 
-    def commit(
-        self,
-        offsets: Offsets,
-        timeout: float,
-        *,
-        is_wakeable: bool = True,
-    ) -> None:
+    @property
+    def _requests(self) -> OffsetCommits:
+        requests = self._core.offset_commits
+        assert requests is not None  # noqa: S101  the callers have checked that there is a group
+        return requests
+
+    def commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool = True) -> None:
         """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101  the caller has checked that there is a group
         self._raise_fenced()
-        prepared = commits.prepare(offsets)
+        prepared = self._requests.prepare(offsets)
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
         if not self.await_pending(deadline, is_wakeable=is_wakeable):
@@ -82,7 +80,7 @@ class Commits:
                 f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
             )
         left = max(deadline - self._core.clock(), 0)
-        call = commits.commit(prepared, deadline)
+        call = self._requests.commit(prepared, deadline)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
         self.run_callbacks()
@@ -93,10 +91,8 @@ class Commits:
         self._submit(offsets, callback)
 
     def _submit(self, offsets: Offsets, callback: Any) -> None:
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101
         try:
-            prepared = commits.prepare(offsets)
+            prepared = self._requests.prepare(offsets)
         except KafkaError as error:
             self._end_later(offsets, callback, error)
             return
@@ -114,11 +110,9 @@ class Commits:
         self, prepared: PreparedCommit, offsets: Offsets, callback: Any, pending: object
     ) -> None:
         error: Exception | None = None
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
-            await commits.commit(prepared, self._core.clock() + limit, retries=False)
+            await self._requests.commit(prepared, self._core.clock() + limit, retries=False)
         except Exception as raised:  # noqa: BLE001  the callback gets it
             error = raised
         with self._context.lock:
@@ -188,22 +182,19 @@ class Commits:
 
     def _prepare_automatic(self) -> PreparedCommit | None:
         """Return the commit of all positions; None without any, or outside of a generation."""
-        commits = self._core.offset_commits
         offsets = self._subscriptions.all_consumed()
-        if commits is None or not offsets:
+        if self._core.offset_commits is None or not offsets:
             return None
         try:
-            return commits.prepare(offsets, is_of_user=False)
+            return self._requests.prepare(offsets, is_of_user=False)
         except KafkaError:
             return None
 
     async def _commit_automatically(self, prepared: PreparedCommit) -> None:
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101
         error: Exception | None = None
         limit = self._core.config.default_api_timeout_ms / 1000
         try:
-            await commits.commit(prepared, self._core.clock() + limit, retries=False)
+            await self._requests.commit(prepared, self._core.clock() + limit, retries=False)
         except Exception as raised:  # noqa: BLE001  there is another one after the interval
             error = raised
         with self._context.lock:
@@ -224,22 +215,17 @@ class Commits:
 
         It is not repeated, because a later commit may have been faster.
         """
-        if not self._auto_commit.is_enabled:
-            return
-        with self._context.lock:
-            offsets = self._subscriptions.all_consumed()
-        if offsets:
+        if offsets := self._automatic_offsets():
             self._submit(offsets, None)
 
     async def _commit_positions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
     ) -> None:
         """Commit offsets from the network thread; a failure is only logged."""
-        commits = self._core.offset_commits
-        if offsets and commits is not None:
+        if offsets:
             try:
-                prepared = commits.prepare(offsets, is_of_user=False)
-                await commits.commit(prepared, deadline)
+                prepared = self._requests.prepare(offsets, is_of_user=False)
+                await self._requests.commit(prepared, deadline)
             except KafkaError as error:
                 logger.warning("automatic commit before a rebalance: %s", error)
             else:
@@ -250,32 +236,30 @@ class Commits:
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Implement `KafkaConsumer.committed`."""
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101
-        call = commits.fetch(partitions, self._core.clock() + timeout)
+        call = self._requests.fetch(partitions, self._core.clock() + timeout)
         return self._core.call(call, timeout, "OffsetFetch")
 
     def commit_before_close(self, timeout: float) -> None:
         """Commit all positions if that is automatic; a failure is only logged."""
-        if not self._auto_commit.is_enabled:
+        offsets = self._automatic_offsets()
+        if not offsets:
             return
-        with self._context.lock:
-            offsets = self._subscriptions.all_consumed()
-        if offsets:
-            self._commit_at_close(offsets, timeout)
-
-    def _commit_at_close(self, offsets: Offsets, timeout: float) -> None:
-        commits = self._core.offset_commits
-        assert commits is not None  # noqa: S101
         try:
             if timeout > 0:
                 self.commit(offsets, timeout, is_wakeable=False)
             else:
                 # It is sent before LeaveGroup, and its answer is not waited for.
-                prepared = commits.prepare(offsets, is_of_user=False)
-                self._core.submit(commits.commit_last(prepared))
+                prepared = self._requests.prepare(offsets, is_of_user=False)
+                self._core.submit(self._requests.commit_last(prepared))
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
+
+    def _automatic_offsets(self) -> Offsets:
+        """Return the positions if they are committed automatically; otherwise none."""
+        if not self._auto_commit.is_enabled:
+            return {}
+        with self._context.lock:
+            return self._subscriptions.all_consumed()
 
     def begin_pending(self) -> None:
         """Start the asynchronous commits, as the member that is about to leave.

@@ -19,23 +19,6 @@ NAMES = [BAD, *(f"g{number}" for number in range(204))]
 
 
 @pytest.fixture
-def broker():
-    with DevBroker(topics={"data": 1}, auto_create_topics=False) as started:
-        yield started
-
-
-@pytest.fixture
-def settings(broker):
-    return {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
-
-
-@pytest.fixture
-def admin(settings):
-    with AdminClient(settings) as client:
-        yield client
-
-
-@pytest.fixture
 def groups(broker):
     """Create the groups, which a client of their coordinators need not have looked up."""
     broker.call(lambda one: [one.cluster.groups.create(name) for name in NAMES])
