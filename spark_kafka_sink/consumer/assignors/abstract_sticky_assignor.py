@@ -10,7 +10,7 @@ one member that wants it:
 
 - Members without topics, such as those with a pattern that matches none, get no partition.
 - Owned partitions that no longer exist are ignored.
-- A partition does not move back to an earlier owner that no longer wants its topic.
+- A partition does not stay with an earlier owner that no longer wants its topic.
 - Movements of partitions that repeat themselves end.
 
 Source: org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor.
@@ -30,7 +30,7 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENER
 from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
         Partitions,
@@ -83,8 +83,16 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
             assigned = constrained.build()
             if not any(assigned[member] for member in wanted if not wanted[member]):
                 return assigned, constrained.changing_owners
-        previous = self._stale_owners(data)
-        return GeneralAssignment(topics, rack_info, claims.owned, wanted, previous).build(), None
+        stale = self._stale_owners(data)
+        general = GeneralAssignment(topics, rack_info, claims.owned, wanted, stale)
+        assigned = general.build()
+        wanting = {it: member for it, member in stale.items() if it.topic in wanted[member]}
+        if wanting != stale and (
+            general.is_circular or not _is_wanted(assigned, wanted, stale.values())
+        ):
+            general = GeneralAssignment(topics, rack_info, claims.owned, wanted, wanting)
+            assigned = general.build()
+        return assigned, None
 
     def _stale_owners(self, data: Mapping[str, MemberData]) -> dict[TopicPartition, str]:
         """Return the latest owners among the members that missed the last generation."""
@@ -131,6 +139,13 @@ class _Claims:
             self._owners[topic_partition] = member
             if topic_partition in self.owned[other]:
                 self.owned[other].remove(topic_partition)
+
+
+def _is_wanted(
+    assigned: Partitions, wanted: Mapping[str, Sequence[str]], members: Iterable[str]
+) -> bool:
+    """Return whether members want all topics of their partitions."""
+    return all(it.topic in wanted[member] for member in set(members) for it in assigned[member])
 
 
 def _all_equal(subscribed: Sequence[Sequence[str]]) -> bool:

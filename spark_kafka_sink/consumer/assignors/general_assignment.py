@@ -36,10 +36,10 @@ class GeneralAssignment:
         wanted: Mapping[str, Sequence[str]],
         stale_owners: Mapping[TopicPartition, str],
     ) -> None:
-        """Find out who wants what."""
+        """Find out who wants what; `owned` stays as it is."""
         self._topics = topics
         self._rack_info = rack_info
-        self._assigned = owned
+        self._assigned = {member: list(partitions) for member, partitions in owned.items()}
         self._stale_owners = stale_owners
         self._wanted = {
             member: [topic for topic in wished if topic in topics]
@@ -56,9 +56,11 @@ class GeneralAssignment:
             for number in range(len(topics[topic]))
         ]
         self._owners: dict[TopicPartition, str] = {}
-        self._by_size = _MembersBySize(owned)
+        self._by_size = _MembersBySize(self._assigned)
         self._movements = PartitionMovements()
         self._revokes = False
+        #: Whether movements would have gone on for ever.
+        self.is_circular = False
         #: None if it must be computed again.
         self._balanced: bool | None = None
 
@@ -158,6 +160,7 @@ class GeneralAssignment:
             is_done = True
             owners = tuple(self._owners[it] for it in self._all)
             if owners in seen:
+                self.is_circular = True
                 break
             seen.add(owners)
             for topic_partition in movable:
@@ -191,17 +194,14 @@ class GeneralAssignment:
     def _maybe_move(self, topic_partition: TopicPartition) -> bool:
         """Move a partition to its earlier owner or to the smallest member, if its owner has more.
 
-        Java first looks for a smaller member among those in the racks of the replicas, but whether
-        it finds one or not, the partition goes to the smallest member of all.
+        As in Java, the earlier owner need not want the topic any more. And Java first looks for a
+        smaller member among those in the racks of the replicas, but whether it finds one or not,
+        the partition goes to the smallest member of all.
         """
         topic = topic_partition.topic
         size = len(self._assigned[self._owners[topic_partition]])
         stale = self._stale_owners.get(topic_partition)
-        if (
-            stale is not None
-            and topic in self._wanted[stale]
-            and size > len(self._assigned[stale]) + 1
-        ):
+        if stale in self._assigned and size > len(self._assigned[stale]) + 1:
             self._move(topic_partition, stale)
             return True
         if any(size > len(self._assigned[it]) + 1 for it in self._subscribers[topic]):

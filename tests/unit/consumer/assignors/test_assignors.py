@@ -184,6 +184,23 @@ def test_an_earlier_owner_that_wants_other_topics_gets_nothing_back():
     assert [] == faults_of(round_, group.subscriptions(round_), result, withholds=False)
 
 
+def test_a_partition_passes_through_an_earlier_owner_that_no_longer_wants_it():
+    """As in Java it moves there first and then on, which decides the order of the others."""
+    round_ = simple(
+        {"t": 3, "u": 3},
+        {
+            "a": {"topics": ["u"], "data": user_data(partitions_of("t 0 2 u 0"), 1, 1).hex()},
+            "b": {"topics": ["t"], "data": user_data([], 1, 2).hex()},
+            "c": {
+                "topics": ["t", "u"],
+                "data": user_data(partitions_of("u 1 t 2 1 0"), 1, 2).hex(),
+            },
+        },
+    )
+    group = OurGroup("sticky")
+    assert {"a": "u 0 2", "b": "t 1 0", "c": "u 1 t 2"} == group.assign(round_)
+
+
 def test_movements_in_a_circle_end():
     """Earlier owners that pull partitions in a circle do not keep the leader busy for ever."""
     racks = {
