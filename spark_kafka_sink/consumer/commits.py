@@ -69,8 +69,17 @@ class Commits:
         assert requests is not None  # noqa: S101  the callers have checked that there is a group
         return requests
 
-    def commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool = True) -> None:
-        """Implement `KafkaConsumer.commit`; `wakeup` interrupts it if `is_wakeable`."""
+    def commit(self, offsets: Offsets, timeout: float) -> None:
+        """Implement `KafkaConsumer.commit`."""
+        try:
+            self._commit(offsets, timeout, is_wakeable=True)
+        except KafkaError:
+            # As in Java: earlier commits may have ended, and their callbacks come first.
+            self.call_back()
+            raise
+        self.run_callbacks()
+
+    def _commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool) -> None:
         self._raise_fenced()
         prepared = self._requests.prepare(offsets)
         deadline = self._core.clock() + timeout
@@ -83,7 +92,6 @@ class Commits:
         call = self._requests.commit(prepared, deadline)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
-        self.run_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
         """Implement `KafkaConsumer.commit_async`."""
@@ -246,7 +254,7 @@ class Commits:
             return
         try:
             if timeout > 0:
-                self.commit(offsets, timeout, is_wakeable=False)
+                self._commit(offsets, timeout, is_wakeable=False)
             else:
                 # It is sent before LeaveGroup, and its answer is not waited for.
                 prepared = self._requests.prepare(offsets, is_of_user=False)

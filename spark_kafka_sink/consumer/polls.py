@@ -447,6 +447,7 @@ class Polls:
                     self._commits.commit_before_close(timeout)
                 # Afterwards it would be none of the group that commits.
                 self._commits.await_pending(deadline)
+                self._commits.call_back()
             finally:
                 # Also if a callback of a commit has raised: the other members need the partitions.
                 if is_subscribed:

@@ -184,18 +184,36 @@ def test_commits_on_a_connection_that_ends_fail_at_once(broker):
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_callback_that_raises_does_not_keep_a_closed_member_in_the_group(broker, protocol):
-    """Its error is raised after the group has been left."""
+@pytest.mark.parametrize("error", [ValueError("of the callback"), KafkaError("of the callback")])
+@pytest.mark.parametrize("is_automatic", [False, True])
+def test_a_callback_that_raises_does_not_keep_a_closed_member_in_the_group(
+    broker, protocol, error, is_automatic
+):
+    """Its error is raised after the group has been left, and is no failure of the last commit."""
 
     def fail(_offsets, _error):
-        raise ValueError("of the callback")
+        raise error
 
-    with consuming(broker, group_id="g", group_protocol=protocol) as consumer:
+    settings = {"group_id": "g", "group_protocol": protocol, "enable_auto_commit": is_automatic}
+    with consuming(broker, **settings) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
         consumer.position(tp())
         consumer.commit_async(callback=fail)
-        with pytest.raises(ValueError, match="of the callback"):
+        with pytest.raises(type(error), match="of the callback"):
             consumer.close()
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         assert () == admin.describe_consumer_groups(["g"])["g"].members
+
+
+def test_a_commit_that_fails_calls_the_callbacks_of_earlier_ones(broker):
+    """They ended before it, and have run when it raises."""
+    hook = AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: hook if it.number == 2 else None)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 3}, lambda *given: calls.append(given))
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.commit({tp(): 4})
+        assert [({tp(): OffsetAndMetadata(3)}, None)] == calls
