@@ -51,6 +51,11 @@ class ConsumerConfig(ClientConfig):
 
     _table: ClassVar = _TABLE
 
+    @property
+    def is_read_committed(self) -> bool:
+        """Whether records of transactions are only read when these are committed."""
+        return self.isolation_level == "read_committed"
+
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
         settle_fetch_wait(values, given)

@@ -26,7 +26,7 @@ class BrokerQuestions:
         """Use the connections of `core`."""
         self._core = core
         self._context = core.context
-        self._is_committed = core.config.isolation_level == "read_committed"
+        self._is_committed = core.config.is_read_committed
 
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], seconds: float

@@ -183,7 +183,7 @@ class ConsumerClient:
     def _offsets_of(
         self, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> dict[TopicPartition, int | None]:
-        is_committed = self.config.isolation_level == "read_committed"
+        is_committed = self.config.is_read_committed
         return self._ask(
             lambda calls, by: calls.offsets(timestamps, by, is_committed=is_committed), timeout
         )

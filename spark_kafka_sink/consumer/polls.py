@@ -56,7 +56,7 @@ class Polls:
         self._subscriptions = core.subscriptions
         config = core.config
         self._max_records = config.max_poll_records
-        self._is_committed = config.isolation_level == "read_committed"
+        self._is_committed = config.is_read_committed
         self._decoders = RecordDecoders(
             check_crcs=config.check_crcs,
             max_uncompressed_batch_bytes=config.max_uncompressed_batch_bytes,

@@ -139,7 +139,7 @@ class _RangeReader:
         self._decoder = decoder
         self._on_data_loss = on_data_loss
         config = client.config
-        self._is_committed = config.isolation_level == "read_committed"
+        self._is_committed = config.is_read_committed
         self._state = RangeFetch(
             partition_range,
             is_committed=self._is_committed,

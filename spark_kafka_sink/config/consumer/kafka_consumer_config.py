@@ -118,6 +118,11 @@ class KafkaConsumerConfig(ClientConfig):
 
     _table: ClassVar = _TABLE
 
+    @property
+    def is_read_committed(self) -> bool:
+        """Whether records of transactions are only read when these are committed."""
+        return self.isolation_level == "read_committed"
+
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
         values["group.protocol"] = values["group.protocol"].lower()

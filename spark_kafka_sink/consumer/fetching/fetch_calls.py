@@ -55,7 +55,7 @@ class FetchCalls:
         self._config = config
         self._client = requests.client
         self._loop = asyncio.get_running_loop()
-        self._is_committed = config.isolation_level == "read_committed"
+        self._is_committed = config.is_read_committed
         self._refresh: asyncio.Task[None] | None = None
 
     def view(self, topic_partition: TopicPartition) -> PartitionView:

@@ -15,12 +15,15 @@ This is Kafka's FetchSessionHandler. Its rules:
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.consumer.fetching.session_requests import read_fetch
+from spark_kafka_sink.consumer.fetching.session_requests import (
+    INITIAL_EPOCH,
+    PartitionToFetch,
+    SessionRequest,
+    read_fetch,
+)
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 from spark_kafka_sink.protocol.messages.fetch import FINAL_EPOCH, MAX_INT32
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
@@ -34,50 +37,6 @@ if TYPE_CHECKING:
 
 #: The id of a request or a response without a session.
 NO_SESSION: Final = 0
-#: The epoch of a request that opens a session.
-INITIAL_EPOCH: Final = 0
-_NONE: Final[Mapping[TopicPartition, UUID]] = MappingProxyType({})
-
-
-class PartitionToFetch(NamedTuple):
-    """What a session knows of a partition (FetchRequest.PartitionData)."""
-
-    #: `ZERO_UUID` if it is not known.
-    topic_id: UUID
-    #: The first offset to read.
-    offset: int
-    #: The epoch of the leader as the metadata name it; `NO_LEADER_EPOCH` if it is not known.
-    leader_epoch: int
-    #: The epoch of the record before `offset`, by which the broker detects that its log was
-    #: truncated (KIP-595); `NO_LEADER_EPOCH` to leave that out.
-    last_fetched_epoch: int = NO_LEADER_EPOCH
-    #: max.partition.fetch.bytes.
-    max_bytes: int = MAX_INT32
-
-
-class SessionRequest(NamedTuple):
-    """What the next Fetch has to say (FetchSessionHandler.FetchRequestData)."""
-
-    session_id: int
-    session_epoch: int
-    #: The partitions to list, in this order: all of them if the request is full.
-    to_send: Mapping[TopicPartition, PartitionToFetch]
-    #: The partitions to remove from the session, with their topic ids.
-    to_forget: Mapping[TopicPartition, UUID] = _NONE
-    #: Partitions of topics that were deleted and created again, with the topic ids by which the
-    #: broker knows them. They are in `to_send`, too. Empty if the request names topics.
-    to_replace: Mapping[TopicPartition, UUID] = _NONE
-    #: All partitions of the session, listed or not: the response may be about any of them.
-    partitions: Mapping[TopicPartition, PartitionToFetch] = MappingProxyType({})
-    #: The topics of `partitions` by their ids; empty if the request names topics.
-    topic_names: Mapping[UUID, str] = MappingProxyType({})
-    #: Whether the request identifies topics by their ids, which is from version 13 on.
-    uses_topic_ids: bool = False
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the request lists all partitions, so that it does not continue a session."""
-        return self.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
 
 class FetchSession:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.consumer.fetching.fetch_requests import (
     LAST_VERSION_WITH_NAMES,
@@ -14,6 +15,8 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
+    FINAL_EPOCH,
+    MAX_INT32,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -25,16 +28,59 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.fetching.fetch_sessions import SessionRequest
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.fetch import FetchResponse, PartitionData
 
+#: The epoch of a request that opens a session.
+INITIAL_EPOCH: Final = 0
+_NONE: Final[Mapping[TopicPartition, UUID]] = MappingProxyType({})
 #: The first version with `last_fetched_epoch`.
 _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
 #: The errors with which a broker names the leader that it knows (KIP-951).
 _OTHER_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class PartitionToFetch(NamedTuple):
+    """What a session knows of a partition (FetchRequest.PartitionData)."""
+
+    #: `ZERO_UUID` if it is not known.
+    topic_id: UUID
+    #: The first offset to read.
+    offset: int
+    #: The epoch of the leader as the metadata name it; `NO_LEADER_EPOCH` if it is not known.
+    leader_epoch: int
+    #: The epoch of the record before `offset`, by which the broker detects that its log was
+    #: truncated (KIP-595); `NO_LEADER_EPOCH` to leave that out.
+    last_fetched_epoch: int = NO_LEADER_EPOCH
+    #: max.partition.fetch.bytes.
+    max_bytes: int = MAX_INT32
+
+
+class SessionRequest(NamedTuple):
+    """What the next Fetch has to say (FetchSessionHandler.FetchRequestData)."""
+
+    session_id: int
+    session_epoch: int
+    #: The partitions to list, in this order: all of them if the request is full.
+    to_send: Mapping[TopicPartition, PartitionToFetch]
+    #: The partitions to remove from the session, with their topic ids.
+    to_forget: Mapping[TopicPartition, UUID] = _NONE
+    #: Partitions of topics that were deleted and created again, with the topic ids by which the
+    #: broker knows them. They are in `to_send`, too. Empty if the request names topics.
+    to_replace: Mapping[TopicPartition, UUID] = _NONE
+    #: All partitions of the session, listed or not: the response may be about any of them.
+    partitions: Mapping[TopicPartition, PartitionToFetch] = MappingProxyType({})
+    #: The topics of `partitions` by their ids; empty if the request names topics.
+    topic_names: Mapping[UUID, str] = MappingProxyType({})
+    #: Whether the request identifies topics by their ids, which is from version 13 on.
+    uses_topic_ids: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the request lists all partitions, so that it does not continue a session."""
+        return self.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
 
 def has_topic_ids(versions: NodeApiVersions) -> bool:

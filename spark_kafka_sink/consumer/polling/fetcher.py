@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
+    from spark_kafka_sink.consumer.fetching.session_requests import PartitionToFetch
     from spark_kafka_sink.consumer.measures.fetch_metrics import FetchedTotals
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import Node, TopicPartition
@@ -46,7 +46,7 @@ class Fetcher:
         """Start with nothing fetched."""
         self._context = context
         config = context.config
-        self._is_committed = config.isolation_level == "read_committed"
+        self._is_committed = config.is_read_committed
         self._replica_lease = config.metadata_max_age_ms / 1000
         self.buffer = FetchBuffer()
         self._sessions: dict[int, FetchSession] = {}

@@ -195,7 +195,7 @@ class PositionLookups:
         for node, questions in groups.items():
             request = list_offsets_request(
                 questions,
-                is_committed=context.config.isolation_level == "read_committed",
+                is_committed=context.config.is_read_committed,
                 timeout_ms=context.config.request_timeout_ms,
             )
             response = await self._ask(node, request)

@@ -71,7 +71,7 @@ class KafkaBatchReader(DataSourceReader):
         latest = None
         if (
             is_chosen or isinstance(options.ending, SpecificOffsets)
-        ) and options.consumer.isolation_level != "read_committed":
+        ) and not options.consumer.is_read_committed:
             latest = cluster.latest(partitions)
         planned = within_logs(start, end, earliest, latest)
         return input_partitions(planned, options, cluster)

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch, FetchBuffer
 from spark_kafka_sink.consumer.fetching.fetch_outcomes import FetchOutcome, initialize
 from spark_kafka_sink.consumer.fetching.fetch_plan import plan_fetches
-from spark_kafka_sink.consumer.fetching.fetch_sessions import FetchSession, SessionRequest
-from spark_kafka_sink.consumer.fetching.session_requests import build_fetch, read_fetch
+from spark_kafka_sink.consumer.fetching.fetch_sessions import FetchSession
+from spark_kafka_sink.consumer.fetching.session_requests import (
+    SessionRequest,
+    build_fetch,
+    read_fetch,
+)
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState

@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch, SessionRequest
 from spark_kafka_sink.consumer.fetching.session_requests import (
+    PartitionToFetch,
+    SessionRequest,
     build_fetch,
     has_topic_ids,
     named_leaders,
