@@ -82,10 +82,14 @@ def _record(row: dict[str, Any], epoch: int) -> ConsumerRecord:
 
 
 def _epoch(data: bytes, offset: int) -> int:
-    for batch in complete_batches(data):
-        header = decode_header(batch)
+    headers = [decode_header(batch) for batch in complete_batches(data)]
+    epochs = [header.partition_leader_epoch for header in headers]
+    if epochs[0] == epochs[-1]:
+        # Epochs never decrease in a log, so others between them are wrong, and are not looked at.
+        return epochs[0]
+    for header, epoch in zip(headers, epochs, strict=True):
         if header.base_offset <= offset <= header.last_offset:
-            return header.partition_leader_epoch
+            return epoch
     raise AssertionError(f"no batch has offset {offset}")
 
 
