@@ -6,9 +6,11 @@ import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -57,7 +59,7 @@ public class GroupMember implements ConsumerRebalanceListener {
         try {
             while (!isEnded) {
                 var numbers = new TreeMap<Integer, StringBuilder>();
-                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                for (ConsumerRecord<String, String> record : poll()) {
                     var list = numbers.computeIfAbsent(record.partition(), it -> new StringBuilder());
                     list.append(list.length() == 0 ? "" : ",").append(record.value());
                 }
@@ -77,6 +79,17 @@ public class GroupMember implements ConsumerRebalanceListener {
             consumer.close();
         }
         write("closed", "\"error\": null");
+    }
+
+    private ConsumerRecords<String, String> poll() {
+        try {
+            return consumer.poll(Duration.ofMillis(200));
+        } catch (UnknownMemberIdException e) {
+            // With the new protocol, a member that has stalled may look up its offsets before it
+            // hears that it is out. Then it has joined again by the next poll.
+            write("poll_failed", "\"error\": \"" + e.getClass().getSimpleName() + "\"");
+            return ConsumerRecords.empty();
+        }
     }
 
     private void commit() {

@@ -5,7 +5,7 @@ Members of all kinds write the same events; Java's are written by `GroupMember.j
 - `assigned`: all partitions that are owned now, and the generation, if it is known
 - `revoked`, `lost`: the partitions that are given up
 - `records`: the partition, the generation, if it is known, and the numbers of the records
-- `commit_failed`, `stalled`, `closed`
+- `poll_failed` (only Java, where a later poll succeeds), `commit_failed`, `stalled`, `closed`
 
 This module is used by the members' own processes, and imports little.
 """

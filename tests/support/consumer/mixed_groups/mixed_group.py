@@ -119,6 +119,7 @@ class _Member:
     thaw_at: float | None = None
     #: It was told to end, or was killed.
     is_ended: bool = False
+    is_reported: bool = False
     is_killed: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -300,13 +301,16 @@ class MixedGroup:
                 member.events.append(event)
                 if event["event"] == "records":
                     self._seen.update(event["numbers"])
-                elif event["event"] in {"stalled", "commit_failed"}:
+                elif event["event"] in {"stalled", "poll_failed", "commit_failed"}:
                     self._report.events[f"{member.kind}: {event['event']}"] += 1
             if not member.is_ended and member.process.poll() is not None:
                 member.is_ended = True
                 self._failed(member)
 
     def _failed(self, member: _Member) -> None:
+        if member.is_reported:
+            return
+        member.is_reported = True
         said = member.errors.read_text(errors="replace")[-3000:]
         self._report.problems.append(
             f"member {member.name} ended with {member.process.returncode}:\n{said}"
