@@ -260,13 +260,15 @@ class KafkaConsumer:
         """Yield records forever.
 
         Positions are those after the last record that was yielded, so that a loop can be left
-        anywhere, and `commit` within it commits what was processed. `poll` is faster.
+        anywhere, and `commit` within it commits what was processed. Deserializers are called for
+        some records ahead. `poll` is faster.
         """
         while True:
-            with self._call():
-                found = self._polls.poll(_ITERATION_TIMEOUT, most=1)
-            for records in found.values():
-                yield from records
+            with self._guard.call():
+                if self._is_closed:
+                    raise closed_error()
+                records = self._polls.next_record(_ITERATION_TIMEOUT)
+            yield from records
 
     # --- offsets of the group
 
@@ -566,6 +568,7 @@ class KafkaConsumer:
         with self._guard.call():
             if self._is_closed:
                 raise closed_error()
+            self._polls.end_calm()
             yield
 
     def _timeout(self, timeout: float | None) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.records.deserializers import Deserializers
 
 T = TypeVar("T")
+
+#: Seconds after which an iteration does again all that a poll does.
+_CALM_SECONDS: Final = 0.01
 
 
 class Polls:
@@ -69,15 +72,38 @@ class Polls:
         self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
         #: Whether there is room for another fetch, which the network thread does not know yet.
         self._has_room = False
+        #: Until when the next record may be returned without a poll, if there are no more changes.
+        self._calm_until = 0.0
+        self._calm_changes = 0
 
     # --- polling
 
-    def poll(self, timeout: float, most: int | None = None) -> ConsumerRecords:
-        """Implement `KafkaConsumer.poll`, with at most `most` records if it is given."""
-        limit = self._max_records if most is None else most
+    def poll(self, timeout: float) -> ConsumerRecords:
+        """Implement `KafkaConsumer.poll`."""
         with self._taking():
-            found = self._wait_for(partial(self._take_records, limit), timeout)
+            found = self._wait_for(partial(self._take_records, self._max_records), timeout)
             return ConsumerRecords() if found is None else self._interceptors.on_consume(found)
+
+    def next_record(self, timeout: float) -> list[ConsumerRecord]:
+        """Return the next record of an iteration; none after `timeout`, or if a plug-in took it.
+
+        Most of them need no poll: the last one was a moment ago, nothing has changed since, and the
+        record is made.
+        """
+        record = self._take_made()
+        if record is not None:
+            return [record]
+        with self._taking():
+            found = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
+            if found is None:
+                return []
+            if self._interceptors.is_empty:
+                self._calm_until = self._core.clock() + _CALM_SECONDS
+            return self._interceptors.on_consume(found).records()
+
+    def end_calm(self) -> None:
+        """Make the next record of an iteration need a poll: the user calls something else."""
+        self._calm_until = 0.0
 
     def poll_arrow(
         self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
@@ -162,6 +188,7 @@ class Polls:
                 core.coordinator.run(step)
                 continue
             if (found := take()) is not None:
+                self._calm_changes = seen
                 return found
             with context.lock:
                 now = core.clock()
@@ -247,8 +274,37 @@ class Polls:
             self._reading = fetch, records
         return self._reading[1]
 
-    def _take_records(self, most: int) -> ConsumerRecords | None:
-        """Return up to `most` records; None if there are none."""
+    def _take_made(self) -> ConsumerRecord | None:
+        """Return the next record if it is made, and a poll would do nothing else."""
+        core, context = self._core, self._context
+        if self._reading is None or core.clock() >= self._calm_until:
+            return None
+        fetch, reading = self._reading
+        self._began.clear()
+        try:
+            with context.lock:
+                if (
+                    context.changes != self._calm_changes
+                    or core.is_woken
+                    or context.failure is not None
+                ):
+                    return None
+                record = reading.take_made()
+                if record is not None and self._took(fetch, reading, 1) is None:
+                    record = None
+            self._offer_room()
+        except BaseException:
+            # As in `_taking`, which would take longer than all of this.
+            with context.lock:
+                self._go_back_to_start()
+            raise
+        return record
+
+    def _take_records(self, most: int, *, makes_more: bool = False) -> ConsumerRecords | None:
+        """Return up to `most` records; None if there are none.
+
+        With `makes_more`, it is one record, and those after it are made for `_take_made`.
+        """
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
         left = most
@@ -259,7 +315,7 @@ class Polls:
                         fetch = self._next_fetch(has_records=bool(records))
                     if fetch is None:
                         break
-                    taken = self._take_of(fetch, left, moved)
+                    taken = self._take_of(fetch, None if makes_more else left, moved)
                 except KafkaError:
                     if records:
                         # It is raised by the next call.
@@ -273,27 +329,47 @@ class Polls:
             self._offer_room()
         return ConsumerRecords(records, moved) if moved else None
 
-    def _take_of(self, fetch: CompletedFetch, most: int, moved: Offsets) -> list[ConsumerRecord]:
-        """Return records of one fetch, and note the new position in `moved`."""
+    def _take_of(
+        self, fetch: CompletedFetch, most: int | None, moved: Offsets
+    ) -> list[ConsumerRecord]:
+        """Return records of one fetch, and note the new position in `moved`.
+
+        Without `most` it is the first one, and those after it are made.
+        """
         reading = self._records_of(fetch)
         taken: list[ConsumerRecord] = []
         try:
-            taken = reading.take(most, self._deserializers)
+            if most is None:
+                taken = reading.take_first(self._deserializers)
+            else:
+                taken = reading.take(most, self._deserializers)
         finally:
             with self._context.lock:
-                fetch.bytes_read = reading.size
-                fetch.records_read += len(taken)
-                position = self._move(fetch, reading.next_offset, reading.last_epoch)
-                if reading.is_exhausted or position is None:
-                    self._drop(fetch)
-                    fetch.drain()
+                position = self._took(fetch, reading, len(taken))
+                if position is not None:
+                    self._note_lag(fetch.partition)
         if position is None:
             return []
         moved[fetch.partition] = OffsetAndMetadata(position.offset, position.offset_epoch)
         return taken
 
+    def _took(
+        self, fetch: CompletedFetch, reading: FetchedRecords, count: int
+    ) -> FetchPosition | None:
+        """Set the position after what was taken, as `_move` does, and drop an exhausted fetch."""
+        fetch.bytes_read = reading.size
+        fetch.records_read += count
+        position = self._move(fetch, reading.next_offset, reading.last_epoch)
+        if reading.is_exhausted or position is None:
+            self._drop(fetch)
+            fetch.drain()
+        return position
+
     def _move(self, fetch: CompletedFetch, offset: int, epoch: int) -> FetchPosition | None:
-        """Set the position after what was taken; None if it is not wanted any more."""
+        """Set the position after what was taken; None if it is not wanted any more.
+
+        Needs the lock.
+        """
         partition = fetch.partition
         use = self._subscriptions.use_of_fetched(partition, fetch.next_offset)
         before = self._subscriptions.position_or_none(partition)
@@ -308,12 +384,15 @@ class Polls:
         self._began[partition] = start, position
         self._subscriptions.set_position(partition, position)
         fetch.next_offset = offset
+        return position
+
+    def _note_lag(self, partition: TopicPartition) -> None:
+        """Measure how far the position is from both ends of the log; needs the lock."""
         self._context.measures.fetches.position_moved(
             partition,
             lag=self._subscriptions.partition_lag(partition, is_committed=self._is_committed),
             lead=self._subscriptions.partition_lead(partition),
         )
-        return position
 
     def _drop(self, fetch: CompletedFetch) -> None:
         """Make room for the next fetch of the partition, after those of all others."""
@@ -348,6 +427,7 @@ class Polls:
                 self._reading = None
                 # The next records can be fetched while these are decoded.
                 if self._move(fetch, records.end_offset, records.end_epoch) is not None:
+                    self._note_lag(fetch.partition)
                     taken.append((fetch, records))
                 self._drop(fetch)
         self._offer_room()

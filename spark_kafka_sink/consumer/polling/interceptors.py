@@ -69,6 +69,11 @@ class ConsumerInterceptors:
         """Create the chain of objects with any of the methods of `ConsumerInterceptor`."""
         self._interceptors = tuple(interceptors)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no interceptor."""
+        return not self._interceptors
+
     def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
         """Pass records through all of them; each receives what the one before it returned.
 

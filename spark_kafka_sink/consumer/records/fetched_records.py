@@ -9,10 +9,12 @@ Rules:
   that compaction has removed) at the end of the answer, and before an error.
 - All reading begins at `next_offset`, so records may be taken as objects and as Arrow by turns.
   After each change, decoding starts again there.
+- Records that are taken one by one are made many at a time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
 
 _MAX_OFFSET: Final = 2**63 - 1
+#: The number of records that are made at once if they are taken one by one.
+_MADE_AT_ONCE: Final = 500
 _OFFSET_FIELD: Final = arrow_schema(["offset"]).field(0)
 
 
@@ -100,6 +104,8 @@ class FetchedRecords:
         #: None if the next rows are still to be decoded.
         self._rows: Any = None
         self._record_rows: RecordRows | FewRows | None = None
+        #: The records of the next rows, as far as they are made.
+        self._made: deque[ConsumerRecord] = deque()
         self._offsets: Sequence[int] | npt.NDArray[np.int64] = ()
         #: The number of rows that are returned.
         self._row = 0
@@ -129,23 +135,36 @@ class FetchedRecords:
         """
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
+        self._made.clear()
         while (wanted := max_records - len(records)) > 0 and fault is None:
             end = self._find_record_rows(wanted)
-            if not end or self._record_rows is None:
+            if not end:
                 break
-            found, fault = self._record_rows.records(
-                self._row, end, self.topic_partition, self._epochs, deserializers
-            )
+            found, fault = self._records(end, deserializers)
             records = records + found if records else found
             self._advance(len(found))
         if not records and max_records > 0:
-            if fault is not None and self._record_rows is not None:
-                [record], _ = self._record_rows.records(
-                    self._row, self._row + 1, self.topic_partition, self._epochs, NO_DESERIALIZERS
-                )
+            if fault is not None:
+                [record], _ = self._records(self._row + 1, NO_DESERIALIZERS)
                 raise fault.about(record) from fault.error
             self._raise_error()
         return records
+
+    def take_first(self, deserializers: Deserializers = NO_DESERIALIZERS) -> list[ConsumerRecord]:
+        """Return the next record, as `take` does, and make those after it for `take_made`."""
+        if not self._made and (end := self._find_record_rows(_MADE_AT_ONCE)):
+            self._made += self._records(end, deserializers)[0]
+        record = self.take_made()
+        # If it cannot be made, the error is raised.
+        return self.take(1, deserializers) if record is None else [record]
+
+    def take_made(self) -> ConsumerRecord | None:
+        """Return the next record if it is made; that takes next to no time."""
+        if not self._made:
+            return None
+        record = self._made.popleft()
+        self._advance(1)
+        return record
 
     def take_arrow(self, schema: pa.Schema, max_rows: int | None = None) -> list[pa.RecordBatch]:
         """Return the next records as Arrow, at most `max_rows`; see `record.reading.schema`.
@@ -157,6 +176,7 @@ class FetchedRecords:
         # The offset of the last row that was returned must be known.
         with_offset = schema if "offset" in names else schema.append(_OFFSET_FIELD)
         batches: list[pa.RecordBatch] = []
+        self._made.clear()
         left = _MAX_OFFSET if max_rows is None else max_rows
         while left > 0:
             end = self._find_rows(with_offset, left)
@@ -174,6 +194,7 @@ class FetchedRecords:
     def close(self) -> None:
         """Drop what is left: `is_exhausted` from now on."""
         self._stop_reading()
+        self._made.clear()
         self.is_exhausted = True
         self._data = memoryview(b"")
         self._few = None
@@ -192,6 +213,15 @@ class FetchedRecords:
         return found
 
     # --- the reading in progress
+
+    def _records(
+        self, end: int, deserializers: Deserializers
+    ) -> tuple[list[ConsumerRecord], Fault | None]:
+        """Return the records of the rows before `end`, and the error that has ended them."""
+        assert self._record_rows is not None  # noqa: S101  `_find_record_rows` has returned `end`
+        return self._record_rows.records(
+            self._row, end, self.topic_partition, self._epochs, deserializers
+        )
 
     def _find_record_rows(self, most: int) -> int:
         """Make sure that there are rows for records; return the end of those to return next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -145,6 +146,37 @@ def test_few_records_are_returned_as_by_the_kernel(random_, is_checking, most_by
         if not without.is_exhausted:
             assert described(by_kernel) == described(without)
     assert described(by_kernel) == described(without)
+
+
+@settings(max_examples=500)
+@given(random_=SEEDS)
+def test_records_that_are_made_ahead_are_those_taken_one_by_one(random_):
+    """Each call returns the same record, or raises the same error, at the same position."""
+    answer, reading = random_answer(random_), random_reading(random_)
+    deserializers, decoders = random_.choice(DESERIALIZERS), random_.choice(DECODERS)
+    aborted = random_.choice(([], [], reading.aborted))
+    one_by_one, ahead = (
+        fetched(answer, max(reading.start, 0), aborted=aborted, decoders=decoders) for _ in range(2)
+    )
+
+    def take(records, most=1):
+        return records.take(most, deserializers)
+
+    def take_next(records):
+        record = records.take_made()
+        return records.take_first(deserializers) if record is None else [record]
+
+    def take_arrow(records):
+        return [rows.to_pylist() for rows in records.take_arrow(ARROW, 2)]
+
+    for _ in range(40):
+        kind = random_.random()
+        if kind < 0.9:
+            assert outcome(take, one_by_one) == outcome(take_next, ahead)
+        else:
+            call = take_arrow if kind < 0.95 else partial(take, most=3)
+            assert outcome(call, one_by_one) == outcome(call, ahead)
+        assert described(one_by_one) == described(ahead)
 
 
 @given(random_=SEEDS)
