@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
@@ -47,9 +47,10 @@ class BlockingClient:
     def _run(
         self, function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]], timeout: float
     ) -> T:
-        """Call `function` on the client's thread, with the deadline in `timeout` seconds."""
+        """Call `function` on the client's thread, with the deadline in `timeout` seconds.
 
-        async def run(calls: ClusterCalls) -> T:
-            return await function(calls, asyncio.get_running_loop().time() + timeout)
-
-        return self._thread.run(run)
+        The time until the calls of other threads have ended counts.
+        """
+        # The loop has the same clock.
+        deadline = time.monotonic() + timeout
+        return self._thread.run(lambda calls: function(calls, deadline), timeout)

@@ -10,11 +10,12 @@ call, wait for it and cancel it, so that Ctrl-C and `close` end a call at once.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import os
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -47,6 +48,7 @@ class LoopThread(Generic[SharedT]):
         self._thread.submit(_do_nothing).result()
         self._runner = asyncio.Runner()
         self._open_shared = open_shared
+        self._process_id = os.getpid()
         #: Only the loop's thread uses this.
         self._shared: SharedT | None = None
         #: The calls that have begun and not ended, or wait for their turn.
@@ -54,21 +56,35 @@ class LoopThread(Generic[SharedT]):
         self._closed = False
 
     def check_open(self) -> None:
-        """Raise IllegalStateError after `close`."""
+        """Raise IllegalStateError after `close`, and in a forked process."""
+        if self._is_forked:
+            raise IllegalStateError(
+                "the admin client was created in another process: create one in each process"
+            )
         if self._closed:
             raise _closed_error()
 
-    def run(self, function: Callable[[SharedT], Coroutine[Any, Any, T]]) -> T:
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is another process, which has neither the thread nor its connections."""
+        return os.getpid() != self._process_id
+
+    def run(
+        self, function: Callable[[SharedT], Coroutine[Any, Any, T]], timeout: float | None = None
+    ) -> T:
         """Call `function` on the loop's thread, and run its coroutine to the end.
 
-        If the caller is interrupted, the coroutine is cancelled, and the caller does not wait for
-        its end. Raises IllegalStateError after `close`, and if `close` cancels the coroutine.
+        It has to begin within `timeout` seconds; once begun, it ends by itself. If the caller is
+        interrupted, the coroutine is cancelled, and the caller does not wait for its end. Raises
+        KafkaTimeoutError if the calls of other threads take longer, IllegalStateError after
+        `close`, in a forked process, and if `close` cancels the coroutine.
         """
         self.check_open()
         call = _Call()
         try:
             self._calls.add(call)
             answer: Future[T] = self._submit(self._run, call, function)
+            _await_turn(answer, timeout)
             return answer.result()
         except BaseException:
             call.cancel()
@@ -103,9 +119,12 @@ class LoopThread(Generic[SharedT]):
     def close(self) -> None:
         """Cancel all calls, close what they share, and end the thread.
 
-        May be called more than once, and from several threads: each waits for the end.
+        May be called more than once, and from several threads: each waits for the end. In a forked
+        process there is nothing to close.
         """
         self._closed = True
+        if self._is_forked:
+            return
         for call in list(self._calls):
             call.cancel()
         end = None
@@ -153,6 +172,16 @@ class _Call:
 
 def _do_nothing() -> None:
     """Start an executor's thread."""
+
+
+def _await_turn(answer: Future[Any], timeout: float | None) -> None:
+    """Wait for a call, but if it has not begun by then, raise KafkaTimeoutError."""
+    # One that has begun cannot be cancelled.
+    if not wait({answer}, timeout).done and answer.cancel():
+        raise KafkaTimeoutError(
+            f"the calls of other threads have taken all of the {timeout or 0:g} s: give each "
+            "thread an admin client of its own, or more time"
+        )
 
 
 def _closed_error() -> IllegalStateError:

@@ -258,6 +258,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "network/network_client.py",
         "producer/producer_core.py",
         "consumer/consumer_core.py",
+        "admin/blocking_client.py",
         "cluster_command.py",
         "group_changes.py",
         "devbroker/net/server.py",

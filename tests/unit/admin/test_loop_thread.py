@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spark_kafka_sink.admin.loop_thread import LoopThread
-from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
 from tests.support.faults.interrupts import interrupt, needs_signals
 
 TIMEOUT = 60.0
@@ -303,3 +304,52 @@ def test_a_call_that_races_with_close_is_refused(thread, made, has_ended):
     with pytest.raises(IllegalStateError, match=CLOSED):
         thread.run(_itself)
     assert [] == made
+
+
+# --- other threads, and forked processes
+
+
+def test_a_call_waits_for_its_turn_no_longer_than_its_timeout(thread, beside):
+    """It never begins, and the call that lasts so long goes on."""
+    endless = _Endless()
+    answer = beside.submit(thread.run, endless)
+    endless.has_begun.wait(TIMEOUT)
+    with pytest.raises(KafkaTimeoutError, match=r"calls of other threads .* 0\.01 s"):
+        thread.run(_itself, 0.01)
+    assert not answer.done()
+    thread.close()
+    with pytest.raises(IllegalStateError, match=CLOSED):
+        answer.result(TIMEOUT)
+
+
+def test_a_call_that_has_begun_may_end_after_its_timeout(thread):
+    """It ends by itself, with a better error than that of the one who waits."""
+
+    async def slow(_shared):
+        await asyncio.sleep(0.05)
+        return "slow"
+
+    assert "slow" == thread.run(slow, 0.01)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_can_only_close_it(thread):
+    """The thread and the connections remain those of the process that has created them."""
+    shared = thread.run(_itself)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        # Neither pytest nor this test's fixtures may end in this process.
+        try:
+            thread.close()
+            thread.run(_itself)
+        except IllegalStateError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"the admin client was created in another process" in os.read(reading, 1_000)
+    os.close(reading)
+    os.close(writing)
+    assert shared is thread.run(_itself)
+    assert [] == shared.events
