@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
-from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
+from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -73,6 +73,9 @@ class Commits:
         """Implement `KafkaConsumer.commit`."""
         try:
             self._commit(offsets, timeout, is_wakeable=True)
+        except WakeupError:
+            # It must not be lost to the error of a callback, which a later call raises.
+            raise
         except KafkaError:
             # As in Java: earlier commits may have ended, and their callbacks come first.
             self.call_back()

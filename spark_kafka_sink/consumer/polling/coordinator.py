@@ -181,12 +181,14 @@ class Coordinator(ABC):
         seconds: float | None = None,
         max_version: int | None = None,
         is_apart: bool = False,
+        on_connected: Callable[[], None] = lambda: None,
     ) -> ResponseT | None:
         """Send the coordinator what `build` returns for a version; None if there is no answer.
 
         A coordinator that does not answer is lost. `seconds` is the timeout of the request, without
         it request.timeout.ms. With `is_apart` it has a connection of its own, because the broker
-        would not read it before it has answered an earlier one. Call it without the lock.
+        would not read it before it has answered an earlier one. `on_connected` is called when there
+        is nothing to wait for before it is sent. Call it without the lock.
 
         Raises UnsupportedVersionError, AuthenticationError or ConfigError if no further attempt
         would help.
@@ -202,6 +204,7 @@ class Coordinator(ABC):
         try:
             connection = await context.requests.connection_to(node, context.clock() + limit)
             reached = True
+            on_connected()
             version = connection.api_versions.version_for(api_key, max_version)
             return await connection.send(build(version), timeout=seconds, max_version=version)
         except (NetworkError, DecodeError):

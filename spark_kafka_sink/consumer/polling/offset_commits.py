@@ -5,7 +5,9 @@ The coroutines run on the network thread, each until it has a final answer or it
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.consumer.requests.commit_rules import (
@@ -27,7 +29,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from uuid import UUID
 
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
@@ -60,6 +62,8 @@ class OffsetCommits:
         self._coordinator = coordinator
         config = context.config
         self._group_id = config.group_id or ""
+        #: Held by the commit that is to be sent next. It is fair: they are sent in their order.
+        self._turns = asyncio.Lock()
         self._backoff = ExponentialBackoff(
             config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         )
@@ -97,19 +101,42 @@ class OffsetCommits:
         """
         attempts = 0
         while prepared.offsets:
-            await self._find_coordinator(deadline)
-            with self._context.lock:
-                member = self._coordinator.committing_member()
-                self._check_still_current(prepared, member)
-            error = await self._commit_once(
-                prepared.offsets, member, is_of_user=prepared.is_of_user
-            )
+            async with self._turn(deadline) as end_turn:
+                await self._find_coordinator(deadline)
+                with self._context.lock:
+                    member = self._coordinator.committing_member()
+                    self._check_still_current(prepared, member)
+                error = await self._commit_once(
+                    prepared.offsets,
+                    member,
+                    is_of_user=prepared.is_of_user,
+                    on_connected=end_turn,
+                )
             if error is None:
                 return
             if not retries:
                 raise error
             await self._back_off(attempts, deadline, "OffsetCommit", error)
             attempts += 1
+
+    @asynccontextmanager
+    async def _turn(self, deadline: float) -> AsyncIterator[Callable[[], None]]:
+        """Wait until all earlier commits are sent; yield what lets the next one be sent.
+
+        Otherwise one that waits for the coordinator, or for a connection, might be overtaken by the
+        next one, and then take it back. Raises KafkaTimeoutError.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise KafkaTimeoutError(
+                f"OffsetCommit of group {self._group_id!r}: an earlier commit still waits for the "
+                "coordinator"
+            ) from None
+        with ExitStack() as turn:
+            turn.callback(self._turns.release)
+            yield turn.close
 
     async def commit_last(self, prepared: PreparedCommit) -> None:
         """Commit once as a member that is about to leave; a failure is only logged."""
@@ -145,12 +172,16 @@ class OffsetCommits:
         member: ConsumerGroupMetadata,
         *,
         is_of_user: bool,
+        on_connected: Callable[[], None] = lambda: None,
     ) -> KafkaError | None:
         """Send one OffsetCommit; return the error after which to retry, raise any other."""
         ids = self._topic_ids(offsets)
         request, max_version = commit_request(member, offsets, ids)
         response = await self._coordinator.ask(
-            ApiKey.OFFSET_COMMIT, lambda _: request, max_version=max_version
+            ApiKey.OFFSET_COMMIT,
+            lambda _: request,
+            max_version=max_version,
+            on_connected=on_connected,
         )
         if response is None:
             return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
 from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.errors import (
     BrokerError,
     KafkaError,
     KafkaTimeoutError,
+    WakeupError,
 )
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.testing import (
@@ -50,6 +53,36 @@ def test_callbacks_run_in_order_within_poll(broker):
         consumer.commit_async({tp(): 9}, note)
     assert 9 == calls[-1][0]
     assert 9 == committed(broker)
+
+
+def test_commits_are_sent_in_order_although_the_first_one_waits_for_a_connection(
+    broker, monkeypatch
+):
+    """A later one must not overtake it, or the older offset would be the committed one."""
+    original = BrokerRequests.connection_to
+    waits = []
+
+    async def connect(self, node, deadline):
+        connection = await original(self, node, deadline)
+        if not waits:
+            waits.append(node)
+            await asyncio.sleep(0.2)
+        return connection
+
+    sent = []
+    calls = []
+    broker.on(ApiKey.OFFSET_COMMIT, lambda request, _: sent.append(request))
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        # The coordinator is known.
+        consumer.committed([tp()])
+        monkeypatch.setattr(BrokerRequests, "connection_to", connect)
+        for offset in range(3):
+            consumer.commit_async({tp(): offset}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: 3 == len(calls))
+    assert [0, 1, 2] == [it.topics[0].partitions[0].committed_offset for it in sent]
+    assert [0, 1, 2] == [offsets[tp()].offset for offsets, _ in calls]
+    assert 2 == committed(broker)
 
 
 def test_a_commit_waits_its_turn_behind_asynchronous_ones(broker):
@@ -217,3 +250,21 @@ def test_a_commit_that_fails_calls_the_callbacks_of_earlier_ones(broker):
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
             consumer.commit({tp(): 4})
         assert [({tp(): OffsetAndMetadata(3)}, None)] == calls
+
+
+def test_a_wakeup_of_a_commit_is_not_lost_to_a_callback_that_raises(broker):
+    """The loop that it is to end would go on; a later call runs the callback."""
+
+    def fail(_offsets, _error):
+        raise ValueError("of the callback")
+
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 3}, fail)
+        while not consumer._commits._done:
+            time.sleep(0.001)
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.commit({tp(): 4})
+        with pytest.raises(ValueError, match="of the callback"):
+            poll_until(consumer, lambda: False)
