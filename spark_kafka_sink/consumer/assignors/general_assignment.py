@@ -150,19 +150,20 @@ class GeneralAssignment:
         """Move partitions as long as that helps; return whether any has moved.
 
         Java goes on for ever if the earlier owners of partitions pull them in a circle. What moves
-        next follows from who owns what, so the circle is closed when the same owners return.
+        next follows from who owns what and from the movements so far, so the circle is closed when
+        both return.
         """
         movable = [it for it in partitions if self._is_shared(it.topic)]
         has_moved = False
         is_done = False
-        seen: set[tuple[str, ...]] = set()
+        seen: set[tuple[tuple[str, ...], frozenset[object]]] = set()
         while not is_done:
             is_done = True
-            owners = tuple(self._owners[it] for it in self._all)
-            if owners in seen:
+            state = tuple(self._owners[it] for it in self._all), self._movements.state()
+            if state in seen:
                 self.is_circular = True
                 break
-            seen.add(owners)
+            seen.add(state)
             for topic_partition in movable:
                 if self._is_balanced():
                     break

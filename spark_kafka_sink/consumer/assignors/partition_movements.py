@@ -28,6 +28,10 @@ class PartitionMovements:
         self._pairs: dict[TopicPartition, _Pair] = {}
         self._by_topic: defaultdict[str, dict[_Pair, HashOrderedPartitions]] = defaultdict(dict)
 
+    def state(self) -> frozenset[object]:
+        """Return what is recorded, to be compared."""
+        return frozenset(self._pairs.items())
+
     def move(self, topic_partition: TopicPartition, source: str, target: str) -> None:
         """Record a movement; several of a partition count as one, or as none if it is back."""
         earlier = self._pairs.pop(topic_partition, None)
