@@ -280,7 +280,8 @@ def reset_offsets(
         "executed": options.execute,
         "partitions": [_reset_json(it) for it in resets],
     }
-    say(lines, answer, as_json=options.json)
+    has_changed = options.execute and bool(resets)
+    say(lines, answer, as_json=options.json, has_changed=has_changed)
     return code
 
 
@@ -412,7 +413,8 @@ def delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
         ],
     }
     lines = _report(options, ("partition", "old offset"), rows, done)
-    say(lines, answer, as_json=options.json)
+    has_changed = options.execute and bool(places)
+    say(lines, answer, as_json=options.json, has_changed=has_changed)
     return code
 
 
@@ -459,5 +461,6 @@ def delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) ->
             for group, state, _ in rows
         ],
     }
-    say(lines, answer, as_json=options.json)
+    has_changed = options.execute and bool(groups)
+    say(lines, answer, as_json=options.json, has_changed=has_changed)
     return REFUSED if errors else OK

@@ -13,10 +13,12 @@ Kafka's own kafka-consumer-groups.sh does. The lag is the number of offsets betw
 offset and the end of the partition (its high watermark), as Kafka's own tool counts it.
 
 Exit codes: 0 done; 1 the cluster refused all or a part of it, a group, topic or partition does not
-exist, the group has members, or the end of a partition is not known; 2 wrong usage; 130 interrupted
-by Ctrl-C. With `--json` the result is one JSON object on standard output; each error is one
-sentence on standard error. The output never contains a secret, nor control characters from data
-that others have written.
+exist, the group has members, or the end of a partition is not known; 2 wrong usage or settings;
+4 the output could not be written, and the error says if a change was made; 130 interrupted by
+Ctrl-C; 141 the reader of the output has ended, as `head` does: a change was made all the same. With
+`--json` the result is one JSON object on standard output; each error is one sentence on standard
+error. The output never contains a secret, nor control characters from data that others have
+written.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ from spark_kafka_sink.cluster_command import (
     complain,
     connection_settings,
     fail,
-    interrupted,
     log_to_standard_error,
+    parse_arguments,
+    run_command,
     say,
     shown,
     table,
@@ -78,14 +81,11 @@ _EXAMPLES: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    try:
-        return _main(arguments)
-    except KeyboardInterrupt:
-        return interrupted()
+    return run_command(lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parse_arguments(_parser(), arguments)
     log_to_standard_error()
     try:
         config = AdminConfig.from_mapping(
@@ -98,6 +98,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         _reach(config, limit)
         with AdminClient(config) as admin:
             code: int = options.run(admin, options, limit)
+    except ConfigError as error:
+        # What only a connection shows, such as a truststore that cannot be read.
+        return fail(error, WRONG_USAGE)
     except AdminError as error:
         [*errors] = error.errors.values()
         return fail(errors[0] if len(errors) == 1 else error, REFUSED)
@@ -132,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
         description="Inspect and change consumer groups: their members, offsets and lag.\n"
-        "Exit codes: 0 done; 1 refused by the cluster, or no such group; 2 wrong usage.",
+        "Exit codes: 0 done; 1 refused by the cluster, or no such group; 2 wrong usage or\n"
+        "settings; 4 output not written; 130 Ctrl-C; 141 the reader of the output has ended.",
         epilog=_examples(program, *_EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -13,12 +13,14 @@ the same rules as the drivers (`exactly_once.operations`): a decided write is ne
 undecided one never committed.
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
-or the ledger refused, or a ledger entry cannot be read; 2 wrong usage; 3 a partly visible write has
-to be resolved, even if ledger entries cannot be read; 130 interrupted by Ctrl-C. `list` and
-`describe` skip unreadable entries and report the position and the fault of each as a warning on
-standard error, and in `unreadable` of the JSON object. With `--json` the result is one JSON object
-on standard output; errors are one sentence on standard error. The output never contains a secret,
-nor control characters from data that others have written.
+or the ledger refused, or a ledger entry cannot be read; 2 wrong usage or settings; 3 a partly
+visible write has to be resolved, even if ledger entries cannot be read; 4 the output could not be
+written, and the error says if a change was made; 130 interrupted by Ctrl-C; 141 the reader of the
+output has ended, as `head` does: a change was made all the same. `list` and `describe` skip
+unreadable entries and report the position and the fault of each as a warning on standard error, and
+in `unreadable` of the JSON object. With `--json` the result is one JSON object on standard output;
+errors are one sentence on standard error. The output never contains a secret, nor control
+characters from data that others have written.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ from spark_kafka_sink.cluster_command import (
     complain,
     connection_settings,
     fail,
-    interrupted,
     log_to_standard_error,
+    parse_arguments,
+    run_command,
     say,
 )
 from spark_kafka_sink.command_line import add_version, program_name
@@ -88,14 +91,11 @@ _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    try:
-        return _main(arguments)
-    except KeyboardInterrupt:
-        return interrupted()
+    return run_command(lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parse_arguments(_parser(), arguments)
     log_to_standard_error()
     try:
         config = _config(options)
@@ -108,6 +108,9 @@ def _main(arguments: Sequence[str] | None) -> int:
             session = _Session(admin, config, options)
             session.reach()
             code: int = options.run(session)
+    except ConfigError as error:
+        # What only a connection shows, such as a truststore that cannot be read.
+        return fail(error, WRONG_USAGE)
     except (KafkaError, IllegalStateError) as error:
         return fail(error, REFUSED)
     return code
@@ -138,7 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
         description="Inspect and repair exactly-once writes.\nExit codes: 0 done; 1 refused by the "
-        "cluster or the ledger;\n2 wrong usage; 3 a partly visible write must be resolved.",
+        "cluster or the ledger; 2 wrong usage or\nsettings; 3 a partly visible write must be "
+        "resolved; 4 output not written;\n130 Ctrl-C; 141 the reader of the output has ended.",
         epilog=_examples(program, "list", "describe", "abort", "roll-forward", "resolve"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -287,9 +291,11 @@ class _Session:
                 f"the ledger use --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})"
             ) from error
 
-    def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
-        """Print the result, as text or as JSON."""
-        say(lines, answer, as_json=self.options.json)
+    def say(
+        self, lines: Sequence[str], answer: dict[str, Any], *, has_changed: bool = False
+    ) -> None:
+        """Print the result, as text or as JSON; `has_changed` is whether the cluster changed."""
+        say(lines, answer, as_json=self.options.json, has_changed=has_changed)
 
 
 def _list(session: _Session) -> int:
@@ -375,6 +381,7 @@ def _abort(session: _Session) -> int:
         ]
         or [_nothing_to_abort(prefix, state)],
         {"dry_run": False, "aborted": ended, "failed": failed},
+        has_changed=bool(ended),
     )
     return REFUSED if failed else OK
 
@@ -411,6 +418,7 @@ def _roll_forward(session: _Session) -> int:
                 write_id: record.write.state.value for write_id, record in ends.items()
             },
         },
+        has_changed=bool(ends),
     )
     is_mixed = any(record.write.state is WriteState.MIXED for record in ends.values())
     return NEEDS_AN_OPERATOR if is_mixed else OK
@@ -453,6 +461,7 @@ def _resolve(session: _Session) -> int:
             "batch_id": known.write.batch_id,
             "state": becomes.value,
         },
+        has_changed=not options.dry_run,
     )
     return OK
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +18,9 @@ from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.ledger.errors import MixedError
 from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
+from tests.support.exactly_once.exactly_once_world import QUERY
 
 #: A window title, a forged line, a right-to-left override, DEL, a C1 control, a lone surrogate.
 HOSTILE = "\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
@@ -74,6 +80,41 @@ def test_warnings_are_printed_with_escapes(monkeypatch, capsys):
     monkeypatch.setattr(transactions, "DriverClient", warn)
     transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
     assert f"committing {SHOWN}\nerror: refused\n" == capsys.readouterr().err
+
+
+def _abort(world):
+    world.worker.begin(world.driver().plan(), 0).write("a")
+    return ["abort"]
+
+
+def _roll_forward(world):
+    world.decide_and_die()
+    return ["roll-forward"]
+
+
+def _resolve(world):
+    world.mix()
+    with pytest.raises(MixedError):
+        world.driver().plan()
+    return ["resolve", "--write-id", QUERY, "--skip"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("prepare", [_abort, _roll_forward, _resolve])
+def test_a_full_disk_does_not_hide_a_change(world, monkeypatch, capsys, prepare):
+    """The error says whether a change was made whose description cannot be written."""
+    where = ["--bootstrap-server", world.site.bootstrap_servers, "--ledger-topic", world.ledger]
+    command = [*prepare(world), *where, "--prefix", world.prefix]
+    codes = []
+    for options in (["--dry-run"], []):
+        with Path("/dev/full").open("w", encoding="utf-8") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            codes.append(transactions.main([*command, *options]))
+    reason = f"output could not be written: {os.strerror(errno.ENOSPC)}"
+    assert [4, 4] == codes
+    assert [f"error: the {reason}", f"error: the change was made, but the {reason}"] == (
+        capsys.readouterr().err.splitlines()
+    )
 
 
 @given(st.text())
