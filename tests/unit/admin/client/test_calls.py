@@ -24,6 +24,12 @@ from tests.support.admin.admin_errors import failed
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
 #: A timeout in seconds.
 SHORT = 0.3
+#: The settings of a client of a cluster where nothing listens, whose calls soon end.
+NOBODY = {
+    "bootstrap.servers": "localhost:1",
+    "request.timeout.ms": 200,
+    "default.api.timeout.ms": 300,
+}
 
 
 def test_the_items_that_did_not_fail_are_done(admin):
@@ -99,8 +105,7 @@ def test_a_call_about_nothing_needs_no_broker():
 
 def test_a_cluster_that_does_not_answer_is_one_error():
     """Nothing listens: the error is that of the connection, not one for each item."""
-    settings = {"bootstrap.servers": "localhost:1", "default.api.timeout.ms": 300}
-    with AdminClient(settings) as admin:
+    with AdminClient(NOBODY) as admin:
         with pytest.raises(KafkaTimeoutError, match="DeleteTopics got no final response") as caught:
             admin.delete_topics(["one", "two"])
         assert isinstance(caught.value.__cause__, NetworkError)
