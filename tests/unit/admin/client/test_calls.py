@@ -7,8 +7,10 @@ import pytest
 from spark_kafka_sink import (
     AdminClient,
     AdminError,
+    BrokerError,
     ConfigError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     NewTopic,
@@ -16,11 +18,14 @@ from spark_kafka_sink import (
     OffsetSpec,
     TopicPartition,
 )
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
+from spark_kafka_sink.admin.cluster_calls import out_of_time
+from spark_kafka_sink.admin.item_requests import ItemResults, all_of
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.admin.admin_errors import failed
 
+REFUSED = BrokerError("refused", code=16, name="NOT_COORDINATOR")
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
 #: A timeout in seconds.
 SHORT = 0.3
@@ -111,6 +116,69 @@ def test_a_cluster_that_does_not_answer_is_one_error():
         assert isinstance(caught.value.__cause__, NetworkError)
         with pytest.raises(KafkaTimeoutError, match="Metadata"):
             admin.list_topics(timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "describe_consumer_groups",
+        "delete_consumer_groups",
+        "describe_transactions",
+        "describe_topics",
+    ],
+)
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=len)
+def test_an_unreachable_cluster_is_a_timeout_whatever_the_number_of_items(call, names):
+    """Errors that name their items are one error all the same if no broker has answered."""
+    with AdminClient(NOBODY) as admin, pytest.raises(KafkaTimeoutError, match="in time"):
+        getattr(admin, call)(names)
+
+
+@pytest.mark.parametrize("call", ["describe_consumer_groups", "delete_consumer_groups"])
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=len)
+@pytest.mark.parametrize(
+    "fault", [NeverAnswer(), AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)], ids=str
+)
+def test_coordinators_that_are_not_found_in_time_are_one_timeout(broker, admin, call, names, fault):
+    """Without coordinators nothing was asked about any group, however many there are."""
+    hook = broker.on(ApiKey.FIND_COORDINATOR, fault)
+
+    with pytest.raises(KafkaTimeoutError, match="in time"):
+        getattr(admin, call)(names, timeout=SHORT)
+    assert hook.fired
+
+
+@pytest.mark.parametrize("cause", [None, NetworkError("no coordinator of 'one'")], ids=str)
+def test_one_timeout_for_several_items_has_the_first_cause(cause):
+    """It says how many items there are, and what happened to one of them."""
+    errors = {name: KafkaTimeoutError(f"no coordinator of {name!r}") for name in ("one", "two")}
+    errors["one"].__cause__ = cause
+
+    with pytest.raises(KafkaTimeoutError) as caught:
+        all_of("DescribeGroups", ItemResults({}, errors))
+
+    assert (
+        "DescribeGroups got no final response in time for any of 2 items; last cause for the "
+        "first: no coordinator of 'one'"
+    ) == str(caught.value)
+    assert (cause or errors["one"]) is caught.value.__cause__
+
+
+@pytest.mark.parametrize(
+    ("results", "errors"),
+    [
+        ({"one": None}, {"two": KafkaTimeoutError("two"), "three": KafkaTimeoutError("three")}),
+        ({}, {"one": KafkaTimeoutError("late"), "two": KafkaError("it is not a consumer group")}),
+        ({}, {"one": out_of_time("A", REFUSED), "two": out_of_time("B", NetworkError("lost"))}),
+    ],
+    ids=["a result", "another error", "an answer"],
+)
+def test_timeouts_of_some_items_are_errors_of_these(results, errors):
+    """If a broker has answered for an item, the error says so, with the errors of each item."""
+    with pytest.raises(AdminError) as caught:
+        all_of("DescribeGroups", ItemResults(results, errors))
+
+    assert (results, errors) == (caught.value.results, caught.value.errors)
 
 
 def test_a_retriable_error_is_retried(broker, admin):
