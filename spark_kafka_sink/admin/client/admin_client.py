@@ -27,6 +27,7 @@ from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.errors import (
     KafkaError,
 )
+from spark_kafka_sink.network.authentication.connection_security import read_security
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -88,10 +89,12 @@ class AdminClient(BlockingClient):
     def __init__(self, config: AdminConfig | Mapping[str, object]) -> None:
         """Create a client, which connects when it is first used.
 
-        Raises ConfigError for invalid or unsupported settings.
+        Raises ConfigError for invalid or unsupported settings. Files with certificates and tokens
+        are read when it connects.
         """
         if not isinstance(config, AdminConfig):
             config = AdminConfig.from_mapping(config)
+        read_security(config.security)
         super().__init__(config)
         self._config = config
 

@@ -248,3 +248,29 @@ def test_a_setting_of_producers_is_rejected(settings):
     """A setting that Kafka's admin client does not have is an error."""
     with pytest.raises(ConfigError, match="acks"):
         AdminClient({**settings, "acks": "all"})
+
+
+@pytest.mark.parametrize(
+    ("security", "message"),
+    [
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+                'required username="a" pasword="s3cret";',
+            },
+            "sasl.jaas.config has no password",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.location": "/a.jks"},
+            "ssl.keystore.password",
+        ),
+    ],
+    ids=["SASL", "TLS"],
+)
+def test_security_settings_are_checked_when_a_client_is_made(settings, security, message):
+    """Unusable settings are an error of the constructor, as for producers and consumers."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        AdminClient({**settings, **security})
+    assert "s3cret" not in str(caught.value)
