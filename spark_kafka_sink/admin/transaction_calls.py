@@ -111,7 +111,7 @@ def list_call(
         destination=destination,
         build=build,
         error_codes=lambda answer: (answer.error_code,),
-        what=f"ListTransactions of {destination}",
+        what="ListTransactions",
     )
 
 

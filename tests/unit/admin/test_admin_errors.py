@@ -30,6 +30,15 @@ def test_items_with_the_same_error_are_named_together():
     )
 
 
+def test_an_empty_name_is_shown():
+    """A name that is empty is as visible as any other."""
+    refused = BrokerError("refused", code=17, name="INVALID_TOPIC_EXCEPTION")
+
+    assert "DeleteTopics failed for 2 of 2: '', t: refused" == str(
+        AdminError("DeleteTopics", {"": refused, "t": refused}, {})
+    )
+
+
 def test_many_different_errors_are_cut_short():
     """The message names the first errors only; all are in `errors`."""
     errors = {f"t{it}": KafkaTimeoutError(f"t{it} is late") for it in range(7)}

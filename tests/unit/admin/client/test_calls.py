@@ -274,3 +274,41 @@ def test_security_settings_are_checked_when_a_client_is_made(settings, security,
     with pytest.raises(ConfigError, match=message) as caught:
         AdminClient({**settings, **security})
     assert "s3cret" not in str(caught.value)
+
+
+#: A call by each API of which an error says what it is about, and the beginning of the error.
+ABOUT = {
+    ApiKey.LIST_GROUPS: (
+        lambda admin: admin.list_consumer_groups(),
+        "ListGroups at {node} got no final response in time; ",
+    ),
+    ApiKey.LIST_TRANSACTIONS: (
+        lambda admin: admin.list_transactions(),
+        "ListTransactions at {node} got no final response in time; ",
+    ),
+    ApiKey.OFFSET_FETCH: (
+        lambda admin: admin.list_consumer_group_offsets("g"),
+        "OffsetFetch of group 'g' at its coordinator got no final response in time; ",
+    ),
+    ApiKey.OFFSET_COMMIT: (
+        lambda admin: admin.alter_consumer_group_offsets("g", {FIRST: 1}),
+        "OffsetCommit of group 'g' at its coordinator got no final response in time; ",
+    ),
+    ApiKey.OFFSET_DELETE: (
+        lambda admin: admin.delete_consumer_group_offsets("g", [FIRST]),
+        "OffsetDelete of group 'g' at its coordinator got no final response in time; ",
+    ),
+}
+
+
+@pytest.mark.parametrize("api_key", ABOUT, ids=lambda it: it.name)
+def test_an_error_says_once_what_it_is_about(broker, admin, refuse_until_timeout, api_key):
+    """The description of a request and that of its broker do not repeat each other."""
+    call, message = ABOUT[api_key]
+    node = admin.describe_cluster().nodes[0]
+    refuse_until_timeout(broker, admin, api_key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    with pytest.raises(KafkaTimeoutError) as caught:
+        call(admin)
+
+    assert str(caught.value).startswith(message.format(node=node))
