@@ -434,11 +434,12 @@ class AdminClient(BlockingClient):
     ) -> list[TransactionListing]:
         """List the transactional ids of all brokers, by id.
 
-        `states` are names such as Ongoing or Empty, and `producer_ids` numbers of
-        producers; without them, all match. `min_duration_ms` only lets those match whose
-        transaction has been open for longer, in milliseconds (brokers since 3.8);
-        `transactional_id_pattern` those whose id matches as a whole, in the syntax of RE2J
-        (brokers since 4.1). `timeout` is in seconds.
+        `states` are names such as Ongoing or Empty, in upper or lower case, and
+        `producer_ids` numbers of producers; without them, all match. `min_duration_ms` only
+        lets those match whose transaction has been open for longer, in milliseconds (brokers
+        since 3.8); `transactional_id_pattern` those whose id matches as a whole, in the
+        syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
+        is in seconds.
         """
         wanted = several(states), tuple(producer_ids)
 
