@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 _GROUPS_PER_REQUEST: Final = 100
 
 
+@dataclass(frozen=True, slots=True)
+class ItsCoordinator(GroupCoordinatorOf):
+    """The coordinator of the only group of a call, which the call's own description names."""
+
+    def __str__(self) -> str:
+        """Return the broker's description for an error, which names the group already."""
+        return "its coordinator"
+
+
 def commit_offsets_call(
     group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> Call[OffsetCommitResponse]:
@@ -40,7 +50,7 @@ def commit_offsets_call(
         topics=commit_topics(offsets),
     )
     return Call(
-        destination=GroupCoordinatorOf(group_id),
+        destination=ItsCoordinator(group_id),
         build=lambda _: (request, LAST_COMMIT_WITH_NAMES),
         error_codes=lambda answer: [code for _, code in commit_codes(answer)],
         what=f"OffsetCommit of group {group_id!r}",

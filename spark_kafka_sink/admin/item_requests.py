@@ -153,12 +153,19 @@ def all_of(what: str, answer: ItemResults[KeyT, ValueT]) -> dict[KeyT, ValueT]:
 
     If no broker has answered for any item, that is one error, and the items do not matter.
     """
-    if not answer.errors:
+    errors = list(answer.errors.values())
+    if not errors:
         return answer.results
-    if not answer.results and not any(map(_is_from_a_broker, answer.errors.values())):
-        [*texts] = {str(error) for error in answer.errors.values()}
-        if len(texts) == 1:
-            raise next(iter(answer.errors.values()))
+    if not answer.results and not any(map(_is_from_a_broker, errors)):
+        if len({str(error) for error in errors}) == 1:
+            raise errors[0]
+        if all(isinstance(error, KafkaTimeoutError) for error in errors):
+            # Their texts differ if each names its item, such as the group of a coordinator.
+            first = errors[0].__cause__ or errors[0]
+            raise KafkaTimeoutError(
+                f"{what} got no final response in time for any of {len(errors)} items; last cause "
+                f"for the first: {first}"
+            ) from first
     raise AdminError(what, answer.errors, answer.results)
 
 

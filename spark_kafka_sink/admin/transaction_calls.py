@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destination, LeaderOf
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.transaction_values import (
+    TRANSACTION_STATES,
     TRANSACTION_V2,
     TRANSACTION_VERSION_FEATURE,
     EndAnswer,
@@ -94,13 +95,15 @@ def list_call(
     """Build the call that lists the transactional ids that a broker coordinates.
 
     `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case,
-    unless `needs_pattern` makes it an error if the broker does not.
+    unless `needs_pattern` makes it an error if the broker does not. Raises ValueError for unknown
+    `states`, whose case does not matter.
     """
+    wanted = _known_states(states)
 
     def build(versions: NodeApiVersions) -> tuple[ListTransactionsRequest, int | None]:
         has_pattern = versions.version_for(ApiKey.LIST_TRANSACTIONS) >= _PATTERN_VERSION
         request = ListTransactionsRequest(
-            state_filters=states,
+            state_filters=wanted,
             producer_id_filters=producer_ids,
             duration_filter=min_duration_ms,
             transactional_id_pattern=pattern if has_pattern or needs_pattern else None,
@@ -111,8 +114,18 @@ def list_call(
         destination=destination,
         build=build,
         error_codes=lambda answer: (answer.error_code,),
-        what=f"ListTransactions of {destination}",
+        what="ListTransactions",
     )
+
+
+def _known_states(states: tuple[str, ...]) -> tuple[str, ...]:
+    by_lower_case = {name.lower(): name for name in TRANSACTION_STATES}
+    for name in states:
+        if name.lower() not in by_lower_case:
+            raise ValueError(
+                f"states must be among {', '.join(TRANSACTION_STATES)}, but one is {name!r}"
+            )
+    return tuple(dict.fromkeys(by_lower_case[name.lower()] for name in states))
 
 
 def listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:
@@ -121,7 +134,8 @@ def listed(response: ListTransactionsResponse, what: str) -> list[TransactionLis
         raise broker_error(response.error_code, what)
     if response.unknown_state_filters:
         raise KafkaError(
-            f"{what}: the broker does not know the states {response.unknown_state_filters}"
+            f"{what}: the broker is too old for the states "
+            f"{', '.join(response.unknown_state_filters)}"
         )
     return [
         TransactionListing(state.transactional_id, state.producer_id, state.transaction_state)

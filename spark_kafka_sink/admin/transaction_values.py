@@ -18,6 +18,11 @@ TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 TRANSACTION_V2: Final = 2
 
 ONGOING: Final = "Ongoing"
+#: The states by which transactions can be listed (Java's `TransactionState`, without UNKNOWN).
+TRANSACTION_STATES: Final = (
+    *(ONGOING, "PrepareAbort", "PrepareCommit", "CompleteAbort", "CompleteCommit", "Empty"),
+    "PrepareEpochFence",
+)
 
 
 class TransactionListing(NamedTuple):

@@ -213,7 +213,7 @@ def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[
 
     by_text: dict[str, list[str]] = {}
     for item, error in errors.items():
-        by_text.setdefault(str(error), []).append(str(item))
+        by_text.setdefault(str(error), []).append(str(item) or "''")
     texts = []
     for text, items in list(by_text.items())[:_NAMED_ITEMS]:
         texts.append(f"{listed(items)}: {text}")

@@ -27,6 +27,7 @@ from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.errors import (
     KafkaError,
 )
+from spark_kafka_sink.network.authentication.connection_security import read_security
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -88,10 +89,12 @@ class AdminClient(BlockingClient):
     def __init__(self, config: AdminConfig | Mapping[str, object]) -> None:
         """Create a client, which connects when it is first used.
 
-        Raises ConfigError for invalid or unsupported settings.
+        Raises ConfigError for invalid or unsupported settings. Files with certificates and tokens
+        are read when it connects.
         """
         if not isinstance(config, AdminConfig):
             config = AdminConfig.from_mapping(config)
+        read_security(config.security)
         super().__init__(config)
         self._config = config
 
@@ -431,11 +434,12 @@ class AdminClient(BlockingClient):
     ) -> list[TransactionListing]:
         """List the transactional ids of all brokers, by id.
 
-        `states` are names such as Ongoing or Empty, and `producer_ids` numbers of
-        producers; without them, all match. `min_duration_ms` only lets those match whose
-        transaction has been open for longer, in milliseconds (brokers since 3.8);
-        `transactional_id_pattern` those whose id matches as a whole, in the syntax of RE2J
-        (brokers since 4.1). `timeout` is in seconds.
+        `states` are names such as Ongoing or Empty, in upper or lower case, and
+        `producer_ids` numbers of producers; without them, all match. `min_duration_ms` only
+        lets those match whose transaction has been open for longer, in milliseconds (brokers
+        since 3.8); `transactional_id_pattern` those whose id matches as a whole, in the
+        syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
+        is in seconds.
         """
         wanted = several(states), tuple(producer_ids)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.admin.client.partition_requests import by_topic
-from spark_kafka_sink.admin.cluster_calls import Call, GroupCoordinatorOf
-from spark_kafka_sink.admin.group_calls import forget_group_coordinators, to_group_coordinators
+from spark_kafka_sink.admin.cluster_calls import Call
+from spark_kafka_sink.admin.group_calls import (
+    ItsCoordinator,
+    forget_group_coordinators,
+    to_group_coordinators,
+)
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.values.groups import CONSUMER_PROTOCOL_TYPE, ConsumerGroupListing
@@ -54,7 +58,7 @@ def list_groups_call(
         destination=node,
         build=lambda _: (request, None),
         error_codes=lambda answer: (answer.error_code,),
-        what=f"ListGroups of {node}",
+        what="ListGroups",
     )
 
 
@@ -126,7 +130,7 @@ def fetch_offsets_call(
         return [code, *(found for found, _ in committed.values())]
 
     return Call(
-        destination=GroupCoordinatorOf(group_id),
+        destination=ItsCoordinator(group_id),
         build=build,
         error_codes=codes,
         what=f"OffsetFetch of group {group_id!r}",
@@ -187,7 +191,7 @@ def delete_offsets_call(
         ),
     )
     return Call(
-        destination=GroupCoordinatorOf(group_id),
+        destination=ItsCoordinator(group_id),
         build=lambda _: (request, None),
         error_codes=lambda answer: [
             answer.error_code,

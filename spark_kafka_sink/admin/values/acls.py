@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class _Code(IntEnum):
     """A code whose value 0 is UNKNOWN, for codes of newer brokers."""
 
     @classmethod
-    def _missing_(cls, value: object) -> Self:  # noqa: ARG003 - the signature of Enum
-        return cls(0)
+    def _missing_(cls, value: object) -> Self | None:
+        if isinstance(value, int):
+            return cls(0)
+        if not isinstance(value, str):
+            # Enum raises ValueError.
+            return None
+        raise ValueError(_not_a_code(value, cls.__name__, list(cls.__members__)))
+
+
+def _not_a_code(text: str, kind: str, names: Sequence[str]) -> str:
+    name = text.upper()
+    if name in names:
+        return f"{text!r} is a name of {kind}, not a code: write {kind}.{name} or {kind}[{name!r}]"
+    return f"{text!r} is no {kind}: write {kind}.NAME with one of the names {', '.join(names)}"
 
 
 class ResourceType(_Code):

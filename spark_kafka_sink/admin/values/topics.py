@@ -59,7 +59,8 @@ class CreatedTopic:
 
     #: The name of the topic.
     name: str
-    #: All zeros if the broker is older than 2.8, or if the topic was only validated.
+    #: All zeros if the broker is older than 2.8; random, the id of no topic, if the topic was only
+    #: validated.
     topic_id: uuid.UUID
     #: -1 if the user may not see it, or if the broker is older than 2.4.
     num_partitions: int

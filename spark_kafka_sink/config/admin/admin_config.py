@@ -1,7 +1,8 @@
 """The admin client's configuration: parsed, checked for consistency, and immutable.
 
 `AdminConfig.from_mapping` is the only entry point: it parses settings by the tables of
-`admin_settings`.
+`admin_settings`. If two given settings contradict each other, that is an error; a default gives way
+to a given setting.
 """
 
 from __future__ import annotations
@@ -47,4 +48,17 @@ class AdminConfig(ClientConfig):
 
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
-        """Leave the values as they are: there are no rules between these settings."""
+        _settle_call_timeout(values, given)
+
+
+def _settle_call_timeout(values: dict[str, Any], given: GivenSettings) -> None:
+    """Apply `KafkaAdminClient.configureDefaultApiTimeoutMs`."""
+    timeout, of_request = values["default.api.timeout.ms"], values["request.timeout.ms"]
+    if timeout >= of_request:
+        return
+    if "default.api.timeout.ms" in given:
+        raise given.error(
+            f"default.api.timeout.ms is {timeout}, but must be at least request.timeout.ms, which "
+            f"is {of_request}: lower that as well, or pass a `timeout` to single calls"
+        )
+    values["default.api.timeout.ms"] = of_request

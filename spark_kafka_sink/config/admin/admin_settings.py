@@ -36,7 +36,8 @@ ADMIN_CONFIG_DEF: Final = (
         60_000,
         Range(0),
         Importance.MEDIUM,
-        "How long a call without a `timeout` may take, including retries.",
+        "How long a call without a `timeout` may take, including retries. Must be at least "
+        "request.timeout.ms, to which the default is raised.",
     )
     .include(
         CLIENT_CONFIG_DEF,

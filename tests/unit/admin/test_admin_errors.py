@@ -7,6 +7,8 @@ import pickle
 import pytest
 
 from spark_kafka_sink import (
+    AclOperation,
+    AclPermissionType,
     AdminError,
     AlterConfigOp,
     BrokerError,
@@ -14,6 +16,8 @@ from spark_kafka_sink import (
     ConfigResourceType,
     KafkaTimeoutError,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
 )
 
 
@@ -23,6 +27,15 @@ def test_items_with_the_same_error_are_named_together():
 
     assert "DeleteTopics failed for 8 of 9: t0, t1, t2, t3, t4 and 3 more: refused" == str(
         AdminError("DeleteTopics", {f"t{it}": error for it in range(8)}, {"done": None})
+    )
+
+
+def test_an_empty_name_is_shown():
+    """A name that is empty is as visible as any other."""
+    refused = BrokerError("refused", code=17, name="INVALID_TOPIC_EXCEPTION")
+
+    assert "DeleteTopics failed for 2 of 2: '', t: refused" == str(
+        AdminError("DeleteTopics", {"": refused, "t": refused}, {})
     )
 
 
@@ -82,3 +95,30 @@ def test_settings_without_a_value_are_accepted():
     """None is the value of a setting that is to be deleted, or of a topic's default."""
     assert None is AlterConfigOp("retention.ms", None).value
     assert {"retention.ms": None} == NewTopic("t", configs={"retention.ms": None}).configs
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (ResourceType, "TOPIC", "write ResourceType.TOPIC or ResourceType['TOPIC']"),
+        (ResourcePatternType, "Prefixed", "write ResourcePatternType.PREFIXED or "),
+        (AclOperation, "READ", "'READ' is a name of AclOperation, not a code: write "),
+        (AclPermissionType, "deny", "write AclPermissionType.DENY or AclPermissionType['DENY']"),
+        (AclPermissionType, "2", "with one of the names UNKNOWN, ANY, DENY, ALLOW"),
+        (AclOperation, "", "'' is no AclOperation: write AclOperation.NAME with"),
+    ],
+)
+def test_a_text_is_not_a_code_of_acls(kind, text, message):
+    """A name given as a text is an error that says how to write it, and is never UNKNOWN."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        kind(text)
+
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [ResourceType, ResourcePatternType, AclOperation])
+def test_a_code_of_a_newer_broker_is_unknown(kind):
+    """A number without a name is UNKNOWN, and anything but a number is an error."""
+    assert [kind.UNKNOWN, kind.UNKNOWN] == [kind(99), kind(-1)]
+    with pytest.raises(ValueError, match="None is not a valid"):
+        kind(None)

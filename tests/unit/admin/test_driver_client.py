@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,12 @@ from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, Tra
 from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
+from spark_kafka_sink.devbroker.net.faults import (
+    AlterResponse,
+    AnswerError,
+    CloseConnection,
+    NeverAnswer,
+)
 from spark_kafka_sink.errors import (
     BrokerError,
     IllegalStateError,
@@ -131,10 +137,15 @@ def test_a_lost_connection_is_opened_again(broker, admin, api_key):
         assert producers == {name: one.producer for name, one in described.items()}
 
 
-def test_an_unknown_state_filter_is_an_error(admin):
-    """A filter that the broker does not know would list too little, so it is an error."""
-    with pytest.raises(KafkaError, match="does not know the states"):
-        admin.list_transactions(lambda _: True, states=("Sleeping",), timeout=TIMEOUT)
+def test_a_state_that_an_older_broker_does_not_know_is_an_error(broker, admin):
+    """A filter that the broker ignores would list too little, so it is an error."""
+    older = AlterResponse(lambda it: replace(it, unknown_state_filters=("PrepareEpochFence",)))
+    broker.on(ApiKey.LIST_TRANSACTIONS, older)
+    with pytest.raises(KafkaError) as caught:
+        admin.list_transactions(lambda _: True, states=("PrepareEpochFence",), timeout=TIMEOUT)
+    assert "ListTransactions: the broker is too old for the states PrepareEpochFence" == str(
+        caught.value
+    )
 
 
 def test_a_transaction_is_described_by_its_coordinator(admin):

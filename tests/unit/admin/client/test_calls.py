@@ -7,8 +7,10 @@ import pytest
 from spark_kafka_sink import (
     AdminClient,
     AdminError,
+    BrokerError,
     ConfigError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     NewTopic,
@@ -16,14 +18,23 @@ from spark_kafka_sink import (
     OffsetSpec,
     TopicPartition,
 )
-from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
+from spark_kafka_sink.admin.cluster_calls import out_of_time
+from spark_kafka_sink.admin.item_requests import ItemResults, all_of
+from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, NeverAnswer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.admin.admin_errors import failed
 
+REFUSED = BrokerError("refused", code=16, name="NOT_COORDINATOR")
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
 #: A timeout in seconds.
 SHORT = 0.3
+#: The settings of a client of a cluster where nothing listens, whose calls soon end.
+NOBODY = {
+    "bootstrap.servers": "localhost:1",
+    "request.timeout.ms": 200,
+    "default.api.timeout.ms": 300,
+}
 
 
 def test_the_items_that_did_not_fail_are_done(admin):
@@ -99,13 +110,75 @@ def test_a_call_about_nothing_needs_no_broker():
 
 def test_a_cluster_that_does_not_answer_is_one_error():
     """Nothing listens: the error is that of the connection, not one for each item."""
-    settings = {"bootstrap.servers": "localhost:1", "default.api.timeout.ms": 300}
-    with AdminClient(settings) as admin:
+    with AdminClient(NOBODY) as admin:
         with pytest.raises(KafkaTimeoutError, match="DeleteTopics got no final response") as caught:
             admin.delete_topics(["one", "two"])
         assert isinstance(caught.value.__cause__, NetworkError)
         with pytest.raises(KafkaTimeoutError, match="Metadata"):
             admin.list_topics(timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "describe_consumer_groups",
+        "delete_consumer_groups",
+        "describe_transactions",
+        "describe_topics",
+    ],
+)
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=len)
+def test_an_unreachable_cluster_is_a_timeout_whatever_the_number_of_items(call, names):
+    """Errors that name their items are one error all the same if no broker has answered."""
+    with AdminClient(NOBODY) as admin, pytest.raises(KafkaTimeoutError, match="in time"):
+        getattr(admin, call)(names)
+
+
+@pytest.mark.parametrize("call", ["describe_consumer_groups", "delete_consumer_groups"])
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=len)
+@pytest.mark.parametrize(
+    "fault", [NeverAnswer(), AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)], ids=str
+)
+def test_coordinators_that_are_not_found_in_time_are_one_timeout(broker, admin, call, names, fault):
+    """Without coordinators nothing was asked about any group, however many there are."""
+    hook = broker.on(ApiKey.FIND_COORDINATOR, fault)
+
+    with pytest.raises(KafkaTimeoutError, match="in time"):
+        getattr(admin, call)(names, timeout=SHORT)
+    assert hook.fired
+
+
+@pytest.mark.parametrize("cause", [None, NetworkError("no coordinator of 'one'")], ids=str)
+def test_one_timeout_for_several_items_has_the_first_cause(cause):
+    """It says how many items there are, and what happened to one of them."""
+    errors = {name: KafkaTimeoutError(f"no coordinator of {name!r}") for name in ("one", "two")}
+    errors["one"].__cause__ = cause
+
+    with pytest.raises(KafkaTimeoutError) as caught:
+        all_of("DescribeGroups", ItemResults({}, errors))
+
+    assert (
+        "DescribeGroups got no final response in time for any of 2 items; last cause for the "
+        "first: no coordinator of 'one'"
+    ) == str(caught.value)
+    assert (cause or errors["one"]) is caught.value.__cause__
+
+
+@pytest.mark.parametrize(
+    ("results", "errors"),
+    [
+        ({"one": None}, {"two": KafkaTimeoutError("two"), "three": KafkaTimeoutError("three")}),
+        ({}, {"one": KafkaTimeoutError("late"), "two": KafkaError("it is not a consumer group")}),
+        ({}, {"one": out_of_time("A", REFUSED), "two": out_of_time("B", NetworkError("lost"))}),
+    ],
+    ids=["a result", "another error", "an answer"],
+)
+def test_timeouts_of_some_items_are_errors_of_these(results, errors):
+    """If a broker has answered for an item, the error says so, with the errors of each item."""
+    with pytest.raises(AdminError) as caught:
+        all_of("DescribeGroups", ItemResults(results, errors))
+
+    assert (results, errors) == (caught.value.results, caught.value.errors)
 
 
 def test_a_retriable_error_is_retried(broker, admin):
@@ -175,3 +248,67 @@ def test_a_setting_of_producers_is_rejected(settings):
     """A setting that Kafka's admin client does not have is an error."""
     with pytest.raises(ConfigError, match="acks"):
         AdminClient({**settings, "acks": "all"})
+
+
+@pytest.mark.parametrize(
+    ("security", "message"),
+    [
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+                'required username="a" pasword="s3cret";',
+            },
+            "sasl.jaas.config has no password",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.location": "/a.jks"},
+            "ssl.keystore.password",
+        ),
+    ],
+    ids=["SASL", "TLS"],
+)
+def test_security_settings_are_checked_when_a_client_is_made(settings, security, message):
+    """Unusable settings are an error of the constructor, as for producers and consumers."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        AdminClient({**settings, **security})
+    assert "s3cret" not in str(caught.value)
+
+
+#: A call by each API of which an error says what it is about, and the beginning of the error.
+ABOUT = {
+    ApiKey.LIST_GROUPS: (
+        lambda admin: admin.list_consumer_groups(),
+        "ListGroups at {node} got no final response in time; ",
+    ),
+    ApiKey.LIST_TRANSACTIONS: (
+        lambda admin: admin.list_transactions(),
+        "ListTransactions at {node} got no final response in time; ",
+    ),
+    ApiKey.OFFSET_FETCH: (
+        lambda admin: admin.list_consumer_group_offsets("g"),
+        "OffsetFetch of group 'g' at its coordinator got no final response in time; ",
+    ),
+    ApiKey.OFFSET_COMMIT: (
+        lambda admin: admin.alter_consumer_group_offsets("g", {FIRST: 1}),
+        "OffsetCommit of group 'g' at its coordinator got no final response in time; ",
+    ),
+    ApiKey.OFFSET_DELETE: (
+        lambda admin: admin.delete_consumer_group_offsets("g", [FIRST]),
+        "OffsetDelete of group 'g' at its coordinator got no final response in time; ",
+    ),
+}
+
+
+@pytest.mark.parametrize("api_key", ABOUT, ids=lambda it: it.name)
+def test_an_error_says_once_what_it_is_about(broker, admin, refuse_until_timeout, api_key):
+    """The description of a request and that of its broker do not repeat each other."""
+    call, message = ABOUT[api_key]
+    node = admin.describe_cluster().nodes[0]
+    refuse_until_timeout(broker, admin, api_key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    with pytest.raises(KafkaTimeoutError) as caught:
+        call(admin)
+
+    assert str(caught.value).startswith(message.format(node=node))

@@ -11,6 +11,7 @@ from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.devbroker.broker_requests import ask, broker_with
 
 
@@ -86,6 +87,16 @@ def test_validate_only_creates_nothing():
 
     assert (0, 2) == (result.error_code, result.num_partitions)
     assert [] == broker.cluster.topics
+
+
+def test_a_topic_that_is_only_validated_has_a_random_id():
+    """The id is that of no topic, and another one each time, as in ReplicationControlManager."""
+    broker = broker_with()
+
+    ids = [create(broker, topic("t"), validate_only=True)[0].topic_id for _ in range(2)]
+
+    assert 3 == len({ZERO_UUID, *ids})
+    assert [None, None] == [broker.cluster.topic_by_id(it) for it in ids]
 
 
 def test_validate_only_refuses_invalid_requests():
