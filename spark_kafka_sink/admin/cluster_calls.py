@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
@@ -42,12 +42,14 @@ from spark_kafka_sink.protocol.messages.find_coordinator import (
 from spark_kafka_sink.protocol.schema import ResponseT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import ApiRequest
+
+T = TypeVar("T")
 
 #: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4
@@ -201,27 +203,13 @@ class ClusterCalls:
         self, calls: Sequence[Call[ResponseT]], deadline: float
     ) -> list[ResponseT | KafkaError]:
         """Make calls concurrently; return each one's response, or the KafkaError that ended it."""
-
-        async def answer(call: Call[ResponseT]) -> ResponseT | KafkaError:
-            try:
-                return await self.call(call, deadline)
-            except KafkaError as error:
-                return error
-
-        return await asyncio.gather(*(answer(call) for call in calls))
+        return await outcomes_of(self.call(call, deadline) for call in calls)
 
     async def try_all(
         self, calls: Sequence[Call[ResponseT]], deadline: float
     ) -> list[ResponseT | KafkaError]:
         """Try each call once, concurrently; return each one's response, or its KafkaError."""
-
-        async def answer(call: Call[ResponseT]) -> ResponseT | KafkaError:
-            try:
-                return await self._ask(call, deadline)
-            except KafkaError as error:
-                return error
-
-        return await asyncio.gather(*(answer(call) for call in calls))
+        return await outcomes_of(self._ask(call, deadline) for call in calls)
 
     async def call(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make a call until it gets a final response.
@@ -414,6 +402,19 @@ class ClusterCalls:
             self._coordinators.pop(_group(destination.group_id), None)
         elif isinstance(destination, LeaderOf):
             self._client.metadata.request_update()
+
+
+async def outcomes_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T | KafkaError]:
+    """Run coroutines concurrently; return the result of each, or the KafkaError that ended it.
+
+    Raises any other error, but only when all have ended, so that none runs on unobserved.
+    """
+    found: list[T | KafkaError] = []
+    for outcome in await asyncio.gather(*coroutines, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, KafkaError):
+            raise outcome
+        found.append(outcome)
+    return found
 
 
 def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:
