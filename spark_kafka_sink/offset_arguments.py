@@ -1,25 +1,51 @@
-"""The partitions and offsets that callers pass to clients, checked where the mistake was made.
+"""The values that callers pass to clients, checked where the mistake was made.
 
 Raised later, on a network thread, the error would end the client rather than the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-_MAX_INT32: Final = 2**31 - 1
-_MAX_INT64: Final = 2**63 - 1
+#: The sizes of numbers in requests, in bits.
+INT16: Final = 16
+INT32: Final = 32
+INT64: Final = 64
+#: In bytes: the length of a text is a signed 16-bit number.
+_LONGEST_TEXT: Final = 2**15 - 1
+
+
+def text_of(text: object, what: str) -> str:
+    """Return a text that can be sent; `what` describes it for errors."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a text, not {text!r}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} cannot be encoded as UTF-8: {error.reason}") from error
+    if size > _LONGEST_TEXT:
+        raise ValueError(f"{what} has {size} bytes; Kafka's limit is {_LONGEST_TEXT}")
+    return text
+
+
+def number_of(number: object, what: str, *, bits: int = INT32) -> int:
+    """Return a number that can be sent in so many bits; `what` describes it for errors."""
+    if not is_integer(number):
+        raise TypeError(f"{what} is a number, not {number!r}")
+    limit = 1 << (bits - 1)
+    if not -limit <= number < limit:
+        raise ValueError(f"{what} does not fit into {bits} bits: {number}")
+    return number
 
 
 def topic_of(name: object) -> str:
     """Return the name of a topic."""
     if not isinstance(name, str) or not name.strip():
         raise TypeError(f"the name of a topic is a text, not {name!r}")
-    _check_text(name, f"the name of the topic {name!r}")
-    return name
+    return text_of(name, f"the name of the topic {name!r}")
 
 
 def partition_of(partition: object) -> TopicPartition:
@@ -28,33 +54,30 @@ def partition_of(partition: object) -> TopicPartition:
         raise TypeError(f"a partition is a TopicPartition, not {partition!r}")
     topic, number = partition
     topic_of(topic)
-    if not is_integer(number):
-        raise TypeError(f"the partition of topic {topic!r} is a number, not {number!r}")
-    if number < 0:
+    if number_of(number, f"the partition of topic {topic!r}") < 0:
         raise ValueError(f"the partition {number} of topic {topic!r} is negative")
-    if number > _MAX_INT32:
-        raise ValueError(f"the partition {number} of topic {topic!r} does not fit into 32 bits")
     return TopicPartition(topic, number)
+
+
+def partitions_of(partitions: object) -> list[TopicPartition]:
+    """Return several partitions."""
+    if isinstance(partitions, str | TopicPartition) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions are a list of TopicPartition, not {partitions!r}")
+    return [partition_of(each) for each in partitions]
 
 
 def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
     """Return an offset of a partition with its metadata."""
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if not is_integer(found.offset):
-        raise TypeError(f"{partition}: an offset is a number, not {found.offset!r}")
-    if found.offset < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    if found.offset > _MAX_INT64:
-        raise ValueError(f"{partition}: the offset {found.offset} does not fit into 64 bits")
-    if not is_integer(found.leader_epoch):
-        raise TypeError(f"{partition}: a leader epoch is a number, not {found.leader_epoch!r}")
-    if abs(found.leader_epoch) > _MAX_INT32:
-        raise ValueError(
-            f"{partition}: the leader epoch {found.leader_epoch} does not fit into 32 bits"
+    if not is_integer(offset) and not isinstance(offset, OffsetAndMetadata):
+        raise TypeError(
+            f"{partition}: an offset is a number or an OffsetAndMetadata, not {offset!r}"
         )
-    if not isinstance(found.metadata, str | None):
-        raise TypeError(f"{partition}: the metadata of an offset are a text")
-    _check_text(found.metadata, f"{partition}: the metadata of an offset")
+    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+    if number_of(found.offset, f"{partition}: an offset", bits=INT64) < 0:
+        raise ValueError(f"{partition}: the offset {found.offset} is negative")
+    number_of(found.leader_epoch, f"{partition}: a leader epoch")
+    if found.metadata is not None:
+        text_of(found.metadata, f"{partition}: the metadata of an offset")
     return found
 
 
@@ -85,14 +108,8 @@ def check_group(group: object) -> None:
     if group.group_instance_id is not None:
         texts["group_instance_id"] = group.group_instance_id
     for name, text in texts.items():
-        if not isinstance(text, str):
-            raise TypeError(f"the {name} of a consumer group is a text, not {text!r}")
-        _check_text(text, f"the {name} {text!r} of a consumer group")
-    number = group.generation_id
-    if not is_integer(number):
-        raise TypeError(f"the generation_id of a consumer group is a number, not {number!r}")
-    if abs(number) > _MAX_INT32:
-        raise ValueError(f"the generation_id {number} does not fit into 32 bits")
+        text_of(text, f"the {name} of a consumer group")
+    number = number_of(group.generation_id, "the generation_id of a consumer group")
     if number > 0 and not group.member_id:
         raise ValueError(f"the consumer group's generation_id is {number}, but it has no member_id")
 
@@ -100,11 +117,3 @@ def check_group(group: object) -> None:
 def is_integer(value: object) -> TypeGuard[int]:
     """Return whether a value is a number without a fraction; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_text(text: str | None, what: str) -> None:
-    """Raise ValueError for a text that cannot be sent."""
-    try:
-        (text or "").encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} cannot be encoded as UTF-8: {error.reason}") from error

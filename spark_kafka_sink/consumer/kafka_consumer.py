@@ -27,7 +27,6 @@ from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, 
 from spark_kafka_sink.consumer.polling.call_arguments import (
     check_callback,
     check_listener,
-    partitions_of,
     pattern_of,
     seconds_of,
     times_of,
@@ -40,7 +39,13 @@ from spark_kafka_sink.consumer.read_arguments import check_columns
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
-from spark_kafka_sink.offset_arguments import offset_of, offsets_of, partition_of, topic_of
+from spark_kafka_sink.offset_arguments import (
+    offset_of,
+    offsets_of,
+    partition_of,
+    partitions_of,
+    topic_of,
+)
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:

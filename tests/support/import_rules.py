@@ -48,7 +48,7 @@ LAYERS: dict[str, frozenset[str]] = {
     | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
     "consumer": _BOTTOM
     | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
-    "admin": _BOTTOM | {"network", "protocol", "record", "config"},
+    "admin": _BOTTOM | {"network", "protocol", "record", "config", "offset_arguments"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.

@@ -18,16 +18,28 @@ from spark_kafka_sink.admin.client import (
     partition_requests,
     topic_requests,
 )
-from spark_kafka_sink.admin.client.arguments import among, several
+from spark_kafka_sink.admin.client.arguments import (
+    among,
+    changes_of,
+    committed_offsets_of,
+    new_partitions_of,
+    numbers_of,
+    producer_ids_of,
+    seconds_of,
+    several,
+    value_of,
+    values_of,
+)
 from spark_kafka_sink.admin.client.group_descriptions import describe_groups
 from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
-from spark_kafka_sink.admin.values.acls import AclBindingFilter
+from spark_kafka_sink.admin.values.acls import AclBinding, AclBindingFilter
+from spark_kafka_sink.admin.values.configs import ConfigResource
 from spark_kafka_sink.admin.values.groups import GROUP_STATES, GROUP_TYPES
+from spark_kafka_sink.admin.values.topics import NewTopic
 from spark_kafka_sink.config.admin.admin_config import AdminConfig
-from spark_kafka_sink.errors import (
-    KafkaError,
-)
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.network.authentication.connection_security import read_security
+from spark_kafka_sink.offset_arguments import INT64, number_of, partitions_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -38,16 +50,14 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
     )
-    from spark_kafka_sink.admin.values.acls import AclBinding
     from spark_kafka_sink.admin.values.cluster import ClusterDescription
-    from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigEntry, ConfigResource
+    from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigEntry
     from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription, ConsumerGroupListing
     from spark_kafka_sink.admin.values.offsets import ListedOffset
     from spark_kafka_sink.admin.values.producers import ProducerState
     from spark_kafka_sink.admin.values.topics import (
         CreatedTopic,
         NewPartitions,
-        NewTopic,
         TopicDescription,
         TopicListing,
     )
@@ -83,6 +93,9 @@ class AdminClient(BlockingClient):
     has not answered by the end of the timeout, AuthenticationError, and IllegalStateError after
     `close`.
 
+    Arguments are checked before anything is sent: those of a wrong type raise TypeError, and values
+    that cannot be sent ValueError. A pair of a topic and a number is a partition, too.
+
     A topic that no broker knows is an error after 3 seconds, since it may have just been created.
     """
 
@@ -114,7 +127,7 @@ class AdminClient(BlockingClient):
         TOPIC_ALREADY_EXISTS. Raises ValueError if two of the topics have the same name.
         `timeout` is in seconds.
         """
-        given = list(new_topics)
+        given = values_of("new_topics", new_topics, NewTopic)
         by_name = {topic.name: topic for topic in given}
         if len(by_name) < len(given):
             raise ValueError("two of the new topics have the same name")
@@ -126,7 +139,7 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        self._items(topic_requests.deleting_topics(), several(names), timeout)
+        self._items(topic_requests.deleting_topics(), several("names", names), timeout)
 
     def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
@@ -154,7 +167,7 @@ class AdminClient(BlockingClient):
         request = topic_requests.describing_topics(
             include_authorized_operations=include_authorized_operations
         )
-        return self._items(request, several(names), timeout)
+        return self._items(request, several("names", names), timeout)
 
     def create_partitions(
         self,
@@ -168,8 +181,9 @@ class AdminClient(BlockingClient):
         `new_partitions` has the new number of partitions by topic. With `validate_only` the
         brokers only check whether they could be added. `timeout` is in seconds.
         """
-        request = topic_requests.creating_partitions(new_partitions, validate_only=validate_only)
-        self._items(request, new_partitions, timeout)
+        given = new_partitions_of(new_partitions)
+        request = topic_requests.creating_partitions(given, validate_only=validate_only)
+        self._items(request, given, timeout)
 
     # --- partitions
 
@@ -181,7 +195,8 @@ class AdminClient(BlockingClient):
         The offset -1 is the end of the partition, as in `OffsetSpec.LATEST`. `timeout` is
         in seconds.
         """
-        return self._items(partition_requests.deleting_records(offsets), offsets, timeout)
+        given = numbers_of("offsets", offsets, "an offset")
+        return self._items(partition_requests.deleting_records(given), given, timeout)
 
     def list_offsets(
         self,
@@ -200,10 +215,11 @@ class AdminClient(BlockingClient):
         """
         if isolation_level not in _ISOLATION_LEVELS:
             raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}")
+        given = numbers_of("offsets", offsets, "an OffsetSpec or a timestamp")
         request = partition_requests.listing_offsets(
-            offsets, read_committed=isolation_level == "read_committed"
+            given, read_committed=isolation_level == "read_committed"
         )
-        return self._items(request, offsets, timeout)
+        return self._items(request, given, timeout)
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -212,7 +228,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        return self._items(partition_requests.describing_producers(), partitions, timeout)
+        places = partitions_of(partitions)
+        return self._items(partition_requests.describing_producers(), places, timeout)
 
     # --- settings
 
@@ -232,7 +249,7 @@ class AdminClient(BlockingClient):
         request = config_requests.describing_configs(
             include_synonyms=include_synonyms, include_documentation=include_documentation
         )
-        return self._items(request, resources, timeout)
+        return self._items(request, values_of("resources", resources, ConfigResource), timeout)
 
     def incremental_alter_configs(
         self,
@@ -247,7 +264,7 @@ class AdminClient(BlockingClient):
         `validate_only` the brokers only check whether they could be made. `timeout` is in
         seconds.
         """
-        given = {resource: tuple(of_one) for resource, of_one in changes.items()}
+        given = changes_of(changes)
         request = config_requests.altering_configs(given, validate_only=validate_only)
         self._items(request, given, timeout)
 
@@ -309,7 +326,7 @@ class AdminClient(BlockingClient):
         `include_authorized_operations` they say what this user may do with each group.
         `timeout` is in seconds.
         """
-        wanted = several(group_ids)
+        wanted = several("group_ids", group_ids)
 
         async def run(
             calls: ClusterCalls, deadline: float
@@ -330,7 +347,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        self._items(group_requests.deleting_groups(), several(group_ids), timeout)
+        wanted = several("group_ids", group_ids)
+        self._items(group_requests.deleting_groups(), wanted, timeout)
 
     def list_consumer_group_offsets(
         self,
@@ -347,7 +365,8 @@ class AdminClient(BlockingClient):
         that does not exist has none. With `require_stable` the call waits until no open
         transaction can change the offsets (KIP-447). `timeout` is in seconds.
         """
-        places = None if partitions is None else tuple(partitions)
+        text_of(group_id, "group_id")
+        places = None if partitions is None else partitions_of(partitions)
         call = group_requests.fetch_offsets_call(group_id, places, require_stable=require_stable)
         found, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
         return all_of(call.what, ItemResults(found, errors))
@@ -366,7 +385,8 @@ class AdminClient(BlockingClient):
         the group has members, the error of each partition is UNKNOWN_MEMBER_ID. `timeout`
         is in seconds.
         """
-        given = {place: group_requests.offset_of(offset) for place, offset in offsets.items()}
+        text_of(group_id, "group_id")
+        given = committed_offsets_of(offsets)
         if not given:
             self._check(timeout)
             return
@@ -384,7 +404,8 @@ class AdminClient(BlockingClient):
         deleted. The error of a partition is GROUP_SUBSCRIBED_TO_TOPIC if a member reads its
         topic. `timeout` is in seconds.
         """
-        places = tuple(partitions)
+        text_of(group_id, "group_id")
+        places = partitions_of(partitions)
         if not places:
             self._check(timeout)
             return
@@ -402,7 +423,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        call = acl_requests.describe_acls_call(acl_filter or AclBindingFilter())
+        given = AclBindingFilter() if acl_filter is None else acl_filter
+        call = acl_requests.describe_acls_call(value_of("acl_filter", given, AclBindingFilter))
         return acl_requests.described_acls(self._call(call, timeout))
 
     def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
@@ -410,7 +432,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        self._items(acl_requests.creating_acls(), bindings, timeout)
+        given = values_of("bindings", bindings, AclBinding)
+        self._items(acl_requests.creating_acls(), given, timeout)
 
     def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
@@ -419,7 +442,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        return self._items(acl_requests.deleting_acls(), filters, timeout)
+        given = values_of("filters", filters, AclBindingFilter)
+        return self._items(acl_requests.deleting_acls(), given, timeout)
 
     # --- transactions
 
@@ -441,7 +465,12 @@ class AdminClient(BlockingClient):
         syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
         is in seconds.
         """
-        wanted = several(states), tuple(producer_ids)
+        wanted = several("states", states), producer_ids_of(producer_ids)
+        duration = -1
+        if min_duration_ms is not None:
+            duration = number_of(min_duration_ms, "min_duration_ms", bits=INT64)
+        if transactional_id_pattern is not None:
+            text_of(transactional_id_pattern, "transactional_id_pattern")
 
         async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
             asked = [
@@ -449,7 +478,7 @@ class AdminClient(BlockingClient):
                     node,
                     states=wanted[0],
                     producer_ids=wanted[1],
-                    min_duration_ms=-1 if min_duration_ms is None else min_duration_ms,
+                    min_duration_ms=duration,
                     pattern=transactional_id_pattern,
                     needs_pattern=True,
                 )
@@ -471,7 +500,8 @@ class AdminClient(BlockingClient):
         is in seconds.
         """
         request = transaction_calls.describing_transactions()
-        return self._items(request, several(transactional_ids), timeout)
+        wanted = several("transactional_ids", transactional_ids)
+        return self._items(request, wanted, timeout)
 
     # --- running
 
@@ -503,12 +533,11 @@ class AdminClient(BlockingClient):
         return super()._run(function, self._check(timeout))
 
     def _check(self, timeout: float | None) -> float:
-        """Return the timeout of a call; raises IllegalStateError after `close`, and ValueError."""
+        """Return the timeout of a call in seconds; raises IllegalStateError after `close`."""
         self._thread.check_open()
-        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
-        if not seconds > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
-        return min(seconds, _LONGEST_SECONDS)
+        if timeout is None:
+            timeout = self._config.default_api_timeout_ms / 1000
+        return min(seconds_of(timeout), _LONGEST_SECONDS)
 
 
 #: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.

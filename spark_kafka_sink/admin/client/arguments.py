@@ -1,37 +1,148 @@
-"""Checks of the arguments of `AdminClient`, before a request is sent."""
+"""Checks of the arguments of `AdminClient`, before a request is sent.
+
+A call about several items may be several requests. An argument that cannot be encoded would be an
+error when some of them have been sent, so each is checked first. The errors name the argument, and
+what to pass; of a value that may be a secret, they only have the type.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigResource
+from spark_kafka_sink.admin.values.offsets import OffsetSpec
+from spark_kafka_sink.admin.values.topics import NewPartitions
+from spark_kafka_sink.offset_arguments import (
+    INT64,
+    number_of,
+    offsets_of,
+    partition_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
 
 
-def several(names: Iterable[str]) -> tuple[str, ...]:
-    """Return each name once.
+def seconds_of(timeout: object) -> float:
+    """Return a positive timeout in seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
+    return timeout
 
-    Raises TypeError for a single text, which would be taken for the names of its letters, and for
-    names that are not texts.
-    """
+
+# --- several
+
+
+def several(argument: str, names: object) -> tuple[str, ...]:
+    """Return each name once; a single text would be taken for the names of its letters."""
     if isinstance(names, str):
-        raise TypeError(f"expected several names, such as [{names!r}], not the text {names!r}")
-    given = tuple(dict.fromkeys(names))
-    for name in given:
-        if not isinstance(name, str):
-            raise TypeError(f"expected names, such as {str(name)!r}, not {name!r}")
-    return given
+        raise TypeError(f"{argument} are a list of texts, such as [{names!r}], not {names!r}")
+    if isinstance(names, bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{argument} are a list of texts, not {names!r}")
+    return tuple(dict.fromkeys(text_of(name, f"each of {argument}") for name in names))
 
 
-def among(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+def among(argument: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
     """Return the given names, ignoring case, as they are in `known`.
 
-    Raises ValueError for another name, as brokers would ignore it, and TypeError as `several`.
+    Raises ValueError for another name, as brokers would ignore it.
     """
     by_lower_case = {name.lower(): name for name in known}
     found = []
-    for name in several(given):
+    for name in several(argument, given):
         if name.lower() not in by_lower_case:
             raise ValueError(f"{argument} must be among {', '.join(known)}, but one is {name!r}")
         found.append(by_lower_case[name.lower()])
     return tuple(dict.fromkeys(found))
+
+
+def producer_ids_of(producer_ids: object) -> tuple[int, ...]:
+    """Return several ids of producers."""
+    if isinstance(producer_ids, str | bytes) or not isinstance(producer_ids, Iterable):
+        raise TypeError(f"producer_ids are a list of numbers, not {producer_ids!r}")
+    return tuple(number_of(it, "each of producer_ids", bits=INT64) for it in producer_ids)
+
+
+def value_of(what: str, value: object, kind: type[T]) -> T:
+    """Return a value of a class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} must be of the type {kind.__name__}, not {_type_of(value)}")
+    return value
+
+
+def values_of(argument: str, values: object, kind: type[T]) -> tuple[T, ...]:
+    """Return several values of a class."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(
+            f"{argument} must be a list of {kind.__name__}, not of the type {_type_of(values)}"
+        )
+    return tuple(value_of(f"each of {argument}", value, kind) for value in values)
+
+
+# --- mappings
+
+
+def numbers_of(argument: str, numbers: object, what: str) -> dict[TopicPartition, int]:
+    """Return numbers of partitions, such as offsets or timestamps."""
+    found = {}
+    for place, number in _items_of(argument, numbers, f"TopicPartition to {what}"):
+        partition = partition_of(place)
+        found[partition] = number_of(number, f"{partition}: {what}", bits=INT64)
+    return found
+
+
+def committed_offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets of partitions to commit.
+
+    Brokers accept a negative one, such as that of an OffsetSpec, and the group has no offset then.
+    """
+    content = "TopicPartition to a number or an OffsetAndMetadata"
+    given: dict[Any, Any] = dict(_items_of("offsets", offsets, content))
+    for place, offset in given.items():
+        if isinstance(offset, OffsetSpec):
+            raise TypeError(
+                f"{partition_of(place)}: an offset to commit is a number, such as list_offsets "
+                f"returns for OffsetSpec.{offset.name}, not the OffsetSpec itself"
+            )
+    return offsets_of(given)
+
+
+def new_partitions_of(new_partitions: object) -> dict[str, NewPartitions]:
+    """Return the new numbers of partitions, by topic."""
+    content = "topic to NewPartitions, such as {'orders': NewPartitions(4)}"
+    return {
+        text_of(topic, "each topic of new_partitions"): value_of(
+            f"new_partitions[{topic!r}]", new, NewPartitions
+        )
+        for topic, new in _items_of("new_partitions", new_partitions, content)
+    }
+
+
+def changes_of(changes: object) -> dict[ConfigResource, tuple[AlterConfigOp, ...]]:
+    """Return the changes of settings, by resource."""
+    content = "ConfigResource to a list of AlterConfigOp"
+    found = {}
+    for key, of_one in _items_of("changes", changes, content):
+        resource = value_of("each resource of changes", key, ConfigResource)
+        found[resource] = values_of(f"the changes of {resource}", of_one, AlterConfigOp)
+    return found
+
+
+def _items_of(argument: str, mapping: object, content: str) -> Iterable[tuple[object, object]]:
+    if not isinstance(mapping, Mapping):
+        raise TypeError(
+            f"{argument} must be a mapping of {content}, not of the type {_type_of(mapping)}"
+        )
+    return mapping.items()
+
+
+def _type_of(value: object) -> str:
+    return type(value).__name__

@@ -14,7 +14,7 @@ from spark_kafka_sink.admin.group_calls import (
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.values.groups import CONSUMER_PROTOCOL_TYPE, ConsumerGroupListing
-from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.group_offsets import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.cluster_calls import Destination
     from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.model import Node, OffsetAndMetadata
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsResponse
     from spark_kafka_sink.protocol.messages.list_groups import ListGroupsResponse
@@ -155,22 +155,6 @@ def fetched_offsets(
         if code
     }
     return found, errors
-
-
-def offset_of(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return an offset with the metadata that it has if only the offset was given.
-
-    Raises ValueError for a negative offset, such as that of an OffsetSpec: brokers accept it, and
-    the group has no offset then.
-    """
-    if not isinstance(offset, OffsetAndMetadata):
-        offset = OffsetAndMetadata(offset, NO_LEADER_EPOCH, "")
-    if offset.offset < 0:
-        raise ValueError(
-            f"{offset.offset} is not an offset that can be committed: list_offsets returns the "
-            "first and the last one of a partition"
-        )
-    return offset
 
 
 def delete_offsets_call(

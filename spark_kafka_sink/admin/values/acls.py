@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
+
+from spark_kafka_sink.offset_arguments import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +108,7 @@ class AclPermissionType(_Code):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclBinding:
-    """An access control list (ACL) of a resource.
+    """An access control list (ACL) of a resource. Raises TypeError for values of a wrong type.
 
     >>> acl = AclBinding(
     ...     resource_type=ResourceType.TOPIC,
@@ -133,6 +135,12 @@ class AclBinding:
     #: Whether it is allowed or denied.
     permission_type: AclPermissionType = AclPermissionType.ALLOW
 
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for a value that cannot be sent."""
+        _check_codes(self)
+        for name in _TEXTS:
+            text_of(getattr(self, name), f"the {name} of an AclBinding")
+
     def __str__(self) -> str:
         """Return the ACL as a sentence, for errors."""
         return (
@@ -145,6 +153,8 @@ class AclBinding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclBindingFilter:
     """A condition on ACLs; without arguments, all ACLs match.
+
+    Raises TypeError for values of a wrong type.
 
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
     ...     try:
@@ -168,6 +178,33 @@ class AclBindingFilter:
     operation: AclOperation = AclOperation.ANY
     #: ANY matches both.
     permission_type: AclPermissionType = AclPermissionType.ANY
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for a value that cannot be sent."""
+        _check_codes(self)
+        for name in _TEXTS:
+            if getattr(self, name) is not None:
+                text_of(getattr(self, name), f"the {name} of an AclBindingFilter")
+
+
+_TEXTS: Final = ("name", "principal", "host")
+_CODES: Final[dict[str, type[_Code]]] = {
+    "resource_type": ResourceType,
+    "pattern_type": ResourcePatternType,
+    "operation": AclOperation,
+    "permission_type": AclPermissionType,
+}
+
+
+def _check_codes(acl: AclBinding | AclBindingFilter) -> None:
+    """Raise TypeError for a text or a number in place of a code."""
+    for name, kind in _CODES.items():
+        value = getattr(acl, name)
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"{name} must be of the type {kind.__name__}, such as {kind.__name__}."
+                f"{kind(3).name}, not {value!r}"
+            )
 
 
 #: The bits of authorized operations if they were not requested.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
 
+from spark_kafka_sink.offset_arguments import text_of
+
 
 class ConfigResourceType(IntEnum):
     """The type of what has settings.
@@ -49,6 +51,7 @@ class ConfigResource:
                 f"the name of a ConfigResource must be a text, such as {str(self.name)!r}, not "
                 f"{self.name!r}"
             )
+        text_of(self.name, "the name of a ConfigResource")
 
     def __str__(self) -> str:
         """Return the type and the name, for errors."""
@@ -150,7 +153,7 @@ class AlterConfigOpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigOp:
-    """A change to one setting. Raises TypeError for a value that is not a text.
+    """A change to one setting. Raises TypeError for values of a wrong type.
 
     >>> topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
@@ -167,19 +170,27 @@ class AlterConfigOp:
     op: AlterConfigOpType = AlterConfigOpType.SET
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a name or a value that is not a text."""
+        """Raise TypeError for a name or a value that is not a text, or another kind of change."""
         check_setting(self.name, self.value)
+        if not isinstance(self.op, AlterConfigOpType):
+            raise TypeError(
+                "op must be an AlterConfigOpType, such as AlterConfigOpType.SET, not of the type "
+                f"{type(self.op).__name__}"
+            )
 
 
 def check_setting(name: object, value: object) -> None:
     """Raise TypeError unless the name of a setting is a text, and its value a text or None.
 
-    The value is not in the error, since it may be a secret.
+    Raises ValueError for a text that cannot be encoded. The value is not in the error, since it may
+    be a secret.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a setting must be a text, not {name!r}")
-    if value is not None and not isinstance(value, str):
+    text_of(name, "the name of a setting")
+    if value is None:
+        return
+    if not isinstance(value, str):
         raise TypeError(
             f"the value of {name!r} must be a text, such as '1000', not of the type "
             f"{type(value).__name__}"
         )
+    text_of(value, f"the value of {name!r}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.admin.values.configs import check_setting
+from spark_kafka_sink.offset_arguments import INT16, number_of, text_of
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Mapping, Sequence
 
     from spark_kafka_sink.admin.values.acls import AclOperation
     from spark_kafka_sink.admin.values.configs import ConfigEntry
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class NewTopic:
     """A topic to create.
 
-    `configs` are its settings, by Kafka's names. Raises TypeError for values that are not texts.
+    `configs` are its settings, by Kafka's names. Raises TypeError for settings that are not texts
+    and other values of a wrong type, and ValueError for numbers that are too large.
 
     >>> topic = NewTopic("invoices", num_partitions=2, configs={"cleanup.policy": "compact"})
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
@@ -40,11 +42,34 @@ class NewTopic:
     replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a name or a setting that is not a text."""
-        if not isinstance(self.name, str):
-            raise TypeError(f"the name of a topic must be a text, not {self.name!r}")
+        """Raise TypeError or ValueError for a value that cannot be sent."""
+        topic = f"topic {text_of(self.name, 'the name of a topic')!r}"
+        number_of(self.num_partitions, f"num_partitions of {topic}")
+        number_of(self.replication_factor, f"replication_factor of {topic}", bits=INT16)
+        if not isinstance(self.configs, Mapping):
+            raise TypeError(
+                f"the configs of {topic} are a mapping of name to value, not of the type "
+                f"{type(self.configs).__name__}"
+            )
         for name, value in self.configs.items():
             check_setting(name, value)
+        assignments = self.replica_assignments
+        if not isinstance(assignments, Mapping):
+            raise TypeError(
+                f"the replica_assignments of {topic} are a mapping of partition to a list of "
+                f"broker ids, not {assignments!r}"
+            )
+        for partition, brokers in assignments.items():
+            number_of(partition, f"a partition in the replica_assignments of {topic}")
+            _check_brokers(brokers, f"the brokers of partition {partition} of {topic}")
+
+
+def _check_brokers(brokers: object, what: str) -> None:
+    """Raise TypeError or ValueError unless `brokers` are a list of broker ids."""
+    if not isinstance(brokers, Sequence) or isinstance(brokers, str | bytes):
+        raise TypeError(f"{what} are a list of broker ids, not {brokers!r}")
+    for broker in brokers:
+        number_of(broker, f"each of {what}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +160,8 @@ class TopicDescription:
 class NewPartitions:
     """The number of partitions to which a topic is increased.
 
+    Raises TypeError for values of a wrong type, and ValueError for numbers that are too large.
+
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
     ...     admin.create_partitions({"orders": NewPartitions(3)})
     ...     len(admin.describe_topics(["orders"])["orders"].partitions)
@@ -145,3 +172,17 @@ class NewPartitions:
     total_count: int
     #: For each new partition the ids of its brokers; None leaves the choice to the controller.
     new_assignments: Sequence[Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for a value that cannot be sent."""
+        number_of(self.total_count, "the total_count of NewPartitions")
+        assignments: object = self.new_assignments
+        if assignments is None:
+            return
+        if not isinstance(assignments, Sequence) or isinstance(assignments, str | bytes):
+            raise TypeError(
+                "new_assignments are a list with a list of broker ids for each new partition, not "
+                f"{assignments!r}"
+            )
+        for brokers in assignments:
+            _check_brokers(brokers, "the brokers of a new partition")

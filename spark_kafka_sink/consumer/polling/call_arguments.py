@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.offset_arguments import is_integer, partition_of, topic_of
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import TopicPartition
 
 _LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
@@ -59,13 +62,6 @@ def check_callback(callback: object) -> None:
     """Raise TypeError for a callback that cannot be called."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is a function of offsets and error, not {callback!r}")
-
-
-def partitions_of(partitions: object) -> list[TopicPartition]:
-    """Return several partitions."""
-    if isinstance(partitions, str | TopicPartition) or not isinstance(partitions, Iterable):
-        raise TypeError(f"partitions are a list of TopicPartition, not {partitions!r}")
-    return [partition_of(each) for each in partitions]
 
 
 def times_of(times: object) -> dict[TopicPartition, int]:

@@ -79,9 +79,9 @@ def test_control_characters_of_names_are_escaped():
         ),
         (lambda: ConfigResource(2, "orders"), "must be a ConfigResourceType.* not 2"),
         (lambda: AlterConfigOp("retention.ms", 77), "value of 'retention.ms' .* the type int"),
-        (lambda: AlterConfigOp(b"retention.ms", "1"), "the name of a setting must be a text"),
+        (lambda: AlterConfigOp(b"retention.ms", "1"), "the name of a setting is a text"),
         (lambda: NewTopic("t", configs={"retention.ms": 77}), "value of 'retention.ms' must be"),
-        (lambda: NewTopic(7), "the name of a topic must be a text, not 7"),
+        (lambda: NewTopic(7), "the name of a topic is a text, not 7"),
     ],
 )
 def test_values_that_are_not_texts_are_rejected_where_they_are_made(make, message):

@@ -29,6 +29,7 @@ def test_offsets_may_be_numbers():
         ({("", 0): 1}, TypeError, "name of a topic"),
         ({(7, 0): 1}, TypeError, "name of a topic"),
         ({("\ud800", 0): 1}, ValueError, "UTF-8"),
+        ({("x" * 2**15, 0): 1}, ValueError, "has 32768 bytes; Kafka's limit is 32767"),
         ({("t", "0"): 1}, TypeError, "is a number"),
         ({("t", True): 1}, TypeError, "is a number"),
         ({("t", -1): 1}, ValueError, "negative"),

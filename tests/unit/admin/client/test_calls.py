@@ -14,7 +14,6 @@ from spark_kafka_sink import (
     KafkaTimeoutError,
     NetworkError,
     NewTopic,
-    OffsetAndMetadata,
     OffsetSpec,
     TopicPartition,
 )
@@ -73,22 +72,6 @@ def test_a_timeout_may_be_infinite(admin):
     admin.create_topics([NewTopic("patient")], timeout=float("inf"))
 
     assert "patient" in admin.list_topics(timeout=3e6)
-
-
-@pytest.mark.parametrize("offset", [OffsetSpec.EARLIEST, OffsetAndMetadata(-1, -1, "")])
-def test_a_negative_offset_is_not_committed(admin, offset):
-    """The offset of a group is a number, not a specification such as EARLIEST."""
-    with pytest.raises(ValueError, match="not an offset that can be committed"):
-        admin.alter_consumer_group_offsets("billing", {FIRST: offset})
-
-
-@pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
-def test_a_name_that_is_not_a_text_is_rejected(admin, call):
-    """The error shows what the name would have to be."""
-    with pytest.raises(TypeError, match="such as '7', not 7"):
-        getattr(admin, call)(["data", 7])
-
-    assert "data" in admin.list_topics()
 
 
 @pytest.mark.parametrize("call", ["delete_topics", "describe_topics", "delete_consumer_groups"])
