@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destination, LeaderOf
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.transaction_values import (
-    TRANSACTION_STATES,
     TRANSACTION_V2,
     TRANSACTION_VERSION_FEATURE,
     EndAnswer,
@@ -95,15 +94,14 @@ def list_call(
     """Build the call that lists the transactional ids that a broker coordinates.
 
     `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case,
-    unless `needs_pattern` makes it an error if the broker does not. Raises ValueError for unknown
-    `states`, whose case does not matter.
+    unless `needs_pattern` makes it an error if the broker does not. `states` are names in
+    TRANSACTION_STATES.
     """
-    wanted = _known_states(states)
 
     def build(versions: NodeApiVersions) -> tuple[ListTransactionsRequest, int | None]:
         has_pattern = versions.version_for(ApiKey.LIST_TRANSACTIONS) >= _PATTERN_VERSION
         request = ListTransactionsRequest(
-            state_filters=wanted,
+            state_filters=states,
             producer_id_filters=producer_ids,
             duration_filter=min_duration_ms,
             transactional_id_pattern=pattern if has_pattern or needs_pattern else None,
@@ -116,16 +114,6 @@ def list_call(
         error_codes=lambda answer: (answer.error_code,),
         what="ListTransactions",
     )
-
-
-def _known_states(states: tuple[str, ...]) -> tuple[str, ...]:
-    by_lower_case = {name.lower(): name for name in TRANSACTION_STATES}
-    for name in states:
-        if name.lower() not in by_lower_case:
-            raise ValueError(
-                f"states must be among {', '.join(TRANSACTION_STATES)}, but one is {name!r}"
-            )
-    return tuple(dict.fromkeys(by_lower_case[name.lower()] for name in states))
 
 
 def listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:

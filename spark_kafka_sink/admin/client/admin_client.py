@@ -32,6 +32,7 @@ from spark_kafka_sink.admin.client.arguments import (
 )
 from spark_kafka_sink.admin.client.group_descriptions import describe_groups
 from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
+from spark_kafka_sink.admin.transaction_values import TRANSACTION_STATES
 from spark_kafka_sink.admin.values.acls import AclBinding, AclBindingFilter
 from spark_kafka_sink.admin.values.configs import ConfigResource
 from spark_kafka_sink.admin.values.groups import GROUP_STATES, GROUP_TYPES
@@ -465,7 +466,7 @@ class AdminClient(BlockingClient):
         syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
         is in seconds.
         """
-        wanted = several("states", states), producer_ids_of(producer_ids)
+        wanted = among("states", states, TRANSACTION_STATES), producer_ids_of(producer_ids)
         duration = -1
         if min_duration_ms is not None:
             duration = number_of(min_duration_ms, "min_duration_ms", bits=INT64)
