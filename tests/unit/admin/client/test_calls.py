@@ -244,7 +244,7 @@ def test_a_setting_of_producers_is_rejected(settings):
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "PLAIN",
                 "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
-                'required username="a" pasword="s3cret";',
+                'required username="a" passcode="s3cret";',
             },
             "sasl.jaas.config has no password",
         ),
