@@ -41,6 +41,13 @@ def number_of(number: object, what: str, *, bits: int = INT32) -> int:
     return number
 
 
+def number_of_seconds(timeout: object) -> float:
+    """Return a timeout, which is a number of seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
+    return timeout
+
+
 def topic_of(name: object) -> str:
     """Return the name of a topic."""
     if not isinstance(name, str) or not name.strip():

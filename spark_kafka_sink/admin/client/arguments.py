@@ -8,7 +8,7 @@ what to pass; of a value that may be a secret, they only have the type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigResource
 from spark_kafka_sink.admin.values.offsets import OffsetSpec
@@ -16,6 +16,7 @@ from spark_kafka_sink.admin.values.topics import NewPartitions
 from spark_kafka_sink.offset_arguments import (
     INT64,
     number_of,
+    number_of_seconds,
     offsets_of,
     partition_of,
     text_of,
@@ -31,11 +32,10 @@ T = TypeVar("T")
 
 def seconds_of(timeout: object) -> float:
     """Return a positive timeout in seconds."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    if not timeout > 0:
+    seconds = number_of_seconds(timeout)
+    if not seconds > 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {timeout}")
-    return timeout
+    return seconds
 
 
 # --- several
@@ -45,7 +45,7 @@ def several(argument: str, names: object) -> tuple[str, ...]:
     """Return each name once; a single text would be taken for the names of its letters."""
     if isinstance(names, str):
         raise TypeError(f"{argument} are a list of texts, such as [{names!r}], not {names!r}")
-    if isinstance(names, bytes) or not isinstance(names, Iterable):
+    if not _may_be_list(names):
         raise TypeError(f"{argument} are a list of texts, not {names!r}")
     return tuple(dict.fromkeys(text_of(name, f"each of {argument}") for name in names))
 
@@ -66,7 +66,7 @@ def among(argument: str, given: object, known: Sequence[str]) -> tuple[str, ...]
 
 def producer_ids_of(producer_ids: object) -> tuple[int, ...]:
     """Return several ids of producers."""
-    if isinstance(producer_ids, str | bytes) or not isinstance(producer_ids, Iterable):
+    if not _may_be_list(producer_ids):
         raise TypeError(f"producer_ids are a list of numbers, not {producer_ids!r}")
     return tuple(number_of(it, "each of producer_ids", bits=INT64) for it in producer_ids)
 
@@ -80,11 +80,16 @@ def value_of(what: str, value: object, kind: type[T]) -> T:
 
 def values_of(argument: str, values: object, kind: type[T]) -> tuple[T, ...]:
     """Return several values of a class."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if not _may_be_list(values):
         raise TypeError(
             f"{argument} must be a list of {kind.__name__}, not of the type {_type_of(values)}"
         )
     return tuple(value_of(f"each of {argument}", value, kind) for value in values)
+
+
+def _may_be_list(values: object) -> TypeGuard[Iterable[object]]:
+    """Return whether there are several values; a text is none, although it has several letters."""
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes)
 
 
 # --- mappings

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.offset_arguments import is_integer, partition_of, topic_of
+from spark_kafka_sink.offset_arguments import is_integer, number_of_seconds, partition_of, topic_of
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
@@ -18,11 +18,10 @@ _LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_l
 
 def seconds_of(timeout: float) -> float:
     """Return a timeout in seconds, as much as a thread can wait."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    if not timeout >= 0:
+    seconds = number_of_seconds(timeout)
+    if not seconds >= 0:
         raise ValueError(f"timeout is {timeout}, but must not be negative")
-    return min(timeout, threading.TIMEOUT_MAX / 2)
+    return min(seconds, threading.TIMEOUT_MAX / 2)
 
 
 def topics_of(topics: object) -> list[str]:
