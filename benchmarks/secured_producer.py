@@ -7,6 +7,7 @@ each trial connects and authenticates again.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,9 @@ from benchmarks.setting import check_count, processes_of
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
+from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import start_kafka
 from tests.support.security.certificates import Certificates
 from tests.support.security.secured import sasl, tls
@@ -64,7 +67,11 @@ def run(setting: Setting) -> None:
         certificates = Certificates(Path(directory))
         overrides, protocols = secured_properties(certificates)
         with start_kafka(
-            KAFKA_4, overrides=overrides, secured=protocols, java_options=["-Xms1g", "-Xmx1g"]
+            KAFKA_4,
+            overrides=overrides,
+            secured=protocols,
+            java_options=["-Xms1g", "-Xmx1g"],
+            ways=(DockerNodes, partial(ProcessNodes, is_measured=True)),
         ) as kafka:
             create_scram_users(kafka)
             best = contest(

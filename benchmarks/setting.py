@@ -16,9 +16,9 @@ from benchmarks.lean_sink import LeanSink
 from benchmarks.measuring import progress
 from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
-from tests.support.kafka.kafka_process import ProcessNodes
 from tests.support.kafka.kafka_source_jars import kafka_source_jars
 from tests.support.kafka.kafka_unavailable import SparkSourceUnavailableError
+from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import given_kafka, start_kafka
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Setting:
         return given_kafka() or start_kafka(
             KAFKA_4,
             java_options=["-Xms1g", "-Xmx1g"],
-            ways=(DockerNodes, partial(ProcessNodes, parent=memory_directory())),
+            ways=(DockerNodes, partial(ProcessNodes, parent=memory_directory(), is_measured=True)),
         )
 
     @property

@@ -68,12 +68,11 @@ def test_a_long_module_is_found():
     assert ["a/long.py"] == long_modules(modules)
 
 
-@pytest.mark.parametrize("root", ["spark_kafka_sink", "tests/support", "tests/unit"])
-def test_no_folder_is_crowded(root):
-    """No folder has too many modules, except folders with one module for each API."""
+def test_no_folder_is_crowded():
+    """No folder of the package has too many modules, except those with one for each API."""
     modules = [
         PurePosixPath(path.relative_to(REPOSITORY).as_posix())
-        for path in (REPOSITORY / root).rglob("*.py")
+        for path in PACKAGE_DIRECTORY.rglob("*.py")
     ]
     assert [] == crowded_folders(modules)
 

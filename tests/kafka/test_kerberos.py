@@ -14,8 +14,8 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.jaas import parse_jaas
 from spark_kafka_sink.security.kerberos import read_kerberos
 from tests.support.kafka.kafka_files import KAFKA_4
-from tests.support.kafka.kafka_process import ProcessNodes
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import start_kafka
 from tests.support.security.kdc import REALM, Kdc, keytab_module, module
 from tests.support.security.secured_kafka import SESSION_MS, address, count_renewals

@@ -12,8 +12,8 @@ import pytest
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.support.kafka.kafka_files import KAFKA_4
-from tests.support.kafka.kafka_process import ProcessNodes
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import start_kafka
 from tests.support.security.secured import jaas
 from tests.support.security.secured_kafka import address

@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from tests.support.kafka.kafka_files import KAFKA_4, java_command, kafka_jars
+from tests.support.kafka.prepared_release import quick_options
 from tests.support.kafka.readers import Record
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def run_java_tool(class_name: str, *arguments: str, stdin: str = "") -> str:
     Raises KafkaUnavailableError if Java or Kafka's jars are not available, and CalledProcessError
     with the tool's output if it fails.
     """
-    command = [java_command(), "-cp", f"{kafka_jars(KAFKA_4)}/*", class_name, *arguments]
+    classes = ["-cp", f"{kafka_jars(KAFKA_4)}/*", class_name]
+    command = [java_command(), *quick_options(KAFKA_4), *classes, *arguments]
     done = subprocess.run(  # noqa: S603  # our own command
         command, input=stdin, capture_output=True, text=True, timeout=_SECONDS, check=False
     )

@@ -1,31 +1,28 @@
-"""Brokers as Java processes on loopback, from the files of a release."""
+"""A broker as a Java process on loopback, from the files of a release."""
 
 from __future__ import annotations
 
-import base64
 import os
 import random
-import shutil
 import signal
 import socket
+import struct
 import subprocess
-import tempfile
-import uuid
+import time
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tests.support.kafka.kafka_files import java_command, kafka_jars
-from tests.support.kafka.kafka_properties import Listener, node_properties, to_text
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 from tests.support.kafka.process_leash import ProcessLeash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 _STOP_SECONDS = 60
-_FORMAT_SECONDS = 60
+_POLL_SECONDS = 0.1
+_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 #: These ports are below the range that systems use for outgoing connections, so a chosen port is
 #: still free when its broker restarts after a kill.
 _PORTS = range(20_000, 32_000)
@@ -48,6 +45,19 @@ def process_leash() -> ProcessLeash:
     return ProcessLeash()
 
 
+class StartedBroker(Protocol):
+    """What waiting for a broker needs of it."""
+
+    address: str
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is running."""
+
+    def log_tail(self) -> str:
+        """Return the last lines of its log."""
+
+
 class KafkaProcess:
     """One node: its directory, its address, and the Java process while it runs."""
 
@@ -57,20 +67,20 @@ class KafkaProcess:
         node_id: int,
         address: str,
         directory: Path,
-        cluster_id: uuid.UUID,
         command: list[str],
         proxied_address: str | None = None,
         secured_addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Prepare a node; `directory` holds server.properties, `command` runs Kafka's classes."""
+        """Prepare a node whose storage is formatted.
+
+        `directory` holds server.properties, `command` runs Kafka's classes.
+        """
         self.node_id = node_id
         self.address = address
         self.proxied_address = proxied_address
         self.secured_addresses = secured_addresses
         self._directory = directory
-        self._cluster_id = cluster_id
         self._command = command
-        self._is_formatted = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,11 +94,8 @@ class KafkaProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Format the storage the first time, and start the process; does not wait for readiness."""
+        """Start the process; does not wait for readiness."""
         properties = self._directory / "server.properties"
-        if not self._is_formatted:
-            _format_storage(self._command, properties, self._cluster_id)
-            self._is_formatted = True
         with (self._directory / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own command
                 [*self._command, "kafka.Kafka", str(properties)],
@@ -137,107 +144,46 @@ class KafkaProcess:
         self._process = None
 
 
-class ProcessNodes:
-    """All nodes of one cluster, and the directory with their data and logs."""
+def kafka_command(java: str, jars: Path, directory: Path, options: Sequence[str]) -> list[str]:
+    """Return the command of Kafka's classes, whose logs go to stderr."""
+    (directory / "log4j.properties").write_text(_LOG4J)
+    return [
+        java,
+        *options,
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        f"-Dlog4j.configuration=file:{directory}/log4j.properties",
+        "-cp",
+        f"{jars}/*",
+    ]
 
-    def __init__(
-        self,
-        version: str,
-        count: int,
-        *,
-        overrides: dict[str, str],
-        java_options: list[str],
-        proxies: Sequence[str] = (),
-        secured: Mapping[str, str] = MappingProxyType({}),
-        parent: Path | None = None,
-    ) -> None:
-        """Choose ports and write the configuration of `count` nodes, without starting them.
 
-        `parent` is where their directory is created, if not where all temporary files are.
-        """
-        jars = kafka_jars(version)
-        java = java_command()
-        cluster_id = uuid.uuid4()
-        ports = free_ports((3 + len(secured)) * count)
-        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=parent))
-        voters = {i + 1: f"127.0.0.1:{ports[count + i]}" for i in range(count)}
-        self.nodes = []
-        for node_id, controller in voters.items():
-            directory = self._directory / f"node-{node_id}"
-            directory.mkdir()
-            (directory / "log4j.properties").write_text(_LOG4J)
-            command = [
-                java,
-                *java_options,
-                "-Dorg.slf4j.simpleLogger.showDateTime=true",
-                f"-Dlog4j.configuration=file:{directory}/log4j.properties",
-                "-cp",
-                f"{jars}/*",
-            ]
-            address = f"127.0.0.1:{ports[node_id - 1]}"
-            listener = Listener("CLIENTS", address, address)
-            proxied = None
-            if proxies:
-                bind = f"127.0.0.1:{ports[2 * count + node_id - 1]}"
-                proxied = Listener("PROXIED", bind, proxies[node_id - 1])
-            more = [
-                Listener(name, f"127.0.0.1:{port}", f"localhost:{port}", protocol)
-                for (name, protocol), port in zip(
-                    secured.items(), ports[3 * count + node_id - 1 :: count], strict=True
-                )
-            ]
-            (directory / "server.properties").write_text(
-                to_text(
-                    node_properties(
-                        node_id=node_id,
-                        clients=listener,
-                        brokers=listener,
-                        controller=controller,
-                        voters=voters,
-                        overrides={"log.dirs": f"{directory}/data", **overrides},
-                        proxied=proxied,
-                        secured=more,
-                    )
-                )
+def wait_for_answer(broker: StartedBroker, seconds: float) -> None:
+    """Wait until a started broker answers.
+
+    Raises KafkaUnavailableError, with the end of the log, if it exits or does not answer in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not answers(broker.address):
+        if not broker.is_running:
+            raise KafkaUnavailableError(f"a broker exited:\n{broker.log_tail()}")
+        if time.monotonic() > deadline:
+            raise KafkaUnavailableError(
+                f"a broker was not ready in {seconds} s:\n{broker.log_tail()}"
             )
-            self.nodes.append(
-                KafkaProcess(
-                    node_id=node_id,
-                    address=address,
-                    directory=directory,
-                    cluster_id=cluster_id,
-                    command=command,
-                    proxied_address=proxied.bind if proxied else None,
-                    secured_addresses={at.name: at.advertised for at in more},
-                )
-            )
-
-    def close(self) -> None:
-        """Kill every node and remove all data."""
-        for node in self.nodes:
-            node.kill()
-        shutil.rmtree(self._directory)
+        time.sleep(_POLL_SECONDS)
 
 
-def _format_storage(command: list[str], properties: Path, cluster_id: uuid.UUID) -> None:
-    # An id may begin with a dash, so it must be in one argument with its option.
-    identity = f"--cluster-id={_base64(cluster_id)}"
-    tool = ["kafka.tools.StorageTool", "format", identity, f"--config={properties}"]
-    done = subprocess.run(  # noqa: S603  # our own command
-        [*command, *tool],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_FORMAT_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise KafkaUnavailableError(f"formatting the storage failed:\n{done.stdout}{done.stderr}")
-
-
-def _base64(cluster_id: uuid.UUID) -> str:
-    """Encode an id as Kafka does (Uuid.toString)."""
-    return base64.urlsafe_b64encode(cluster_id.bytes).rstrip(b"=").decode()
+def answers(address: str) -> bool:
+    """Return whether a broker at an address answers ApiVersions (v0) without an error."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as connection:
+            connection.sendall(_API_VERSIONS_V0)
+            with connection.makefile("rb") as reader:
+                answer = reader.read(10)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[2] == 0
 
 
 def free_ports(count: int) -> list[int]:

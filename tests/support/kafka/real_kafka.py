@@ -12,8 +12,6 @@ and leaders looked up, with an independent client, confluent-kafka.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 import time
 import uuid
 from contextlib import suppress
@@ -25,8 +23,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka.kafka_process import ProcessNodes
+from tests.support.kafka.kafka_process import wait_for_answer
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka.process_nodes import ProcessNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +45,6 @@ _NEW_LEADER = frozenset(
 )
 #: The version of a given cluster in the names of tests.
 GIVEN = "given"
-_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class Broker(Protocol):
@@ -141,16 +139,8 @@ class KafkaCluster:
         Raises KafkaUnavailableError, with the end of the log, if a broker exits or does not answer
         in time, and TimeoutError if the brokers do not find each other in time.
         """
-        deadline = time.monotonic() + _READY_SECONDS
         for broker in self.brokers:
-            while not answers(broker.address):
-                if not broker.is_running:
-                    raise KafkaUnavailableError(f"a broker exited:\n{broker.log_tail()}")
-                if time.monotonic() > deadline:
-                    raise KafkaUnavailableError(
-                        f"a broker was not ready in {_READY_SECONDS} s:\n{broker.log_tail()}"
-                    )
-                time.sleep(_POLL_SECONDS)
+            wait_for_answer(broker, _READY_SECONDS)
         expected = {broker.node_id for broker in self.brokers}
         wait_until(
             lambda: expected <= self._known_brokers(),
@@ -377,19 +367,6 @@ def given_kafka() -> KafkaCluster | None:
     except KafkaException as error:
         raise KafkaUnavailableError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
     return cluster
-
-
-def answers(address: str) -> bool:
-    """Return whether a broker at an address answers ApiVersions (v0) without an error."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=2) as connection:
-            connection.sendall(_API_VERSIONS_V0)
-            with connection.makefile("rb") as reader:
-                answer = reader.read(10)
-    except OSError:
-        return False
-    return len(answer) == 10 and struct.unpack(">iih", answer)[2] == 0
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:

@@ -1,0 +1,118 @@
+"""What lets the brokers of a version start within two seconds, made once by a first broker.
+
+Formatting the storage takes a Java process of its own, and most of a broker's start is the loading
+of its classes.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import tempfile
+import uuid
+from functools import cache
+from pathlib import Path
+
+from tests.support.java.quick_java import java_identity, reading_archive, writing_archive
+from tests.support.kafka.kafka_files import cache_directory, java_command, kafka_jars, locked
+from tests.support.kafka.kafka_process import (
+    KafkaProcess,
+    free_ports,
+    kafka_command,
+    wait_for_answer,
+)
+from tests.support.kafka.kafka_properties import Listener, node_properties, to_text
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+
+_FORMAT_SECONDS = 60
+_READY_SECONDS = 120
+_CLASSES = "classes.jsa"
+_CHECKPOINT = "bootstrap.checkpoint"
+
+
+def quick_options(version: str) -> list[str]:
+    """Return the options with which a version's brokers and tools start quickly."""
+    return reading_archive(prepared_release(version) / _CLASSES)
+
+
+@cache
+def prepared_release(version: str) -> Path:
+    """Return a directory with what lets brokers of a version start quickly.
+
+    It has the shared archive of the classes that the first broker loaded, and the checkpoint that
+    Kafka's tool wrote into its storage. If it is missing, this first broker runs now, for some
+    seconds. Raises KafkaUnavailableError.
+    """
+    jars = kafka_jars(version)
+    java = java_command()
+    prepared = cache_directory() / f"{version}-prepared-{java_identity(java)}"
+    with locked(cache_directory()):
+        # Another process may have prepared the release while this one waited for the lock.
+        if not prepared.is_dir():
+            _prepare(java, jars, prepared)
+    return prepared
+
+
+def _prepare(java: str, jars: Path, prepared: Path) -> None:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{prepared.name}.partial-", dir=prepared.parent
+    ) as partial:
+        directory = Path(partial, "node")
+        kept = Path(partial, "kept")
+        directory.mkdir()
+        kept.mkdir()
+        clients, controller = (f"127.0.0.1:{port}" for port in free_ports(2))
+        listener = Listener("CLIENTS", clients, clients)
+        properties = node_properties(
+            node_id=1,
+            clients=listener,
+            brokers=listener,
+            controller=controller,
+            voters={1: controller},
+            overrides={"log.dirs": f"{directory}/data"},
+        )
+        (directory / "server.properties").write_text(to_text(properties))
+        _run_format_tool(kafka_command(java, jars, directory, []), directory / "server.properties")
+        shutil.copy2(directory / "data" / _CHECKPOINT, kept)
+        command = kafka_command(java, jars, directory, writing_archive(kept / _CLASSES))
+        node = KafkaProcess(node_id=1, address=clients, directory=directory, command=command)
+        node.start()
+        try:
+            wait_for_answer(node, _READY_SECONDS)
+            node.stop()
+        finally:
+            node.kill()
+        kept.rename(prepared)
+
+
+def _run_format_tool(command: list[str], properties: Path) -> None:
+    tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={_base64(uuid.uuid4())}"]
+    done = subprocess.run(  # noqa: S603  # our own command
+        [*command, *tool, f"--config={properties}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_FORMAT_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise KafkaUnavailableError(f"formatting the storage failed:\n{done.stdout}{done.stderr}")
+
+
+def format_storage(version: str, storage: Path, *, node_id: int, cluster_id: uuid.UUID) -> None:
+    """Format a node's storage as Kafka's tool would: with the ids of its own in meta.properties."""
+    storage.mkdir()
+    shutil.copy2(prepared_release(version) / _CHECKPOINT, storage)
+    meta = {
+        "version": "1",
+        "cluster.id": _base64(cluster_id),
+        "node.id": str(node_id),
+        "directory.id": _base64(uuid.uuid4()),
+    }
+    (storage / "meta.properties").write_text(to_text(meta))
+
+
+def _base64(kafka_id: uuid.UUID) -> str:
+    """Encode an id as Kafka does (Uuid.toString)."""
+    return base64.urlsafe_b64encode(kafka_id.bytes).rstrip(b"=").decode()
