@@ -26,13 +26,27 @@ export PYTHONUNBUFFERED := 1
 # The tests start hundreds of interpreters, which should share the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in parallel: those that need only Python in a process per core (at most 8), the others in
-# two, file by file, since each process has its own brokers and Spark and mostly waits for them.
+# Tests run in parallel, in one process more than there are cores (at most 8), since some always wait:
+# those that need only Python one by one, the others by groups that share brokers or Spark.
 FAST := not slow and not kafka and not spark
-WORKERS ?= auto
-SLOW_WORKERS ?= 2
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+SLOW_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
-PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --dist loadfile
+PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --maxprocesses 8 \
+  --dist loadgroup --no-loadscope-reorder
+
+# What has event loops, sockets and files is tested in Python's development mode, in which asyncio
+# watches over the loops, and what is not closed is an error.
+DEVELOPMENT := PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1
+DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_once network producer \
+  spark support)
+
+SLOW_FOLDERS := tests/kafka tests/model tests/platforms tests/spark
+
+# The tests' Spark drivers live for seconds, and start faster without Java's slow compiler.
+QUICK_JAVA := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA)
+test notebooks: export SPARK_LAUNCHER_OPTS ?= $(QUICK_JAVA)
 
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
 
@@ -109,17 +123,22 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (half an hour on 2 cores)
+test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (25 minutes on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
-	@trap 'exit 130' INT; first=passed; second=passed; \
-	echo "Tests, 1 of 2: fast tests, without Java and Kafka"; \
-	$(PYTEST_FAST) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \
-	echo "Tests, 2 of 2: Spark, real Kafka and slow tests"; \
-	{ $(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS); } || second="failed (exit code $$?)"; \
-	echo "Tests, 1 of 2: $$first"; \
-	echo "Tests, 2 of 2: $$second"; \
-	[ "$$first$$second" = passedpassed ]
+	@trap 'exit 130' INT; first=passed; second=passed; third=passed; \
+	echo "Tests, 1 of 3: fast tests with event loops, sockets or files, in development mode"; \
+	$(DEVELOPMENT) $(PYTEST_FAST) $(DEVELOPED) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \
+	echo "Tests, 2 of 3: the other fast tests"; \
+	$(PYTEST_FAST) $(addprefix --ignore=,$(DEVELOPED) $(SLOW_FOLDERS)) $(PYTEST_ARGS) \
+	  || second="failed (exit code $$?)"; \
+	echo "Tests, 3 of 3: Spark, real Kafka and slow tests"; \
+	{ $(WITH_JAVA) $(PYTEST_SLOW) $$($(PYTHON) -m tests.support.slow_files) $(PYTEST_ARGS); } \
+	  || third="failed (exit code $$?)"; \
+	echo "Tests, 1 of 3: $$first"; \
+	echo "Tests, 2 of 3: $$second"; \
+	echo "Tests, 3 of 3: $$third"; \
+	[ "$$first$$second$$third" = passedpassedpassed ]
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor Kafka (3 minutes on 2 cores)

@@ -37,6 +37,7 @@ from tests.support.kafka.real_kafka import (
 )
 from tests.support.security.certificates import Certificates
 from tests.support.security.secured_kafka import create_scram_users, secured_properties
+from tests.support.slow_files import FOLDERS, TESTS, slow_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +71,12 @@ _MARKERS = {
     },
     "spark": {"spark", "spark_with_source"},
 }
+#: The markers of the slow half.
+_HALF = {"kafka", "slow", "spark"}
+_SLOW_FOLDERS = {TESTS / folder for folder in FOLDERS}
+#: The longest files, the longest first.
+_LONGEST: tuple[str, ...] = ()
+_RANKS = {name: rank for rank, name in enumerate(_LONGEST)}
 _VERSIONS = tested_versions()
 
 
@@ -82,13 +89,37 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with what it needs, before `-m` selects tests."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark each test with what it needs, before `-m` selects tests, and group the slow half.
+
+    A group runs in one process, which has the brokers and the Spark session of its tests: each
+    file by itself, and all tests that share the Spark session together. The longest groups begin
+    first, so that none of them begins when the other processes end.
+    """
+    files = {str(path) for path in slow_files()}
     for item in items:
-        for marker, fixtures in _MARKERS.items():
-            if fixtures & set(getattr(item, "fixturenames", ())):
-                item.add_marker(marker)
+        needed = set(getattr(item, "fixturenames", ()))
+        markers = [name for name, fixtures in _MARKERS.items() if fixtures & needed]
+        if set(item.path.parents) & _SLOW_FOLDERS:
+            markers.append("slow")
+        for marker in markers:
+            item.add_marker(marker)
+        if _HALF & {marker.name for marker in item.iter_markers()}:
+            if not files & {str(item.path), *map(str, item.path.parents)}:
+                raise pytest.UsageError(
+                    f"{item.nodeid} is slow: mark it where `slow_files` sees it"
+                )
+            if item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(_group(item)))
+    yield
+    items.sort(key=lambda item: _RANKS.get(item.nodeid.partition("::")[0], len(_RANKS)))
+
+
+def _group(item: pytest.Item) -> str:
+    if _MARKERS["spark"] & set(getattr(item, "fixturenames", ())):
+        return "spark"
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(autouse=True)

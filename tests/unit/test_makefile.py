@@ -1,4 +1,4 @@
-"""How `make test` handles the results of its two halves."""
+"""How `make test` handles the results of its parts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
-#: A stand-in for Python that prints which half it runs, and exits as `exit_codes` says.
+#: A stand-in for Python that prints which part it runs, and exits as `exit_codes` says.
 PYTEST = """#!/bin/sh
 case "$*" in
-*"not (not slow"*) half=2 ;;
-*) half=1 ;;
+*slow_files*) echo tests/slow.py; exit ;;
+*"not (not slow"*tests/slow.py*) part=3 ;;
+*--ignore=tests/unit/network*) part=2 ;;
+*tests/unit/network*) part=1 ;;
 esac
-echo "half $half ran"
-exit "$(sed -n "${half}p" exit_codes)"
+echo "part $part ran${PYTHONDEVMODE:+ in development mode}"
+exit "$(sed -n "${part}p" exit_codes)"
 """
 
 
@@ -37,17 +39,17 @@ def project(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("codes", "said"),
     [
-        (0, 0, ("passed", "passed")),
-        (1, 0, ("failed (exit code 1)", "passed")),
-        (0, 3, ("passed", "failed (exit code 3)")),
-        (1, 5, ("failed (exit code 1)", "failed (exit code 5)")),
+        ((0, 0, 0), ("passed", "passed", "passed")),
+        ((1, 0, 0), ("failed (exit code 1)", "passed", "passed")),
+        ((0, 3, 0), ("passed", "failed (exit code 3)", "passed")),
+        ((0, 2, 5), ("passed", "failed (exit code 2)", "failed (exit code 5)")),
     ],
 )
-def test_both_halves_run_and_are_reported(project, first, second, said):
-    """The second half runs whatever the result of the first, and `make` fails if either fails."""
-    (project / "exit_codes").write_text(f"{first}\n{second}\n")
+def test_all_parts_run_and_are_reported(project, codes, said):
+    """Each part runs whatever the results of those before it, and `make` fails if one fails."""
+    (project / "exit_codes").write_text("".join(f"{code}\n" for code in codes))
     make = subprocess.run(  # noqa: S603  our own Makefile
         [shutil.which("make") or "make", "test"],
         cwd=project,
@@ -57,11 +59,14 @@ def test_both_halves_run_and_are_reported(project, first, second, said):
         timeout=600,
     )
     assert [
-        "Tests, 1 of 2: fast tests, without Java and Kafka",
-        "half 1 ran",
-        "Tests, 2 of 2: Spark, real Kafka and slow tests",
-        "half 2 ran",
-        f"Tests, 1 of 2: {said[0]}",
-        f"Tests, 2 of 2: {said[1]}",
+        "Tests, 1 of 3: fast tests with event loops, sockets or files, in development mode",
+        "part 1 ran in development mode",
+        "Tests, 2 of 3: the other fast tests",
+        "part 2 ran",
+        "Tests, 3 of 3: Spark, real Kafka and slow tests",
+        "part 3 ran",
+        f"Tests, 1 of 3: {said[0]}",
+        f"Tests, 2 of 3: {said[1]}",
+        f"Tests, 3 of 3: {said[2]}",
     ] == make.stdout.splitlines()
-    assert bool(first or second) == bool(make.returncode)
+    assert any(codes) == bool(make.returncode)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 import pyspark
 
 from tests.support.exactly_once.kill_plan import VARIABLE
+from tests.support.java.quick_java import QUICK_OPTIONS
 from tests.support.kafka.kafka_process import free_ports
 from tests.support.kafka.process_leash import ProcessLeash
 from tests.support.kafka.real_kafka import wait_until
@@ -77,6 +78,7 @@ class SparkCluster:
         return {
             "spark.master": self.master,
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": " ".join(QUICK_OPTIONS),
             f"spark.executorEnv.{VARIABLE}": str(directory / "kills"),
             # No task starts before both hosts are available.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -100,7 +102,9 @@ class SparkCluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_IP": "127.0.0.1",
             # The REST server would open another port, and no test submits applications to it.
-            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(
+                [*QUICK_OPTIONS, "-Dspark.master.rest.enabled=false"]
+            ),
             # Executors inherit these variables from their worker, and Python from the executors.
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
