@@ -126,6 +126,7 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (25 minutes on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
+	@$(WITH_JAVA) $(PYTHON) -m tests.support.kafka.prepared_release
 	@trap 'exit 130' INT; first=passed; second=passed; third=passed; \
 	echo "Tests, 1 of 3: fast tests with event loops, sockets or files, in development mode"; \
 	$(DEVELOPMENT) $(PYTEST_FAST) $(DEVELOPED) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \

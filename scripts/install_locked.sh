@@ -16,7 +16,12 @@ pip_install() {
 
 # The lines of an entry, except the last, end in a backslash.
 builders=$(sed -n -E '/^(setuptools|cython)==/,/[^\\]$/p' "$lock")
-[ -z "$builders" ] || pip_install -r <(echo "$builders")
+# The first packages show whether there is an index: pip would wait for it for minutes.
+[ -z "$builders" ] || pip_install --retries 2 --timeout 8 -r <(echo "$builders") || {
+  echo "The packages of $lock cannot be installed: pip needs a package index (see its message above" \
+    "and 'pip config list')." >&2
+  exit 1
+}
 pip_install -r "$lock"
 broken=$("$environment/bin/python" -m pip check --disable-pip-version-check) || {
   echo "$broken" >&2

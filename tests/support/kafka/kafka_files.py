@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import selectors
 import shutil
 import subprocess
 import tempfile
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.1"
 
-_DOWNLOAD_SECONDS = 900
+#: The longest time between two messages of Maven, which has one for each file; by itself, it waits
+#: for minutes for a repository that does not answer.
+_SILENT_SECONDS = 45
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 # Kafka 4 includes no slf4j binding; without one, a failing broker would log nothing.
 _LOGGING = {"4": "org.slf4j:slf4j-simple:1.7.36"}
@@ -82,27 +85,38 @@ def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
     ) as partial:
         jars = Path(partial, "jars")
         Path(partial, "pom.xml").write_text(_pom(artifacts, alone=alone))
-        command = ["mvn", "-B", "-q", "-f", f"{partial}/pom.xml", _COPY_DEPENDENCIES]
+        command = ["mvn", "-B", "-f", f"{partial}/pom.xml", _COPY_DEPENDENCIES]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-        try:
-            # Without stdin, a prompt of Maven cannot block.
-            done = subprocess.run(  # noqa: S603  # our own command
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_DOWNLOAD_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
+        done, output = _run(command)
+        if not done:
             raise KafkaUnavailableError(
-                f"Maven did not finish within {_DOWNLOAD_SECONDS} s"
-            ) from error
-        if done.returncode != 0:
-            raise KafkaUnavailableError(
-                f"Maven could not fetch {', '.join(artifacts)}:\n{done.stdout[-2000:]}{done.stderr}"
+                f"Maven could not fetch {', '.join(artifacts)}:\n{output[-2000:]}"
             )
         jars.rename(directory)
+
+
+def _run(command: list[str]) -> tuple[bool, str]:
+    """Run a command until it ends or is silent; return whether it succeeded, and its output.
+
+    Without stdin, a prompt cannot block it.
+    """
+    output = bytearray()
+    with (
+        subprocess.Popen(  # noqa: S603  # our own command
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process,
+        selectors.DefaultSelector() as selector,
+    ):
+        assert process.stdout is not None
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(_SILENT_SECONDS):
+            if not (read := os.read(process.stdout.fileno(), 65536)):
+                break
+            output += read
+        else:
+            process.kill()
+            output += f"\nno message in {_SILENT_SECONDS} s, so it was ended".encode()
+    return process.returncode == 0, output.decode(errors="replace")
 
 
 def java_command() -> str:

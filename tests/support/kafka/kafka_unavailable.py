@@ -36,6 +36,11 @@ class SparkSourceUnavailableError(KafkaUnavailableError):
 
 def skip_or_fail(reason: KafkaUnavailableError, environment: Mapping[str, str]) -> NoReturn:
     """Skip the current test, or fail it if `CI` is set and requires what is missing."""
-    if reason.ci_needs_it and environment.get("CI", "").lower() not in {"", "0", "false"}:
+    if ci_needs(reason, environment):
         pytest.fail(f"CI needs a real Kafka: {reason}", pytrace=False)
     pytest.skip(str(reason))
+
+
+def ci_needs(missing: KafkaUnavailableError, environment: Mapping[str, str]) -> bool:
+    """Return whether the tests run under CI, and CI requires what is missing."""
+    return missing.ci_needs_it and environment.get("CI", "").lower() not in {"", "0", "false"}

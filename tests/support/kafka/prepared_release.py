@@ -1,21 +1,32 @@
 """What lets the brokers of a version start within two seconds, made once by a first broker.
 
 Formatting the storage takes a Java process of its own, and most of a broker's start is the loading
-of its classes.
+of its classes. `python -m tests.support.kafka.prepared_release` prepares all versions before the
+tests, and says within seconds if there is no Kafka.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import uuid
 from functools import cache
 from pathlib import Path
 
 from tests.support.java.quick_java import java_identity, reading_archive, writing_archive
-from tests.support.kafka.kafka_files import cache_directory, java_command, kafka_jars, locked
+from tests.support.kafka.kafka_docker import check_docker
+from tests.support.kafka.kafka_files import (
+    KAFKA_3,
+    KAFKA_4,
+    cache_directory,
+    java_command,
+    kafka_jars,
+    locked,
+)
 from tests.support.kafka.kafka_process import (
     KafkaProcess,
     free_ports,
@@ -23,7 +34,7 @@ from tests.support.kafka.kafka_process import (
     wait_for_answer,
 )
 from tests.support.kafka.kafka_properties import Listener, node_properties, to_text
-from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, ci_needs
 
 _FORMAT_SECONDS = 60
 _READY_SECONDS = 120
@@ -116,3 +127,20 @@ def format_storage(version: str, storage: Path, *, node_id: int, cluster_id: uui
 def _base64(kafka_id: uuid.UUID) -> str:
     """Encode an id as Kafka does (Uuid.toString)."""
     return base64.urlsafe_b64encode(kafka_id.bytes).rstrip(b"=").decode()
+
+
+def main() -> int:
+    """Prepare all versions; return 1 if that is impossible and CI needs them."""
+    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or check_docker() is None:
+        return 0
+    try:
+        for version in (KAFKA_4, KAFKA_3):
+            prepared_release(version)
+    except KafkaUnavailableError as error:
+        print(f"Cannot start a real Kafka: {error}", file=sys.stderr)  # noqa: T201
+        return int(ci_needs(error, os.environ))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
