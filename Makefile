@@ -33,7 +33,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SLOW_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
 PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --maxprocesses 8 \
-  --dist loadgroup --no-loadscope-reorder
+  --dist loadscope --no-loadscope-reorder
 
 # What has event loops, sockets and files is tested in Python's development mode, in which asyncio
 # watches over the loops, and what is not closed is an error.
@@ -134,7 +134,7 @@ test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (25 minut
 	$(PYTEST_FAST) $(addprefix --ignore=,$(DEVELOPED) $(SLOW_FOLDERS)) $(PYTEST_ARGS) \
 	  || second="failed (exit code $$?)"; \
 	echo "Tests, 3 of 3: Spark, real Kafka and slow tests"; \
-	{ $(WITH_JAVA) $(PYTEST_SLOW) $$($(PYTHON) -m tests.support.slow_files) $(PYTEST_ARGS); } \
+	{ $(WITH_JAVA) $(PYTEST_SLOW) $$($(PYTHON) -m tests.support.slow_half) $(PYTEST_ARGS); } \
 	  || third="failed (exit code $$?)"; \
 	echo "Tests, 1 of 3: $$first"; \
 	echo "Tests, 2 of 3: $$second"; \

@@ -37,13 +37,22 @@ from tests.support.kafka.real_kafka import (
 )
 from tests.support.security.certificates import Certificates
 from tests.support.security.secured_kafka import create_scram_users, secured_properties
-from tests.support.slow_files import FOLDERS, TESTS, slow_files
+from tests.support.slow_half import (
+    FOLDERS,
+    SPARK_GROUPS,
+    TESTS,
+    GroupScheduling,
+    group,
+    rank,
+    slow_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
 # Shells let background jobs ignore Ctrl-C, which some tests send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -74,9 +83,6 @@ _MARKERS = {
 #: The markers of the slow half.
 _HALF = {"kafka", "slow", "spark"}
 _SLOW_FOLDERS = {TESTS / folder for folder in FOLDERS}
-#: The longest files, the longest first.
-_LONGEST: tuple[str, ...] = ()
-_RANKS = {name: rank for rank, name in enumerate(_LONGEST)}
 _VERSIONS = tested_versions()
 
 
@@ -91,35 +97,31 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Mark each test with what it needs, before `-m` selects tests, and group the slow half.
+    """Mark each test with what it needs, before `-m` selects tests, and order the slow half.
 
-    A group runs in one process, which has the brokers and the Spark session of its tests: each
-    file by itself, and all tests that share the Spark session together. The longest groups begin
-    first, so that none of them begins when the other processes end.
+    Raises UsageError for a test that the slow half would miss, or run in a process of another
+    group.
     """
     files = {str(path) for path in slow_files()}
     for item in items:
         needed = set(getattr(item, "fixturenames", ()))
         markers = [name for name, fixtures in _MARKERS.items() if fixtures & needed]
+        if "spark" in markers and group(item.nodeid) not in SPARK_GROUPS:
+            raise pytest.UsageError(f"{item.nodeid}: its file must be in SPARK_FILES")
         if set(item.path.parents) & _SLOW_FOLDERS:
             markers.append("slow")
         for marker in markers:
             item.add_marker(marker)
-        if _HALF & {marker.name for marker in item.iter_markers()}:
-            if not files & {str(item.path), *map(str, item.path.parents)}:
-                raise pytest.UsageError(
-                    f"{item.nodeid} is slow: mark it where `slow_files` sees it"
-                )
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(_group(item)))
+        is_slow = not _HALF.isdisjoint(marker.name for marker in item.iter_markers())
+        if is_slow and files.isdisjoint(map(str, (item.path, *item.path.parents))):
+            raise pytest.UsageError(f"{item.nodeid}: `slow_files` finds no marker in its file")
     yield
-    items.sort(key=lambda item: _RANKS.get(item.nodeid.partition("::")[0], len(_RANKS)))
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
-def _group(item: pytest.Item) -> str:
-    if _MARKERS["spark"] & set(getattr(item, "fixturenames", ())):
-        return "spark"
-    return item.nodeid.partition("::")[0]
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """Distribute the slow half by groups."""
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ MAKEFILE = Path(__file__).parents[2] / "Makefile"
 #: A stand-in for Python that prints which part it runs, and exits as `exit_codes` says.
 PYTEST = """#!/bin/sh
 case "$*" in
-*slow_files*) echo tests/slow.py; exit ;;
+*slow_half*) echo tests/slow.py; exit ;;
 *prepared_release*) exit ;;
 *"not (not slow"*tests/slow.py*) part=3 ;;
 *--ignore=tests/unit/network*) part=2 ;;

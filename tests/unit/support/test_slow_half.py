@@ -1,10 +1,10 @@
-"""The files that the processes of the slow half collect."""
+"""The files and the groups of the slow half."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.slow_files import slow_files
+from tests.support.slow_half import group, rank, slow_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,3 +29,15 @@ def test_files_that_mark_tests_are_found_and_a_conftest_stands_for_its_folder(
     found = [str(path.relative_to(tmp_path)) for path in slow_files(tmp_path)]
 
     assert ["kafka", "model", "platforms", "spark", "unit/both", "unit/room/test_slow.py"] == found
+
+
+def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> None:
+    """Files that use the shared Spark session form two groups, every other file its own."""
+    files = {
+        "tests/spark/test_reads.py": "spark",
+        "tests/kafka/test_spark_write.py": "spark with kafka",
+        "tests/kafka/test_acks.py": "tests/kafka/test_acks.py",
+        "tests/unit/test_locks.py": "tests/unit/test_locks.py",
+    }
+    assert files == {file: group(f"{file}::test_it[a::b]") for file in files}
+    assert rank("tests/spark/test_reads.py::test_it") < rank("tests/kafka/test_acks.py::test_it")

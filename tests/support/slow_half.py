@@ -1,0 +1,77 @@
+"""The slow half: the tests that need Java or Kafka, or that are slow; its files and its groups.
+
+`python -m tests.support.slow_half` prints its files, so that its processes import no others:
+collecting all tests takes each process ten seconds. A group runs in one process, which has the
+brokers and the Spark session of its tests. The files that use the shared Spark session are in two
+groups, since one would take longer than all others together; every other file is a group.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+from xdist.scheduler import LoadScopeScheduling
+
+TESTS = Path(__file__).resolve().parents[1]
+#: Folders in which every test is of the slow half.
+FOLDERS = ("kafka", "model", "platforms", "spark")
+#: The files outside of `tests/spark` whose tests use the shared Spark session.
+SPARK_FILES = frozenset(
+    f"tests/kafka/test_{name}.py"
+    for name in (
+        "authorization",
+        "broker_restart",
+        "reading_cases",
+        "reading_plans",
+        "reading_streams",
+        "security",
+        "source_groups",
+        "spark_write",
+        "ten_million_rows",
+    )
+)
+#: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
+SPARK_GROUPS = ("spark", "spark with kafka")
+#: The longest groups, which begin first, so that none begins when the other processes end.
+LONGEST: tuple[str, ...] = SPARK_GROUPS
+_MARKER = re.compile(r"\bmark\.(kafka|slow|spark)\b")
+
+
+def slow_files(tests: Path = TESTS) -> list[Path]:
+    """Return the files and folders below `tests` with all tests of the slow half.
+
+    A conftest.py that marks tests stands for its folder.
+    """
+    found = [tests / folder for folder in FOLDERS]
+    found += [
+        path.parent if path.name == "conftest.py" else path
+        for path in sorted((tests / "unit").rglob("*.py"))
+        if _MARKER.search(path.read_text(encoding="utf-8"))
+    ]
+    return [path for path in found if not set(path.parents) & set(found)]
+
+
+def group(node_id: str) -> str:
+    """Return the group of a test."""
+    file = node_id.partition("::")[0]
+    if PurePosixPath(file).is_relative_to("tests/spark"):
+        return SPARK_GROUPS[0]
+    return SPARK_GROUPS[1] if file in SPARK_FILES else file
+
+
+def rank(node_id: str) -> int:
+    """Return when a test's group begins: the smaller, the earlier."""
+    name = group(node_id)
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Distributes whole groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+if __name__ == "__main__":
+    print(*(path.relative_to(Path.cwd()) for path in slow_files()))  # noqa: T201
