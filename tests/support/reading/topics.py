@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -256,9 +257,16 @@ CASES = {
 
 
 def write_topics(kafka: KafkaCluster) -> dict[str, str]:
-    """Write the topics of all cases; return their names by case."""
+    """Write the topics of all cases; return their names by case.
+
+    Their names begin with their cases', since the rows that an error shows have them.
+    """
     topics = {
-        name: kafka.create_topic(case.partitions, config={**_KEPT, **case.config})
+        name: kafka.create_topic(
+            case.partitions,
+            name=f"{name.replace(' ', '-')}-{uuid.uuid4().hex[:12]}",
+            config={**_KEPT, **case.config},
+        )
         for name, case in CASES.items()
     }
     for name, case in CASES.items():
