@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
-    """Distribute the slow half by groups."""
+    """Return the scheduler that distributes the slow half by groups."""
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 

@@ -30,10 +30,7 @@ def sources(spark_with_source, kafka):
 
 @pytest.mark.parametrize("level", [COMMITTED, UNCOMMITTED])
 def test_the_rows_of_every_case_are_those_of_sparks_own_source(sources, topics, level):
-    """Schemas are equal, and no row of any topic is in one source only.
-
-    One job reads the topics of all cases, and those with transactions for each isolation level.
-    """
+    """Schemas are equal, and no row is in one source only, if one job reads all topics."""
     cases = {
         topics[name]: name
         for name, case in CASES.items()
