@@ -8,12 +8,15 @@ import pytest
 
 from tests.support.faults.absent_broker import AbsentBroker
 from tests.support.faults.disturbance import write_disturbed
+from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 
 pytestmark = pytest.mark.slow
 
 ROWS = 3_000_000
+#: What shows nothing about a broker's version runs on the newest one.
+NEWEST = pytest.mark.parametrize("own_kafka", [KAFKA_4], indirect=True)
 
 
 def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
@@ -36,6 +39,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
     assert RowCheck() == checked
 
 
+@NEWEST
 def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
     """After an orderly restart during a write, every row is there once and in order."""
     (broker,) = own_kafka.brokers
@@ -52,6 +56,7 @@ def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
     assert RowCheck() == checked
 
 
+@NEWEST
 def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, spark):
     """A Spark write survives SIGKILL and restart of the broker without retrying a task."""
     (broker,) = own_kafka.brokers
@@ -85,6 +90,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
     assert RowCheck() == check_rows(numbers, ROWS, rows_per_writer=ROWS // tasks)
 
 
+@NEWEST
 @pytest.mark.spark
 def test_a_stream_waits_for_its_broker(own_kafka, spark, tmp_path):
     """If the broker is down when a micro-batch starts, the tasks wait for it."""

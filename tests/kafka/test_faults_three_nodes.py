@@ -171,12 +171,14 @@ def test_too_few_replicas_for_too_long_are_an_error(cluster):
     topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "2"})
     cluster.wait_until_in_sync(topic)
     follower = only_follower(cluster, topic)
-    writer = SteadyWriter(cluster, topic, **{**SETTINGS, "delivery.timeout.ms": 12_000})
+    # Several times what the cluster takes to notice that a broker is gone, even on a busy machine.
+    timeout_ms = 6_000 * SESSION_SECONDS
+    writer = SteadyWriter(cluster, topic, **{**SETTINGS, "delivery.timeout.ms": timeout_ms})
 
     def write():
         with writer:
             follower.kill()
-            wait_until(lambda: not writer.is_alive, seconds=60, what="the writer's error")
+            wait_until(lambda: not writer.is_alive, seconds=120, what="the writer's error")
 
     try:
         with pytest.raises(DeliveryError, match=rf"{topic}-0.*NOT_ENOUGH_REPLICAS"):
