@@ -171,6 +171,10 @@ fuzz: $(INSTALLED) ## Fuzz all code that reads from the network, at random and g
 mutants: $(INSTALLED) ## Mutate the code in 400 random places and report what no test detects (MUTANTS_ARGS="--help")
 	@$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
 
+.PHONY: flakes
+flakes: $(INSTALLED) ## Run the fast tests while their processes pause at random moments (FLAKES_ARGS="--seed 1 tests/unit/consumer")
+	@$(PYTHON) -m tests.flakes $(FLAKES_ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED) ## Compare the sink with other clients and Spark's JVM sink (BENCH_ARGS="--help")
 	@scripts/find_maven.sh
