@@ -10,19 +10,28 @@ from typing import TYPE_CHECKING, Any, Self
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.testing import AnswerError
 from tests.support.consumer.reading import FAST
+from tests.support.network.leaps import leap_broker
 
-#: In seconds; more than a busy machine needs.
-PATIENCE = 30.0
+#: In seconds; more than a busy machine needs, so that only a failing test waits as long.
+PATIENCE = 120.0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
     from spark_kafka_sink.devbroker import DevBroker
+    from spark_kafka_sink.protocol.error_codes import ErrorCode
 
+#: Longer than a test waits: what passes has not waited for it.
+NEVER_MS = 5 * 1000 * int(PATIENCE)
 #: Settings of members of a group that notice a rebalance soon.
 GROUP = {"group.id": "g", "heartbeat.interval.ms": 50}
+#: Likewise, but a leap of the broker's clock ends the session of a member that is silent.
+SHORT_SESSION = {**GROUP, "session.timeout.ms": 15_000}
+#: Likewise, but the group waits in vain for the end of any session.
+ENDLESS_SESSION = {**GROUP, "session.timeout.ms": NEVER_MS}
 
 
 @contextmanager
@@ -57,6 +66,28 @@ def poll_until(consumer: KafkaConsumer, condition: Callable[[], object], *others
         assert time.monotonic() < deadline, "the condition has not been met"
         for each in (consumer, *others):
             each.poll(0.02)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait, without a call of a consumer, until the condition is met."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "the condition has not been met"
+        time.sleep(0.005)
+
+
+def refuse_and_forget(broker: DevBroker, code: ErrorCode) -> Callable[..., AnswerError]:
+    """Return a hook that refuses a request of a member, whose session ends at the broker.
+
+    A member that forgets its id joins as another one, for which the group would wait until the
+    session of the first has ended.
+    """
+
+    def refuse(*_: object) -> AnswerError:
+        leap_broker(broker)
+        return AnswerError(code)
+
+    return refuse
 
 
 def tp(partition: int = 0, topic: str = "t") -> TopicPartition:

@@ -1,4 +1,4 @@
-"""Clients whose clocks leap, so that a long timeout passes at a chosen moment and without a wait.
+"""Clients and brokers whose clocks leap: a timeout passes at a chosen moment, and without a wait.
 
 A timeout that must pass, but not before a certain answer has arrived, would otherwise have to be
 short for the test and long for a slow machine. Choose a timeout of `SECONDS` instead.
@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin import first_contact
+from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -28,12 +29,26 @@ _PAUSE_SECONDS: Final = 0.002
 
 
 def leap(client: Any) -> None:
-    """Move the clock of a producer, a consumer client or an admin client forward now."""
+    """Move the clock of a producer, a consumer or an admin client forward now."""
     loop = _loop_of(client)
     now = loop.time
     loop.time = lambda: now() + SECONDS  # type: ignore[method-assign]
     # A loop that sleeps does not notice.
     loop.call_soon_threadsafe(lambda: None)
+    core = getattr(client, "_core", None)
+    if isinstance(core, ConsumerCore):
+        core.clock = core.context.clock = loop.time
+        core.context.wake()
+        # Nor does a thread that waits in `poll`.
+        core._notify()
+
+
+def leap_broker(broker: DevBroker) -> None:
+    """Move the clock of an embedded broker forward now; it ends what is over by then."""
+    dispatcher = broker._server._running()
+    now = dispatcher.clock
+    dispatcher.clock = lambda: now() + SECONDS
+    dispatcher.loop.call_soon_threadsafe(dispatcher._run_timers)
 
 
 def leap_once(client: Any, condition: Callable[[], bool]) -> None:

@@ -9,19 +9,24 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode
-from tests.support.consumer.embedded_consuming import GROUP as _GROUP
-from tests.support.consumer.embedded_consuming import consuming, poll_until, take, tp, values
+from tests.support.consumer.embedded_consuming import SHORT_SESSION as GROUP
+from tests.support.consumer.embedded_consuming import (
+    consuming,
+    poll_until,
+    refuse_and_forget,
+    take,
+    tp,
+    values,
+)
 from tests.support.consumer.reading import fill, numbered
 
-#: A member that forgot its id is out of the group after a moment.
-GROUP = {**_GROUP, "session.timeout.ms": 500}
 ALL = tuple(tp(number) for number in range(4))
 
 
 @pytest.fixture
 def broker():
     """Return a broker with topic `t` of four partitions."""
-    with DevBroker(topics={"t": 4}, group_min_session_timeout_ms=100) as broker:
+    with DevBroker(topics={"t": 4}) as broker:
         yield broker
 
 
@@ -38,10 +43,16 @@ FATAL = [
 ]
 
 
+def refusal(broker, code):
+    """Return the answer to a request; some errors make a member forget its id."""
+    forgets = code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+    return refuse_and_forget(broker, code) if forgets else AnswerError(code)
+
+
 @pytest.mark.parametrize(("api", "code"), FATAL)
 def test_an_error_of_the_group_is_raised_once(broker, api, code):
     """Poll raises it, without further requests; the next poll joins again."""
-    hook = broker.on(api, AnswerError(code), times=1)
+    hook = broker.on(api, refusal(broker, code), times=1)
     with consuming(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         with pytest.raises(BrokerError, match=code.name):
@@ -93,7 +104,7 @@ PASSING = [
 def test_an_error_of_the_group_that_passes_is_mended(broker, api, code):
     """The member recovers by itself, and reads."""
     fill(broker.bootstrap_servers, "t", numbered(3))
-    hook = broker.on(api, AnswerError(code), times=2)
+    hook = broker.on(api, refusal(broker, code), times=2)
     with consuming(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert numbered(3) == values(take(consumer, 3))

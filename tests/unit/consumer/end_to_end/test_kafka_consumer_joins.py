@@ -6,25 +6,35 @@ import time
 
 import pytest
 
-from spark_kafka_sink.consumer.membership import classic_membership
+from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling import classic_coordinator
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 from spark_kafka_sink.errors import AuthenticationError, WakeupError
 from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode, NeverAnswer
-from tests.support.consumer.embedded_consuming import GROUP as _GROUP
-from tests.support.consumer.embedded_consuming import Recording, consuming, poll_until, tp
+from tests.support.consumer.embedded_consuming import (
+    ENDLESS_SESSION,
+    SHORT_SESSION,
+    Recording,
+    consuming,
+    poll_until,
+    refuse_and_forget,
+    tp,
+    wait_until,
+)
+from tests.support.network.leaps import leap, leap_broker
 
-#: A member that forgot its id is out of the group after a moment.
-GROUP = {**_GROUP, "session.timeout.ms": 1000, "partition.assignment.strategy": "range"}
+GROUP = {**ENDLESS_SESSION, "partition.assignment.strategy": "range"}
+#: For members that forget their id.
+SHORT = {**SHORT_SESSION, "partition.assignment.strategy": "range"}
 T, U = (tp(),), (tp(0, "u"),)
 
 
 @pytest.fixture
 def broker():
     """Return a broker with topics `t` and `u` of one partition each."""
-    with DevBroker(topics={"t": 1, "u": 1}, group_min_session_timeout_ms=100) as broker:
+    with DevBroker(topics={"t": 1, "u": 1}) as broker:
         yield broker
 
 
@@ -52,7 +62,8 @@ def test_a_wakeup_during_a_join_does_not_repeat_it(
             poll_until(consumer, lambda: False)
         assert frozenset() == consumer.assignment()
         if is_completed_between:
-            time.sleep(0.4)
+            membership = consumer._core.coordinator.membership
+            wait_until(lambda: membership.state is ClassicMemberState.STABLE)
             assert frozenset() == consumer.assignment()
         poll_until(consumer, lambda: consumer.assignment() == frozenset(U))
         assert 1 == hook.seen
@@ -72,10 +83,10 @@ def test_a_wakeup_interrupts_the_search_for_the_coordinator(broker):
 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda api: api.name)
-def test_a_join_without_an_answer_is_repeated(broker, monkeypatch, api):
+def test_a_join_without_an_answer_is_repeated(broker, api):
     """JoinGroup may take longer than other requests; then the same member joins again."""
-    monkeypatch.setattr(classic_membership, "_JOIN_TIMEOUT_LAPSE", 0.2)
-    settings = {**GROUP, "request.timeout.ms": 300, "max.poll.interval.ms": 600}
+    # JoinGroup takes 5 s longer than the latter; a leap is longer than the former.
+    settings = {**GROUP, "request.timeout.ms": 15_000, "max.poll.interval.ms": 30_000}
     with consuming(broker, **settings) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
@@ -83,10 +94,13 @@ def test_a_join_without_an_answer_is_repeated(broker, monkeypatch, api):
         hook = broker.on(api, lambda _, it: NeverAnswer() if it.number == 1 else None)
         consumer.subscribe("u")
         poll_until(consumer, lambda: hook.seen)
-        begin = time.monotonic()
+        leap(consumer)
+        if api is ApiKey.JOIN_GROUP:
+            for _ in range(5):
+                consumer.poll(0.05)
+            assert 1 == hook.seen
+            leap(consumer)
         poll_until(consumer, lambda: hook.seen > 1)
-        took = time.monotonic() - begin
-        assert took > (0.7 if api is ApiKey.JOIN_GROUP else 0.2)
         poll_until(consumer, lambda: consumer.assignment() == frozenset(U))
         assert member_id == consumer.group_metadata().member_id
 
@@ -99,8 +113,11 @@ def test_a_poll_returns_in_time_while_the_group_cannot_be_joined(broker):
         for _ in range(2):
             begin, before = time.monotonic(), hook.seen
             assert consumer.poll(0.3).is_empty
-            assert 0.2 < time.monotonic() - begin < 2
-            assert 1 <= hook.seen - before <= 10
+            took = time.monotonic() - begin
+            assert 0.2 < took
+            # The back-off varies by a fifth.
+            assert hook.seen - before <= 2 + took / 0.04
+            poll_until(consumer, lambda before=before: before < hook.seen)
 
 
 def test_an_unexpected_error_of_a_heartbeat_is_raised_by_poll(broker, monkeypatch):
@@ -113,12 +130,14 @@ def test_an_unexpected_error_of_a_heartbeat_is_raised_by_poll(broker, monkeypatc
             raise errors.pop()
         return build(*given)
 
-    with consuming(broker, **GROUP) as consumer:
+    with consuming(broker, **SHORT) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
         monkeypatch.setattr(classic_coordinator, "heartbeat_request", fail_once)
         with pytest.raises(ValueError, match="broken"):
             poll_until(consumer, lambda: False)
+        leap_broker(broker)
+        leap(consumer)
         hook = broker.on(ApiKey.HEARTBEAT, lambda *_: None)
         poll_until(consumer, lambda: hook.seen)
         poll_until(consumer, lambda: consumer.assignment() == frozenset(T))
@@ -128,8 +147,8 @@ def test_an_unexpected_error_of_a_heartbeat_is_raised_by_poll(broker, monkeypatc
 def test_a_member_leaves_whatever_the_coordinator_answers(broker, caplog, code):
     """The error is only logged, and the consumer can subscribe again."""
     caplog.set_level("INFO", "spark_kafka_sink.consumer")
-    hook = broker.on(ApiKey.LEAVE_GROUP, AnswerError(code), times=1)
-    with consuming(broker, **GROUP) as consumer:
+    hook = broker.on(ApiKey.LEAVE_GROUP, refuse_and_forget(broker, code), times=1)
+    with consuming(broker, **SHORT) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
         consumer.unsubscribe()

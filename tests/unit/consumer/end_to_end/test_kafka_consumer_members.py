@@ -16,12 +16,14 @@ from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.testing import ApiKey
 from tests.support.consumer.embedded_consuming import (
     GROUP,
+    PATIENCE,
     Recording,
     consuming,
     poll_until,
     take,
     tp,
     values,
+    wait_until,
 )
 from tests.support.consumer.reading import fill, numbered
 
@@ -124,32 +126,29 @@ def test_an_assignor_that_returns_a_wrong_type_is_told(broker, method, message, 
 
 def test_requests_go_on_while_an_assignor_works(broker, monkeypatch):
     """A slow `assign` of the leader does not occupy the network thread, which sends heartbeats."""
-    answered = []
 
     def slow(assignor, metadata, group_subscription):
-        before = len(heard)
-        time.sleep(0.5)
-        answered.append(len(heard) - before)
+        before = hook.seen
+        wait_until(lambda: before + 3 <= hook.seen)
         return original(assignor, metadata, group_subscription)
 
-    heard = []
+    hook = broker.on(ApiKey.METADATA, lambda *_: None)
     original = RangeAssignor.assign
     monkeypatch.setattr(RangeAssignor, "assign", slow)
     settings = {**GROUP, "partition.assignment.strategy": "range", "metadata.max.age.ms": 50}
     with consuming(broker, **settings) as consumer:
-        broker.on(ApiKey.METADATA, lambda *_: heard.append(time.monotonic()))
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
-    assert answered[0] >= 3
 
 
 def test_close_does_not_wait_for_an_assignor(broker, monkeypatch):
     """A plan that is not ready in time is dropped."""
     may_end, is_called = threading.Event(), threading.Event()
+    waited = []
 
     def endless(assignor, metadata, group_subscription):
         is_called.set()
-        assert may_end.wait(30)
+        waited.append(may_end.wait(PATIENCE))
         return original(assignor, metadata, group_subscription)
 
     original = RangeAssignor.assign
@@ -158,9 +157,8 @@ def test_close_does_not_wait_for_an_assignor(broker, monkeypatch):
     with consuming(broker, **settings) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, is_called.is_set)
-        begin = time.monotonic()
         consumer.close(1)
-        assert time.monotonic() - begin < 3.5
+        assert [] == waited
     may_end.set()
 
 
@@ -191,9 +189,14 @@ def pending_rebalance(one, two, three, listener):
     """Make `one` wait in a rebalance for `two`, which does not poll."""
     one.subscribe("t", listener=listener)
     two.subscribe("t")
-    poll_until(one, lambda: 2 == len(one.assignment()) == len(two.assignment()), two)
-    until = time.monotonic() + 0.3
-    poll_until(one, lambda: time.monotonic() > until, two)
+    poll_until(
+        one,
+        lambda: (
+            2 == len(one.assignment()) == len(two.assignment())
+            and one.group_metadata().generation_id == two.group_metadata().generation_id
+        ),
+        two,
+    )
     three.subscribe("t")
     poll_until(three, lambda: one._core.coordinator.membership.awaits_others, one)
 
@@ -231,13 +234,13 @@ def test_look_ups_do_not_wait_for_a_rebalance(broker):
         consuming(broker, **settings) as three,
     ):
         pending_rebalance(one, two, three, Recording())
-        assert {tp(): None} == one.committed([tp()], timeout=5)
+        assert {tp(): None} == one.committed([tp()], timeout=PATIENCE)
         assert one._core.coordinator.membership.awaits_others
 
 
 def test_an_error_of_one_part_stops_no_heartbeats(broker, monkeypatch):
     """The member stays in its group, while poll raises the error of another part."""
-    settings = {**GROUP, "session.timeout.ms": 6000, "reconnect.backoff.max.ms": 20}
+    settings = {**GROUP, "reconnect.backoff.max.ms": 20}
     with consuming(broker, **settings) as consumer:
         consumer.subscribe("u")
         poll_until(consumer, consumer.assignment)
@@ -251,8 +254,7 @@ def test_an_error_of_one_part_stops_no_heartbeats(broker, monkeypatch):
             with pytest.raises(RuntimeError, match="broken"):
                 poll_until(consumer, lambda: False)
             before = hook.seen
-            time.sleep(0.5)
-            assert hook.seen - before >= 4
+            wait_until(lambda: before + 4 <= hook.seen)
         fill(broker.bootstrap_servers, "u", [b"later"])
         with pytest.raises(RuntimeError, match="broken"):
             consumer.poll(0)

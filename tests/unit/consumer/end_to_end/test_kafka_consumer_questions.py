@@ -21,7 +21,7 @@ from tests.support.consumer.reading import fill, numbered
 @pytest.fixture
 def broker():
     """Return a broker with topic `t` of two partitions, of which the first has ten records."""
-    with DevBroker(topics={"t": 2}, group_min_session_timeout_ms=100) as broker:
+    with DevBroker(topics={"t": 2}) as broker:
         fill(broker.bootstrap_servers, "t", numbered(10))
         yield broker
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
 )
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import BrokerError, KafkaError
+from spark_kafka_sink.errors import BrokerError, KafkaError, WakeupError
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.testing import (
@@ -28,22 +27,23 @@ from spark_kafka_sink.testing import (
     AnswerError,
     ApiKey,
     CloseConnection,
-    Delay,
     ErrorCode,
+    NeverAnswer,
 )
-from tests.support.consumer.embedded_consuming import GROUP as _GROUP
+from tests.support.consumer.embedded_consuming import SHORT_SESSION as GROUP
 from tests.support.consumer.embedded_consuming import (
     Recording,
     consuming,
     poll_until,
+    refuse_and_forget,
     take,
     tp,
     values,
+    wait_until,
 )
 from tests.support.consumer.reading import fill
+from tests.support.network.leaps import leap
 
-#: A member that forgot its id is out of the group after a moment.
-GROUP = {**_GROUP, "session.timeout.ms": 1000}
 EAGER = {**GROUP, "partition.assignment.strategy": "range"}
 COOPERATIVE = {**GROUP, "partition.assignment.strategy": "cooperative-sticky"}
 NEW_PROTOCOL = {"group.id": "g", "group.protocol": "consumer"}
@@ -53,11 +53,7 @@ ALL = (tp(0), tp(1))
 @pytest.fixture
 def broker():
     """Return a broker with topic `t` of two partitions, and topic `u` of one."""
-    settings = {
-        "group_min_session_timeout_ms": 100,
-        "group_consumer_heartbeat_interval_ms": 50,
-    }
-    with DevBroker(topics={"t": 2, "u": 1}, **settings) as broker:
+    with DevBroker(topics={"t": 2, "u": 1}, group_consumer_heartbeat_interval_ms=50) as broker:
         yield broker
 
 
@@ -69,18 +65,20 @@ def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
     """It names its last generation, so that the coordinator refuses its offsets (KIP-447)."""
     with (
         consuming(
-            broker, max_poll_interval_ms=300, enable_auto_commit=False, **settings
+            broker, max_poll_interval_ms=15_000, enable_auto_commit=False, **settings
         ) as consumer,
         KafkaProducer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
         ) as producer,
+        AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin,
     ):
         assert -1 == consumer.group_metadata().generation_id
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
         last = consumer.group_metadata()
         assert 0 < last.generation_id
-        time.sleep(1.2)
+        leap(consumer)
+        wait_until(lambda: not admin.describe_consumer_groups(["g"])["g"].members)
         assert last == consumer.group_metadata()
         producer.init_transactions()
         producer.begin_transaction()
@@ -145,7 +143,7 @@ def test_what_is_given_up_during_a_rebalance_is_lost(broker, is_rebalancing):
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
         if is_rebalancing:
-            hook = broker.on(ApiKey.JOIN_GROUP, Delay(1.0), times=1)
+            hook = broker.on(ApiKey.JOIN_GROUP, NeverAnswer(), times=1)
             consumer.subscribe(["t", "u"], listener=listener)
             poll_until(consumer, lambda: hook.fired)
     assert [("assigned", ALL), ("lost" if is_rebalancing else "revoked", ALL)] == listener.calls
@@ -197,7 +195,9 @@ def test_a_member_that_is_out_loses_what_it_has(broker, settings, api, code):
     with consuming(broker, **settings) as consumer:
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
-        broker.on(api, AnswerError(code), times=1)
+        forgets = code is ErrorCode.UNKNOWN_MEMBER_ID
+        refusal = refuse_and_forget(broker, code) if forgets else AnswerError(code)
+        broker.on(api, refusal, times=1)
         if api is ApiKey.SYNC_GROUP:
             consumer.subscribe(["t", "u"], listener=listener)
         gives_up_before = api is ApiKey.SYNC_GROUP and settings is EAGER
@@ -210,10 +210,12 @@ def test_a_member_that_is_out_loses_what_it_has(broker, settings, api, code):
 def test_what_a_member_that_is_out_unsubscribes_from_is_lost(broker):
     """It has no generation in which it could give it up."""
     listener = Recording()
-    with consuming(broker, max_poll_interval_ms=200, **EAGER) as consumer:
+    leave = broker.on(ApiKey.LEAVE_GROUP, lambda *_: None)
+    with consuming(broker, max_poll_interval_ms=15_000, **EAGER) as consumer:
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
-        time.sleep(0.5)
+        leap(consumer)
+        wait_until(lambda: leave.seen)
         consumer.unsubscribe()
         assert [("assigned", ALL), ("lost", ALL)] == listener.calls
 
@@ -222,9 +224,11 @@ def test_an_assignment_of_an_old_subscription_is_not_applied(broker):
     """The topics have changed since the group was joined, so it is joined again."""
     listener = Recording()
     with consuming(broker, **EAGER) as consumer:
-        hook = broker.on(ApiKey.SYNC_GROUP, Delay(0.3), times=1)
+        # Poll ends before it applies the assignment.
+        broker.on(ApiKey.SYNC_GROUP, lambda _, it: consumer.wakeup() if it.number == 1 else None)
         consumer.subscribe("t", listener=listener)
-        poll_until(consumer, lambda: hook.fired)
+        with pytest.raises(WakeupError):
+            poll_until(consumer, lambda: False)
         consumer.subscribe("u", listener=listener)
         poll_until(consumer, consumer.assignment)
         u = (tp(0, "u"),)
@@ -261,8 +265,7 @@ def test_a_static_leader_that_returns_notices_new_partitions(broker):
     """It assigns nothing when it returns, but watches the topics of all members (KIP-814)."""
     Counting.calls = 0
     settings = {
-        **_GROUP,
-        "session.timeout.ms": 10_000,
+        **GROUP,
         "metadata.max.age.ms": 100,
         "partition.assignment.strategy": [Counting],
     }
@@ -346,7 +349,6 @@ def test_a_leader_with_a_rack_joins_again_when_racks_change(replicas, rack, is_j
             topics={"t": 2},
             brokers=6,
             racks=("a", "b", "c") * 2,
-            group_min_session_timeout_ms=100,
         ) as broker,
         consuming(broker, **settings) as consumer,
     ):
@@ -356,8 +358,9 @@ def test_a_leader_with_a_rack_joins_again_when_racks_change(replicas, rack, is_j
         joins = broker.on(ApiKey.JOIN_GROUP, lambda *_: None)
         before.remove()
         after = broker.on(ApiKey.METADATA, with_replicas(replicas))
-        until = time.monotonic() + 0.3
-        poll_until(consumer, lambda: 3 <= after.seen and time.monotonic() > until)
+        poll_until(consumer, lambda: joins.seen or (3 <= after.seen and not is_joined))
+        seen = after.seen
+        poll_until(consumer, lambda: seen + 3 <= after.seen)
         assert (1 if is_joined else 0) == joins.seen
 
 
@@ -483,8 +486,8 @@ def test_a_topic_that_only_the_leader_knows_is_subscribed_to(broker, monkeypatch
     with consuming(broker, **settings) as consumer:
         consumer.subscribe(pattern="[tv]")
         poll_until(consumer, consumer.assignment)
-        until = time.monotonic() + 0.3
-        poll_until(consumer, lambda: time.monotonic() > until)
+        heartbeats = broker.on(ApiKey.HEARTBEAT, lambda *_: None)
+        poll_until(consumer, lambda: 4 <= heartbeats.seen)
         assert frozenset({"t", "v"}) == consumer.subscription()
         assert {*ALL, tp(0, "v")} == consumer.assignment()
         assert 1 == consumer.group_metadata().generation_id

@@ -11,6 +11,6 @@ from tests.support.consumer.reading import fill, numbered
 @pytest.fixture
 def broker():
     """Return a broker with topic `t` of one partition with ten records."""
-    with DevBroker(topics={"t": 1}, group_min_session_timeout_ms=100) as broker:
+    with DevBroker(topics={"t": 1}) as broker:
         fill(broker.bootstrap_servers, "t", numbered(10))
         yield broker

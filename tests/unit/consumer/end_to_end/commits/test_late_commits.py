@@ -19,7 +19,7 @@ PROTOCOLS = ["classic", "consumer"]
 @pytest.fixture
 def broker():
     """Return a broker with topics of one partition each; `t` has ten records."""
-    with DevBroker(topics={"t": 1, "u": 1}, group_min_session_timeout_ms=100) as broker:
+    with DevBroker(topics={"t": 1, "u": 1}) as broker:
         fill(broker.bootstrap_servers, "t", numbered(10))
         yield broker
 
