@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 #: Longer than a test waits: what passes has not waited for it.
-NEVER_MS = 5 * 1000 * int(PATIENCE)
+NEVER_MS = 2 * 1000 * int(PATIENCE)
 #: Settings of members of a group that notice a rebalance soon.
 GROUP = {"group.id": "g", "heartbeat.interval.ms": 50}
 #: Likewise, but a leap of the broker's clock ends the session of a member that is silent.

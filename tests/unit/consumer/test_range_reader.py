@@ -295,10 +295,9 @@ def test_no_answer_at_all_ends_in_an_error(broker, client):
     """The error names the partition, the offset and what was last seen."""
     which = range_of(client)
     broker.on(ApiKey.FETCH, NeverAnswer())
-    with pytest.raises(
-        KafkaTimeoutError, match=r"t-0: no progress within 0\.3 s at offset 0"
-    ) as it:
-        read_all(client, which, poll_timeout=0.3)
+    # The request has to be sent by then.
+    with pytest.raises(KafkaTimeoutError, match=r"t-0: no progress within 4 s at offset 0") as it:
+        read_all(client, which, poll_timeout=4)
     assert "no answer yet to Fetch from offset 0" in str(it.value)
 
 
