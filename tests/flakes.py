@@ -25,7 +25,7 @@ from tests.support.faults.pauses import Pauses
 
 FAST = "not slow and not kafka and not spark"
 UNIT_TESTS = "tests/unit"
-#: Seconds between looks at the processes, and until pytest is killed after an interruption.
+#: Seconds between looks at what is due, and until pytest is killed after an interruption.
 LOOK_SECONDS = 0.05
 END_SECONDS = 60
 

@@ -24,6 +24,8 @@ BETWEEN = (1.0, 3.0)
 PAUSE = (1.0, 1.6)
 #: Seconds from a pause of all processes at once to the next one.
 BETWEEN_ALL = (6.0, 14.0)
+#: Seconds from one look for new processes to the next, which takes some milliseconds.
+LOOK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Pauses:
         self._root = root
         self._seed = seed
         self._appeared = 0
+        self._next_look = 0.0
         self._members: dict[int, _Member] = {}
         self._all = _Timeline(plan(seed, "all"), time.monotonic())
 
@@ -115,6 +118,14 @@ class Pauses:
     def step(self) -> None:
         """Look for new processes, and stop and continue what is due."""
         now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK
+            self._look(now)
+        for pid, member in list(self._members.items()):
+            self._switch(member.timeline, now, [pid])
+        self._switch(self._all, now, self._members)
+
+    def _look(self, now: float) -> None:
         for pid in sorted(family(self._root, processes()) - self._members.keys()):
             # A handle, unlike a number, never refers to a later process.
             with suppress(ProcessLookupError):
@@ -122,9 +133,6 @@ class Pauses:
                 timeline = _Timeline(plan(self._seed, str(self._appeared)), now)
                 self._members[pid] = _Member(handle, timeline)
                 self._appeared += 1
-        for pid, member in list(self._members.items()):
-            self._switch(member.timeline, now, [pid])
-        self._switch(self._all, now, self._members)
 
     def _switch(self, timeline: _Timeline, now: float, pids: Iterable[int]) -> None:
         if (switch := timeline.due(now)) is not None:

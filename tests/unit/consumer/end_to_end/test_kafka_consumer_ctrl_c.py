@@ -16,6 +16,7 @@ from spark_kafka_sink.errors import IllegalStateError
 from tests.support.consumer.commits import BY_HAND, committed_by
 from tests.support.consumer.embedded_consuming import (
     GROUP,
+    PATIENCE,
     Recording,
     consuming,
     poll_until,
@@ -206,7 +207,7 @@ def test_an_asynchronous_commit_that_was_interrupted_is_not_waited_for(broker, m
         monkeypatch.setattr(ConsumerCore, "submit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.commit_async()
-        consumer.commit(timeout=3)
+        consumer.commit(timeout=PATIENCE)
         assert 3 == committed_by(consumer)
 
 
