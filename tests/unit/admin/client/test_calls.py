@@ -23,17 +23,19 @@ from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection, 
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.admin.admin_errors import failed
+from tests.support.admin.late_calls import end_at_back_off, end_when_unreachable
+from tests.support.network.leaps import SECONDS, leap
 
 REFUSED = BrokerError("refused", code=16, name="NOT_COORDINATOR")
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
-#: A timeout in seconds.
-SHORT = 0.3
-#: The settings of a client of a cluster where nothing listens, whose calls soon end.
-NOBODY = {
-    "bootstrap.servers": "localhost:1",
-    "request.timeout.ms": 200,
-    "default.api.timeout.ms": 300,
-}
+
+
+@pytest.fixture
+def nobody(monkeypatch):
+    """Yield a client of a cluster where nothing listens, whose calls soon end."""
+    end_when_unreachable(monkeypatch)
+    with AdminClient({"bootstrap.servers": "localhost:1"}) as admin:
+        yield admin
 
 
 def test_the_items_that_did_not_fail_are_done(admin):
@@ -91,14 +93,13 @@ def test_a_call_about_nothing_needs_no_broker():
         assert None is admin.delete_consumer_group_offsets("g", [])
 
 
-def test_a_cluster_that_does_not_answer_is_one_error():
+def test_a_cluster_that_does_not_answer_is_one_error(nobody):
     """Nothing listens: the error is that of the connection, not one for each item."""
-    with AdminClient(NOBODY) as admin:
-        with pytest.raises(KafkaTimeoutError, match="DeleteTopics got no final response") as caught:
-            admin.delete_topics(["one", "two"])
-        assert isinstance(caught.value.__cause__, NetworkError)
-        with pytest.raises(KafkaTimeoutError, match="Metadata"):
-            admin.list_topics(timeout=0.1)
+    with pytest.raises(KafkaTimeoutError, match="DeleteTopics got no final response") as caught:
+        nobody.delete_topics(["one", "two"])
+    assert isinstance(caught.value.__cause__, NetworkError)
+    with pytest.raises(KafkaTimeoutError, match="Metadata"):
+        nobody.list_topics()
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,10 @@ def test_a_cluster_that_does_not_answer_is_one_error():
     ],
 )
 @pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=len)
-def test_an_unreachable_cluster_is_a_timeout_whatever_the_number_of_items(call, names):
+def test_an_unreachable_cluster_is_a_timeout_whatever_the_number_of_items(nobody, call, names):
     """Errors that name their items are one error all the same if no broker has answered."""
-    with AdminClient(NOBODY) as admin, pytest.raises(KafkaTimeoutError, match="in time"):
-        getattr(admin, call)(names)
+    with pytest.raises(KafkaTimeoutError, match="in time"):
+        getattr(nobody, call)(names)
 
 
 @pytest.mark.parametrize("call", ["describe_consumer_groups", "delete_consumer_groups"])
@@ -124,11 +125,16 @@ def test_an_unreachable_cluster_is_a_timeout_whatever_the_number_of_items(call, 
 )
 def test_coordinators_that_are_not_found_in_time_are_one_timeout(broker, admin, call, names, fault):
     """Without coordinators nothing was asked about any group, however many there are."""
-    hook = broker.on(ApiKey.FIND_COORDINATOR, fault)
+
+    def leap_and_fail(_, context):
+        if context.number == 1:
+            leap(admin)
+        return fault
+
+    broker.on(ApiKey.FIND_COORDINATOR, leap_and_fail)
 
     with pytest.raises(KafkaTimeoutError, match="in time"):
-        getattr(admin, call)(names, timeout=SHORT)
-    assert hook.fired
+        getattr(admin, call)(names, timeout=SECONDS)
 
 
 @pytest.mark.parametrize("cause", [None, NetworkError("no coordinator of 'one'")], ids=str)
@@ -180,15 +186,14 @@ def test_a_lost_connection_is_opened_again(broker, admin):
     assert 1 == hook.fired
 
 
-def test_a_retriable_error_that_remains_ends_with_the_timeout(broker, admin):
+def test_a_retriable_error_that_remains_ends_with_the_timeout(broker, admin, monkeypatch):
     """The error of each item then is a timeout, whose cause is what the broker said."""
     wanted = {FIRST: OffsetSpec.LATEST, SECOND: OffsetSpec.LATEST}
-    # The next call finds a connection, and has its first answer long before it ends.
-    admin.list_offsets(wanted)
+    end_at_back_off(monkeypatch)
     broker.on(ApiKey.LIST_OFFSETS, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     with pytest.raises(AdminError) as caught:
-        admin.list_offsets(wanted, timeout=1.0)
+        admin.list_offsets(wanted)
 
     assert {FIRST, SECOND} == caught.value.errors.keys()
     assert {"NOT_LEADER_OR_FOLLOWER"} == {
