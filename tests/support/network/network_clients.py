@@ -28,7 +28,7 @@ FAST = {
 }
 NODE = Node(7, "h.example", 9092)
 #: Long enough for a busy machine, in seconds.
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 def address(node: Node) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.protocol.schema import ApiMessage
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 
 
 class RawClient:

@@ -19,7 +19,7 @@ Script = "Callable[[bytes], bytes | None]"
 #: How often the server checks whether it has been stopped.
 _LOOK_SECONDS = 0.05
 #: How long a client may take to receive a response, however large it is and busy the machine.
-_SEND_SECONDS = 30.0
+_SEND_SECONDS = 120.0
 
 
 class ScriptedBroker:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5, "reconnect.backoff.ms": 1}
 LONG_LINGER = {"linger.ms": 60_000, "delivery.timeout.ms": 180_000}
-TIMEOUT = 30
+TIMEOUT = 120
 
 
 def sending_producer(broker: DevBroker, **settings: object) -> KafkaProducer:

@@ -14,7 +14,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.spark.source_groups import committed_offsets, joined_consumer
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 
-TIMEOUT = 20.0
+TIMEOUT = 120.0
 
 
 def write(bootstrap_servers, *transactions):

@@ -223,7 +223,7 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_
     may_answer.set()
 
     def answer(request: object) -> MetadataResponse:
-        assert may_answer.wait(30)
+        assert may_answer.wait(120)
         return described(broker.node, {topic.name: 1 for topic in request.topics})
 
     async def act(client: NetworkClient) -> int:
@@ -245,8 +245,8 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_
                 await asyncio.sleep(0)
             may_answer.set()
             # Nothing else runs on the loop until the response has arrived.
-            select.select([connection._transport._socket], [], [], 30)
-            pause += 60.0
+            select.select([connection._transport._socket], [], [], PATIENCE)
+            pause += 2 * PATIENCE
             if is_interrupted:
                 loop._selector.select = interrupted_select
             await waiting

@@ -146,7 +146,7 @@ def test_an_exporter_may_start_a_query():
             if event.kind is EventKind.TERMINATED:
                 thread = Thread(target=listener.onQueryStarted, args=[started()], daemon=True)
                 thread.start()
-                thread.join(30)
+                thread.join(120)
                 assert not thread.is_alive()
                 listener.onQueryStarted(started())
 

@@ -28,7 +28,7 @@ from tests.support.record.record_columns import columns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMEOUT = 30
+TIMEOUT = 120
 LONG_LINGER = {"linger.ms": 60_000, "delivery.timeout.ms": 180_000}
 
 

@@ -80,7 +80,7 @@ def test_a_new_topic_after_the_network_thread_has_ended_raises_its_error(broker)
     producer._core._sender.run_once = lambda now: 1 / 0
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
         producer.flush()
-    producer._core._thread.join(10)
+    producer._core._thread.join(120)
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
         producer.append(columns([b"v"], topic="another"))
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
@@ -101,7 +101,7 @@ def test_rows_for_an_open_batch_are_rejected_after_a_failure(broker):
     producer.append(columns([b"v", *numbered(500)], partitions=[2] + [1] * 500))
     appended.set()
     for result in producer._core.accumulator.unsettled():
-        assert result.wait(0, timeout=10)
+        assert result.wait(0, timeout=120)
     assert hook.fired > 0
     with pytest.raises(DeliveryError, match="t-1"):
         producer.append(columns([b"v"], partitions=[2]))

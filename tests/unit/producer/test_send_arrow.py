@@ -27,7 +27,7 @@ from tests.support.producer.sending import records_of, values_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMEOUT = 30
+TIMEOUT = 120
 PLACE = TopicPartition("t", 0)
 ROWS = [b"a", None, b"", b"longer than what a view holds inline", b"b"]
 

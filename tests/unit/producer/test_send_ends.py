@@ -202,7 +202,7 @@ if child == 0:
         except ProducerClosedError as error:
             told.append("create a new one after the fork" in str(error))
     with KafkaProducer(settings) as another:
-        another.send("one", b"child").result(30)
+        another.send("one", b"child").result(120)
     os._exit(0 if told == [True] * 7 else 1)
 _, status = os.waitpid(child, 0)
 producer.close()

@@ -57,7 +57,7 @@ class Pauses:
 
     def next(self):
         """Wait until the proxy pauses, and return its duration and a function that ends it."""
-        return self._begun.get(timeout=30)
+        return self._begun.get(timeout=120)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def client(proxy):
 
 def connect(proxy):
     host, _, port = proxy.address.rpartition(":")
-    client = socket.create_connection((host, int(port)), timeout=30)
+    client = socket.create_connection((host, int(port)), timeout=120)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
@@ -127,7 +127,7 @@ def test_a_response_can_be_lost_with_its_connection(broker, client, proxy, actio
     assert answer(1) == receive(client, len(answer(1)))
     client.sendall(request(2))
     assert expected == receive(client, 1000)
-    wait_until(lambda: len(broker.requests) == 2, seconds=30, what="both requests")
+    wait_until(lambda: len(broker.requests) == 2, seconds=120, what="both requests")
     assert [request(1)[4:], request(2)[4:]] == broker.requests
     assert 1 == proxy.strikes_of(fault)
 
@@ -155,7 +155,7 @@ def test_responses_can_stop_while_the_connection_stays_open(broker, client, prox
     """After a hang requests still reach the broker, but no response comes back."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.HANG))
     client.sendall(request(1) + request(2))
-    wait_until(lambda: len(broker.requests) == 2, seconds=30, what="both requests")
+    wait_until(lambda: len(broker.requests) == 2, seconds=120, what="both requests")
     assert [request(1)[4:], request(2)[4:]] == broker.requests
     client.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -196,7 +196,7 @@ def test_responses_can_arrive_together(client, proxy):
     with pytest.raises(TimeoutError):
         client.recv(1)
     client.sendall(request(2))
-    client.settimeout(30)
+    client.settimeout(120)
     assert answer(1) + answer(2) == receive(client, 2 * len(answer(1)))
 
 

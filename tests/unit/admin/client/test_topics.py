@@ -74,7 +74,7 @@ def test_a_missing_topic_is_an_error_after_a_moment(admin, monkeypatch):
     """A topic that no broker knows is waited for only as long as a new one takes."""
     monkeypatch.setattr("spark_kafka_sink.admin.item_requests.FINAL_SECONDS", 0.2)
     with pytest.raises(AdminError) as caught:
-        admin.describe_topics(["data", "missing"], timeout=30)
+        admin.describe_topics(["data", "missing"], timeout=120)
 
     assert {"missing": "UNKNOWN_TOPIC_OR_PARTITION"} == failed(caught)
     assert {"data"} == caught.value.results.keys()
@@ -127,7 +127,7 @@ def test_the_isolation_level_decides_what_the_end_is(admin, settings):
     with KafkaProducer({**settings, "transactional.id": "t"}) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("data", b"a", partition=0).result(timeout=30)
+        producer.send("data", b"a", partition=0).result(timeout=120)
         latest = {FIRST: OffsetSpec.LATEST, SECOND: OffsetSpec.LATEST}
         committed = admin.list_offsets(latest, isolation_level="read_committed")
         everything = admin.list_offsets(latest)

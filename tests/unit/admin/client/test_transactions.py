@@ -23,7 +23,7 @@ def test_transactions_are_listed_and_described(admin, settings):
     with KafkaProducer({**settings, "transactional.id": "t"}) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("data", b"a", partition=0).result(timeout=30)
+        producer.send("data", b"a", partition=0).result(timeout=120)
         [listed] = admin.list_transactions()
         opened = admin.describe_transactions(["t"])["t"]
         [state] = admin.describe_producers([FIRST])[FIRST]

@@ -18,7 +18,7 @@ from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import plain_batch
 
 RACKS = ("a", "b", "b", "")
-LONG_MS = 60_000
+LONG_MS = 600_000
 
 
 def client_of(cluster, node_id=1):

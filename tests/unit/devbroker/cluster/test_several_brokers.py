@@ -139,10 +139,10 @@ def test_an_old_leader_that_owes_an_answer_costs_no_row(cluster):
     }
     numbers = [b"%d" % number for number in range(20)]
     with KafkaProducer(settings) as producer:
-        producer.send(TOPIC, numbers[0], partition=0).result(30)
+        producer.send(TOPIC, numbers[0], partition=0).result(120)
         cluster.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
         unanswered = producer.send(TOPIC, numbers[1], partition=0)
-        wait_until(lambda: len(cluster.records(TOPIC)[0]) == 2, seconds=30, what="the append")
+        wait_until(lambda: len(cluster.records(TOPIC)[0]) == 2, seconds=120, what="the append")
         leader = next_node(cluster.leader(TOPIC))
         cluster.move_leader(TOPIC, 0, leader)
         wait_until(

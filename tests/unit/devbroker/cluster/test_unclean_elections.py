@@ -17,7 +17,7 @@ from tests.support.devbroker.broker_asker import produce_request
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import plain_batch
 
-LONG_MS = 60_000
+LONG_MS = 600_000
 
 
 def topic_id(cluster):

@@ -25,7 +25,7 @@ from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import plain_batch
 
 METADATA = MetadataRequest(topics=())
-LONG_MS = 60_000
+LONG_MS = 600_000
 
 
 def produce(**fields):

@@ -38,7 +38,8 @@ from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
 METADATA = MetadataRequest(topics=())
-LONG_MS = 60_000
+#: Longer than a client waits for a response.
+LONG_MS = 600_000
 
 
 def produce(batch, *, acks=-1, partition=0):
@@ -196,13 +197,11 @@ def test_a_fetch_is_woken_by_data(broker, client):
     """A long poll gets its response as soon as there are new records."""
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
     assert client.is_silent_for(0.05)
-    started = time.monotonic()
 
     with RawClient(broker.port) as producer:
         producer.ask(produce(plain_batch([PlainRecord(b"news")])), 9)
 
     assert [b"news"] == values(client.receive()[1])
-    assert time.monotonic() - started < LONG_MS / 1000 / 4
 
 
 def test_a_fetch_is_not_woken_by_too_little_or_by_other_partitions(broker, client):
@@ -401,11 +400,10 @@ def test_stopping_ends_long_polls(broker, client):
     """Waiting clients do not delay the stop."""
     client.ask(METADATA, 9)
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
-    started = time.monotonic()
     broker.stop()
 
+    # There is no response, which a poll would get at its end.
     assert client.is_closed()
-    assert time.monotonic() - started < 10
 
 
 def test_a_running_broker_cannot_be_started(broker):

@@ -377,7 +377,7 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_counts(is_interru
         for _ in range(3):
             answer = connection.send(MetadataRequest(topics=()))
             # Nothing else runs on the loop until the response has arrived.
-            select.select([connection._transport._socket], [], [], 30)
+            select.select([connection._transport._socket], [], [], 120)
             pause += 60.0
             if is_interrupted:
                 loop._selector.select = interrupted_select

@@ -127,7 +127,7 @@ def test_a_wait_ends_when_memory_is_freed():
     block = pool.try_allocate(4_096)
     releaser = threading.Timer(0.01, pool.deallocate, [block])
     releaser.start()
-    assert pool.wait_for(4_096, timeout=10)
+    assert pool.wait_for(4_096, timeout=120)
     releaser.join()
 
 
@@ -145,7 +145,7 @@ def test_closing_the_pool_raises_its_error_in_waiting_threads():
     closer = threading.Timer(0.01, pool.close, [ProducerClosedError("the network thread died")])
     closer.start()
     with pytest.raises(ProducerClosedError, match="the network thread died"):
-        pool.wait_for(1, timeout=10)
+        pool.wait_for(1, timeout=120)
     with pytest.raises(ProducerClosedError, match="the network thread died"):
         pool.try_allocate(2_048)
     closer.join()
@@ -156,7 +156,7 @@ def test_waiting_threads_are_counted():
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     assert 0 == pool.waiting_threads
-    waits = [threading.Thread(target=pool.wait_for, args=(1, 10), daemon=True) for _ in range(2)]
+    waits = [threading.Thread(target=pool.wait_for, args=(1, 120), daemon=True) for _ in range(2)]
     for wait in waits:
         wait.start()
     pause = threading.Event()
@@ -206,5 +206,5 @@ def test_an_interrupt_leaves_the_pool_unlocked(call):
         sys.settrace(before)
     other = threading.Thread(target=pool.release, args=(0,), daemon=True)
     other.start()
-    other.join(10)
+    other.join(120)
     assert not other.is_alive()

@@ -25,7 +25,7 @@ from tests.support.producer.sender_harness import LATER, PLAIN, SenderHarness, n
 from tests.support.producer.transactions_over_mock import TRANSACTIONAL
 from tests.support.record.plain_batches import plain_batch
 
-TIMEOUT = 30
+TIMEOUT = 120
 DELIVERY_TIMEOUT = 120.0
 BLOCK_BYTES = 4_096
 

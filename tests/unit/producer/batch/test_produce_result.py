@@ -29,7 +29,7 @@ def result() -> ProduceResult:
 
 def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
     """Start a thread that waits for a record, and return once it waits."""
-    waits = threading.Thread(target=result.wait, args=(index, 10), daemon=True)
+    waits = threading.Thread(target=result.wait, args=(index, 120), daemon=True)
     waits.start()
     pause = threading.Event()
     assert any(result._waiters or pause.wait(0.001) for _ in range(60_000))
@@ -37,7 +37,7 @@ def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
 
 
 def _joined(thread: threading.Thread) -> bool:
-    thread.join(10)
+    thread.join(120)
     return not thread.is_alive()
 
 
@@ -102,7 +102,7 @@ def test_the_end_wakes_every_waiting_thread(result):
     """Each thread waits on its own, also one for which another record of the batch is of use."""
     threads = [_waiting(result)]
     threads += [
-        threading.Thread(target=result.wait, args=(index, 10), daemon=True) for index in range(2)
+        threading.Thread(target=result.wait, args=(index, 120), daemon=True) for index in range(2)
     ]
     for thread in threads[1:]:
         thread.start()
@@ -204,7 +204,7 @@ def test_a_callback_added_while_the_batch_ends_runs_on_the_adding_thread(monkeyp
         def __exit__(self, *_):
             adding.append(threading.Thread(target=add))
             adding[0].start()
-            adding[0].join(10)
+            adding[0].join(120)
 
     monkeypatch.setattr("spark_kafka_sink.producer.batch.produce_result._moment", Moment())
     result.complete(0)

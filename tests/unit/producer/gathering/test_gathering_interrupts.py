@@ -257,7 +257,7 @@ def test_a_transaction_that_has_lost_a_record_cannot_be_committed(monkeypatch, s
         )
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"kept").result(30)
+        producer.send("t", b"kept").result(120)
         with monkeypatch.context() as interrupted:
             interrupted.setattr(BatchBuilder, step, fail)
             with pytest.raises(error):

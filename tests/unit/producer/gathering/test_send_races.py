@@ -61,7 +61,7 @@ def _deliver(producer: KafkaProducer, value: bytes) -> None:
     """Send a record, flush, and wait until it is acknowledged."""
     written = producer.send("t", value)
     producer.flush()
-    written.result(10)
+    written.result(120)
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -74,7 +74,7 @@ def _on_network_thread(producer: KafkaProducer, call: Callable[[], object]) -> N
     async def do() -> None:
         call()
 
-    producer._core._thread.run(do(), 10)
+    producer._core._thread.run(do(), 120)
 
 
 def _leader(producer: KafkaProducer) -> Node:
@@ -86,20 +86,20 @@ def _leader(producer: KafkaProducer) -> Node:
 def test_an_open_batch_is_sent_after_the_throttle_of_its_broker(broker):
     """Nothing signals the end of a throttle (KIP-219), yet a batch is sent soon after it."""
     with _producer(broker) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(120)
         leader, client = _leader(producer), producer._core._client
         _on_network_thread(producer, lambda: client.throttle(leader, PAUSE))
-        assert 1 == producer.send("t", b"b").result(10).offset
+        assert 1 == producer.send("t", b"b").result(120).offset
 
 
 def test_an_open_batch_is_sent_after_the_reconnect_backoff_of_its_broker(broker):
     """Nothing signals the end of a back-off, yet a batch is sent soon after it."""
     backoff = {"reconnect.backoff.ms": int(PAUSE * 1000), "reconnect.backoff.max.ms": 1_000}
     with _producer(broker, **backoff) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(120)
         connection = producer._core._client._connections[_leader(producer).node_id]
         _on_network_thread(producer, connection.close)
-        assert 1 == producer.send("t", b"b").result(10).offset
+        assert 1 == producer.send("t", b"b").result(120).offset
 
 
 def test_a_record_behind_an_expired_one_ends_in_time(broker):
@@ -118,13 +118,13 @@ def test_a_record_behind_an_expired_one_ends_in_time(broker):
         patiently(lambda: producer.partitions_for("t"))
         # The broker reads nothing more on this connection.
         hook = broker.on(ApiKey.PRODUCE, Delay(3_600), times=1)
-        _await(lambda: producer.send("t", b"a").exception(30) is None and hook.fired == 1)
+        _await(lambda: producer.send("t", b"a").exception(120) is None and hook.fired == 1)
         unread = producer.send("t", bytes(UNREAD_BYTES))
         connections = producer._core._client._connections
         _await(lambda: unread.done() or any(c.has_unsent for c in list(connections.values())))
         behind = producer.send("t", b"b")
-        assert isinstance(unread.exception(30), DeliveryError)
-        assert isinstance(behind.exception(30), DeliveryError | None)
+        assert isinstance(unread.exception(120), DeliveryError)
+        assert isinstance(behind.exception(120), DeliveryError | None)
 
 
 # --- transactions
@@ -135,7 +135,7 @@ def test_a_staged_record_without_memory_fails_its_transaction(broker, monkeypatc
     with _producer(broker, **{"transactional.id": "x"}) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"a").result(30)
+        producer.send("t", b"a").result(120)
         pool = producer._core.accumulator._pool
         held = pool.available_bytes
         pool.reserve(held)
@@ -146,7 +146,7 @@ def test_a_staged_record_without_memory_fails_its_transaction(broker, monkeypatc
                 impatient.setattr(part, "_max_block", 0.1)
             lost = producer.send("t", b"b")
             with pytest.raises(BufferExhaustedError):
-                lost.result(30)
+                lost.result(120)
         pool.release(held)
         with pytest.raises(TransactionAbortableError, match=r"buffer\.memory"):
             producer.commit_transaction()
@@ -176,7 +176,7 @@ def test_a_record_overtaken_by_the_end_of_its_transaction_fails(broker, monkeypa
         _deliver(producer, b"next")
         producer.commit_transaction()
         with pytest.raises(IllegalStateError, match="in the next transaction"):
-            late.result(10)
+            late.result(120)
     assert [b"in", b"next"] == values_of(broker, "t")
 
 
@@ -224,7 +224,7 @@ def test_a_batch_closed_during_an_abort_stays_out_of_the_next_transaction(broker
         producer.begin_transaction()
         _deliver(producer, b"next")
         producer.commit_transaction()
-        assert isinstance(aborted.exception(10), KafkaError)
+        assert isinstance(aborted.exception(120), KafkaError)
     assert [b"first", b"next"] == values_of(broker, "t")
 
 
@@ -251,7 +251,7 @@ def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, 
     lost = producer.send("t", b"lost")
     producer._core.gatherer.close_batches()
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
-        lost.result(10)
+        lost.result(120)
     with pytest.raises(FatalProducerError, match="ZeroDivisionError"):
         producer.commit_transaction()
     producer.close()
@@ -285,9 +285,9 @@ def test_no_call_exceeds_its_timeout(broker, call, is_locked):
     if call != "close":
         assert not future.done()
     producer.close(0)
-    assert isinstance(future.exception(10), KafkaError)
+    assert isinstance(future.exception(120), KafkaError)
     if is_locked:
-        waiting.join(10)
+        waiting.join(120)
 
 
 def test_a_send_behind_a_wait_for_memory_raises_no_error(broker):
@@ -301,7 +301,7 @@ def test_a_send_behind_a_wait_for_memory_raises_no_error(broker):
     futures = [producer.send("t", b"%d" % n) for n in range(CHUNK_RECORDS)]
     pool.release(pool.total_bytes - pool.available_bytes)
     producer.close()
-    waiting.join(10)
+    waiting.join(120)
     assert list(range(1 + CHUNK_RECORDS)) == [f.result(0).offset for f in [first, *futures]]
 
 
@@ -311,7 +311,7 @@ def test_a_send_behind_a_wait_for_memory_raises_no_error(broker):
 def test_a_record_without_memory_is_retried(broker):
     """A record without memory is retried, because memory may be freed without a signal."""
     with _producer(broker, **{"linger.ms": 20}) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(120)
         pool = producer._core.accumulator._pool
         held = pool.available_bytes
         pool.reserve(held)
@@ -338,14 +338,14 @@ def test_a_batch_size_of_0_disables_batching(broker, codec):
 def test_a_lost_row_does_not_end_the_network_thread(broker):
     """The futures of later batches fail, all memory is freed, and the thread stays alive."""
     producer = _producer(broker, **{"linger.ms": 100, "compression.type": "none"})
-    producer.send("t", b"a").result(10)
+    producer.send("t", b"a").result(120)
     refusal = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     broker.on(ApiKey.PRODUCE, refusal, times=1)
     producer.append(columns([b"lost"]))
     _await(lambda: producer._core.accumulator.has_failed)
     producer._plain_topics.add("t")
     with pytest.raises(DeliveryError):
-        producer.send("t", b"b").result(10)
+        producer.send("t", b"b").result(120)
     assert producer._core._thread.is_alive
     with pytest.raises(DeliveryError):
         producer.close()

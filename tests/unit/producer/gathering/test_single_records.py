@@ -47,7 +47,7 @@ def test_a_record_that_finds_nothing_on_its_way_is_sent_at_once(harness):
     assert [b"v"] == harness.values()
     assert not future.done()
     acknowledge(harness.batches[0], base_offset=7)
-    assert 7 == future.result(10).offset
+    assert 7 == future.result(120).offset
     assert 0 == harness.wakeups  # besides that of the queue itself
 
 
@@ -62,7 +62,7 @@ def test_a_record_of_another_type_is_sent_at_once(harness):
     """A serializer may return any object that has bytes."""
     future = harness.stage(bytearray(b"v"), key=memoryview(b"k"))
     acknowledge(harness.batches[0])
-    assert ([b"v"], 1) == (harness.values(), future.result(10).serialized_key_size)
+    assert ([b"v"], 1) == (harness.values(), future.result(120).serialized_key_size)
 
 
 def test_a_record_with_more_than_key_and_value_is_sent_at_once(harness):
@@ -123,7 +123,7 @@ def test_a_record_never_overtakes_one_that_gets_into_an_open_batch_meanwhile(har
 
     def append_slowly(*arguments, **settings):
         begun.set()
-        go_on.wait(30)
+        go_on.wait(120)
         append(*arguments, **settings)
 
     def wait_for_writer(_: GathererHarness) -> bool:
@@ -136,7 +136,7 @@ def test_a_record_never_overtakes_one_that_gets_into_an_open_batch_meanwhile(har
         target=harness.gatherer.write_columns, args=(columns([b"a"]), [harness.partitions], 0)
     )
     writer.start()
-    begun.wait(30)
+    begun.wait(120)
     # This is the last thing that the sender looks at before it takes the lock.
     with patch.object(GathererHarness, "is_network_thread", property(wait_for_writer)):
         harness.stage_plain(b"b")
@@ -227,7 +227,7 @@ def test_its_metadata_is_complete(harness):
     """The metadata has the time of sending, and the sizes of key and value."""
     future = harness.stage_plain(b"value", key=b"k")
     acknowledge(harness.batches[0], base_offset=3)
-    metadata = future.result(10)
+    metadata = future.result(120)
     assert (3, NOW_MS, 1, 5) == (
         metadata.offset,
         metadata.timestamp,
@@ -260,7 +260,7 @@ def test_a_record_that_is_too_large_fails():
     """A record above max.request.size is refused, and does not end the producer."""
     harness = GathererHarness(**NO_LINGER, **{"max.request.size": 200})
     too_large = harness.stage_plain(bytes(200))
-    assert isinstance(too_large.exception(10), RecordTooLargeError)
+    assert isinstance(too_large.exception(120), RecordTooLargeError)
     harness.stage_plain(b"v")
     assert ([b"v"], []) == (harness.values(), harness.broken)
 
@@ -275,7 +275,7 @@ def test_a_producer_that_ends_meanwhile_fails_it(harness, stage):
 
     harness.enqueue = refuse
     future = stage(harness, b"v")
-    assert (ended, [ended]) == (future.exception(10), harness.broken)
+    assert (ended, [ended]) == (future.exception(120), harness.broken)
 
 
 def test_a_transaction_that_is_not_ready_fails_it(harness):
@@ -287,4 +287,4 @@ def test_a_transaction_that_is_not_ready_fails_it(harness):
 
     harness.fail_if_transaction_not_ready = refuse
     future = harness.stage_plain(b"v")
-    assert ([], not_ready) == (harness.batches, future.exception(10))
+    assert ([], not_ready) == (harness.batches, future.exception(120))

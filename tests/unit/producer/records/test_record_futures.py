@@ -97,7 +97,7 @@ def test_a_wait_ends_with_the_acknowledgement(harness):
     future = harness.stage(b"v")
     harness.gatherer.close_batches()
     timer = _later(acknowledge, harness.batches[0], 3)
-    assert 3 == future.result(10).offset
+    assert 3 == future.result(120).offset
     timer.join()
 
 
@@ -113,7 +113,7 @@ def test_a_wait_continues_after_a_split(harness):
         second.complete(20)
 
     timer = _later(divide)
-    assert 20 == futures[1].result(10).offset
+    assert 20 == futures[1].result(120).offset
     assert 10 == futures[0].result(0).offset
     timer.join()
 
@@ -307,7 +307,7 @@ def test_a_wait_for_a_table_ends_with_its_last_batch(harness):
     future = FutureTableMetadata(harness, parts)
     harness.gatherer.close_batches()
     timer = _later(acknowledge, harness.batches[0], 9)
-    assert {TopicPartition("t", 0): _acks(9, 10, 2)} == future.result(10)
+    assert {TopicPartition("t", 0): _acks(9, 10, 2)} == future.result(120)
     timer.join()
 
 

@@ -9,7 +9,7 @@ import pytest
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.producer.sending.worker_thread import WorkerThread, WorkOutcome
 
-TIMEOUT = 30
+TIMEOUT = 120
 
 
 class _NetworkThread:

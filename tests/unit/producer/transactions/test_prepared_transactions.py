@@ -15,7 +15,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.kafka.readers import read_with_confluent
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 
 
 @pytest.fixture(params=[2, 0], ids=["tv2", "tv1"])

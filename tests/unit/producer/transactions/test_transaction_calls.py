@@ -153,11 +153,11 @@ def test_a_failure_after_a_timeout_is_raised_by_the_next_call(either):
 def test_a_response_wakes_the_waiting_thread(either):
     """The calling thread waits until the network thread has the response."""
     result = either.manager.initialize_transactions()
-    waiter = threading.Thread(target=result.wait, args=(10,), daemon=True)
+    waiter = threading.Thread(target=result.wait, args=(120,), daemon=True)
     waiter.start()
     either.find_coordinator()
     either.init_producer_id()
-    waiter.join(10)
+    waiter.join(120)
     assert result.is_acked
     assert result.is_successful
 

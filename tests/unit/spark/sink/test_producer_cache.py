@@ -352,7 +352,7 @@ def test_idle_producers_are_closed():
     for _ in range(2):
         producer = _FakeProducer()
         cache.put(KEY, producer)
-        assert producer.closed.wait(30)
+        assert producer.closed.wait(120)
         assert cache.take(KEY) is None
 
 
