@@ -15,6 +15,7 @@ from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.model import NO_PRODUCER_EPOCH
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.admin.late_calls import end_at_back_off
 from tests.support.exactly_once.exactly_once_world import (
     QUERY,
     each_once,
@@ -185,14 +186,13 @@ def test_an_unreadable_marker_leaves_the_batch_mixed(embedded):
 # --- jobs, and what the ledger keeps
 
 
-def test_a_plan_fails_at_its_timeout(embedded):
+def test_a_plan_fails_at_its_timeout(embedded, monkeypatch):
     """A plan without a final answer fails at its timeout and names the request."""
-    driver = embedded.driver()
-    # The first plan opens the connections, so that InitProducerId is what the second waits for.
-    driver.plan()
-    embedded.broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    loading = AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    hook = embedded.broker.on(ApiKey.INIT_PRODUCER_ID, loading)
+    end_at_back_off(monkeypatch, lambda: hook.fired > 1)
     with pytest.raises(KafkaTimeoutError, match=rf"InitProducerId of '{embedded.prefix}\.ledger'"):
-        driver.plan(timeout=0.2)
+        embedded.driver().plan()
 
 
 def test_an_orphan_that_cannot_be_aborted_is_a_warning(embedded, caplog):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
 
-TRANSACTIONAL = {"transactional.id": "x", "linger.ms": 1_000}
+TRANSACTIONAL = {"transactional.id": "x", "linger.ms": 60_000}
 FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5}
 #: Seconds for which a node receives no requests.
 PAUSE = 0.3
