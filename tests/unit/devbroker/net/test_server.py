@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -400,10 +401,12 @@ def test_stopping_ends_long_polls(broker, client):
     """Waiting clients do not delay the stop."""
     client.ask(METADATA, 9)
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
-    broker.stop()
+    stopping = threading.Thread(target=broker.stop, daemon=True)
+    stopping.start()
 
     # There is no response, which a poll would get at its end.
     assert client.is_closed()
+    stopping.join()
 
 
 def test_a_running_broker_cannot_be_started(broker):
