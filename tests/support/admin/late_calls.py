@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def end_at_back_off(
     monkeypatch: pytest.MonkeyPatch, condition: Callable[[], bool] = lambda: True
 ) -> None:
-    """Let the time of each call be up when it first waits to try again after `condition` holds."""
+    """Move the clock to the end of each call that waits to try again while `condition` holds."""
     sleep, pause = ClusterCalls._sleep, ClusterCalls.pause
 
     async def late_sleep(
@@ -44,7 +44,7 @@ def end_at_back_off(
 
 
 def end_when_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time of each call be up when an attempt to connect has failed."""
+    """Move the clock to the end of each call when an attempt to connect has failed."""
     wait = NetworkClient._wait_for_node
 
     async def late_wait(
