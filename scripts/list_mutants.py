@@ -56,15 +56,13 @@ class Site(NamedTuple):
 
 def sites_of(path: str, source: str) -> Iterator[Site]:
     """Yield every change that cosmic-ray can make in a module."""
-    tree = get_ast(source)
+    nodes = list(ast_nodes(get_ast(source)))
     for name in operator_names():
         operator_class = get_operator(name)
         if name.endswith(_NOT_USED) or operator_class.arguments():
             continue
         operator = operator_class()
-        positions = (
-            position for node in ast_nodes(tree) for position in operator.mutation_positions(node)
-        )
+        positions = (position for node in nodes for position in operator.mutation_positions(node))
         for occurrence, (start, end) in enumerate(positions):
             yield Site(path, tuple(start), tuple(end), name, occurrence)
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PACKAGE = "spark_kafka_sink"
-#: What is mutated: rooms, and the coordinators of the embedded broker.
-ROOMS = ("record", "producer", "consumer", "exactly_once", "network", "security", "spark")
-COORDINATORS = (
-    "devbroker/transactions/transaction_coordinator.py",
-    "devbroker/transactions/transaction_marker_manager.py",
-    "devbroker/transactions/transaction_metadata.py",
-    "devbroker/groups/group_coordinator.py",
-    "devbroker/groups/group_joins.py",
-    "devbroker/groups/group_offsets.py",
-    "devbroker/groups/group_rebalances.py",
-    "devbroker/groups/classic_group.py",
-    "devbroker/log/coordinator_log.py",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +51,8 @@ def read_mutants(lines: Iterable[str]) -> list[Mutant]:
 
 
 def mutable_modules(root: Path, only: str = "") -> list[Path]:
-    """Return the modules to mutate, relative to `root`, whose paths contain `only`."""
-    package = root / PACKAGE
-    found = [path for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
-    found += [package / name for name in COORDINATORS]
-    relative = [path.relative_to(root) for path in found if path.exists()]
+    """Return the modules of the package, relative to `root`, whose paths contain `only`."""
+    relative = [path.relative_to(root) for path in sorted((root / PACKAGE).rglob("*.py"))]
     return [path for path in relative if only in str(path)]
 
 
@@ -120,15 +105,22 @@ class TestsByLine:
         return [*specific[:_BEFORE_ROOM], *self._of_room(mutant), *specific[_BEFORE_ROOM:]]
 
     def _of_room(self, mutant: Mutant) -> list[str]:
-        """Return the folder with the tests of a room, and the test modules above it."""
-        room = Path(mutant.path).parent.relative_to(PACKAGE)
-        above = [
-            path.relative_to(self._root)
-            for layer in room.parents
-            if layer.parts
-            for path in sorted((self._root / "tests/unit" / layer).glob("test_*.py"))
-        ]
-        return [str(Path("tests/unit") / room), *map(str, above)]
+        """Return the folder with the tests of a room, and the test modules above it.
+
+        A room without such a folder is tested by the nearest one above; a module beside the rooms,
+        and a room without any, by the test modules that belong to no room.
+        """
+        tests = self._root / "tests/unit"
+        room = tests / Path(mutant.path).parent.relative_to(PACKAGE)
+        while not room.is_dir():
+            room = room.parent
+        if room == tests:
+            chosen = sorted(tests.glob("test_*.py"))
+        else:
+            layers = takewhile(lambda folder: folder != tests, room.parents)
+            above = (path for layer in layers for path in sorted(layer.glob("test_*.py")))
+            chosen = [room, *above]
+        return [str(path.relative_to(self._root)) for path in chosen]
 
     def _by_specificity(self, tests: Iterable[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self._lines_of_test[test], test))

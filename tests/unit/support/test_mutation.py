@@ -11,6 +11,7 @@ import pytest
 
 from tests import mutants
 from tests.support.mutation import (
+    PACKAGE,
     Mutant,
     TestsByLine,
     failed_test,
@@ -62,6 +63,18 @@ def test_a_nested_folder_gets_the_test_modules_above_it_too(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [("protocol/messages/fetch.py", "tests/unit/protocol"), ("model.py", "tests/unit/test_a.py")],
+)
+def test_a_folder_without_tests_of_its_own_gets_those_above_it(tmp_path, module, expected):
+    """A missing folder would end pytest with an error, which is not a killed mutant."""
+    (tmp_path / "tests/unit/protocol").mkdir(parents=True)
+    (tmp_path / "tests/unit/test_a.py").touch()
+    mutant = dataclasses.replace(_mutant(), path=f"{PACKAGE}/{module}")
+    assert [expected] == TestsByLine({}, tmp_path).for_mutant(mutant)
+
+
 def test_the_tests_of_a_folder_run_in_the_first_stages():
     """They are not left out if very many tests run other lines of the module."""
     ran = {MODULE: {8: [f"{number:03}" for number in range(700)]}}
@@ -88,11 +101,16 @@ def test_the_first_failed_test_is_named(output, expected):
     assert failed_test(output) == expected
 
 
-def test_modules_are_chosen_by_a_part_of_their_path():
-    """Folders that are not mutated, such as the configuration, are excluded."""
+def test_every_module_is_mutated():
+    """No room is left out, so that a new one cannot be forgotten."""
     root = Path(mutants.ROOT)
-    assert mutable_modules(root, "/crc32c") == [Path(MODULE)]
-    assert mutable_modules(root, "spark_kafka_sink/config/") == []
+    package = {path.relative_to(root) for path in (root / PACKAGE).rglob("*.py")}
+    assert package == set(mutable_modules(root))
+
+
+def test_modules_are_chosen_by_a_part_of_their_path():
+    """A sample can be drawn from a single module."""
+    assert [Path(MODULE)] == mutable_modules(Path(mutants.ROOT), "/crc32c")
 
 
 @pytest.mark.slow
