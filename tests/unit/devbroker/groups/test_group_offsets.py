@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
+from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -302,6 +309,22 @@ class TestAdministration:
         client.commit({("t", 0): 1})
         assert [("h", OK)] == delete("h")
         assert {("t", 0): (OK, -1)} == client.offsets("t", 0)
+
+
+def test_a_marker_ends_the_offsets_of_its_partition_only():
+    """A transaction may commit offsets of groups whose coordinators get a marker each."""
+    partition, producer = TopicPartition("t", 0), ProducerIdAndEpoch(7, 0)
+    offsets = GroupOffsets(SimpleNamespace(is_durable=False))
+    for group_id in ("g", "h"):
+        offsets.commit_in_transaction(producer, group_id, {partition: CommittedOffset(5)}, now_ms=0)
+    first, second = (coordinator_partition(group_id) for group_id in ("g", "h"))
+    assert first != second
+
+    offsets.append_marker(first, TransactionMarker(7, 0, True, 0, 1, 0))
+    assert {partition: CommittedOffset(5)} == offsets.committed("g")
+    assert ({}, {partition}) == (offsets.committed("h"), offsets.unstable("h"))
+    offsets.append_marker(second, TransactionMarker(7, 0, False, 0, 1, 0))
+    assert ({}, set()) == (offsets.committed("h"), offsets.unstable("h"))
 
 
 def test_an_empty_group_has_no_timers():

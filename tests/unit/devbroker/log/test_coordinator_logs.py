@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -285,6 +286,21 @@ def test_pending_offsets_of_missing_topics_are_removed_when_the_log_is_read(worl
     assert OK == client.end(identity, committed=True)[0]
     assert {} == groups.offsets.committed("g")
     assert "Empty" == world.group.state()
+
+
+def test_an_offset_committed_after_a_deletion_outlives_it(world, how, monkeypatch):
+    """A deletion that a full disk has delayed does not delete what was committed since."""
+    group, groups = world.group, world.cluster.broker.cluster.groups
+    group.commit({("t", 0): 3, ("t", 1): 4})
+    with monkeypatch.context() as patch:
+        refused = RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+        patch.setattr(CoordinatorLog, "append", Mock(side_effect=refused))
+        groups.delete_topics({"t"})
+    group.commit({("t", 0): 5})
+    groups.offsets.write_deletions()
+
+    world.again(how)
+    assert {("t", 0): (OK, 5), ("t", 1): (OK, -1)} == group.offsets("t", 0, 1)
 
 
 @pytest.mark.parametrize("committed", [True, False])
