@@ -58,7 +58,7 @@ class Rebalances:
             with self._context.lock:
                 owned = subscriptions.assigned_partitions
                 topics = subscriptions.subscription.topics
-                is_lost = step.generation.is_reset or not step.generation.member_id
+                is_lost = step.generation.is_reset
                 is_eager = self._coordinator.protocol is RebalanceProtocol.EAGER
                 given_up = owned
                 if not (is_lost or is_eager):
