@@ -160,6 +160,14 @@ def test_aborted_records_are_left_out_of_committed_reads(broker, level):
         assert COUNT + 121 == which.end
 
 
+def test_an_aborted_transaction_of_one_record_is_left_out(broker):
+    """The transaction begins at the offset of its only record, and that is left out."""
+    servers = broker.bootstrap_servers
+    abort_a_transaction(servers, [b"aborted"])
+    with reading(servers, **{"isolation.level": "read_committed"}) as client:
+        assert ALL == read_all(client, range_of(client))
+
+
 def test_an_open_transaction_ends_a_committed_range(broker):
     """The last stable offset is the latest one; beyond it, the error names the transaction."""
     servers = broker.bootstrap_servers

@@ -10,6 +10,7 @@ import pytest
 
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
 from spark_kafka_sink.consumer.membership.partition_state import LeaderAndEpoch
+from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import CorruptRecordError
@@ -123,6 +124,23 @@ def test_records_before_a_corrupt_one_are_not_lost_by_an_interrupt(broker, monke
             consumer.poll_arrow(30)
         assert 0 == consumer.position(tp())
         assert numbered(9) == consumer.poll_arrow(30)["value"].to_pylist()
+
+
+def test_a_seek_is_not_undone_by_an_interrupt(broker, monkeypatch):
+    """A position that the user has set during the poll is not that at which the poll began."""
+    with consuming(broker) as consumer:
+        consumer.assign([tp()])
+
+        def seek_then_interrupt(*_):
+            monkeypatch.undo()
+            consumer.seek(tp(), 7)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ConsumerInterceptors, "on_consume", seek_then_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            take(consumer, 9)
+        assert 7 == consumer.position(tp())
+        assert numbered(2, 7) == values(take(consumer, 2))
 
 
 @pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from spark_kafka_sink.errors import (
     OffsetOutOfRangeError,
 )
 from spark_kafka_sink.model import OffsetAndMetadata
-from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode, PartitionError
+from spark_kafka_sink.testing import AlterResponse, AnswerError, ApiKey, ErrorCode, PartitionError
 from tests.support.consumer.embedded_consuming import (
     GROUP,
     PATIENCE,
@@ -61,6 +62,21 @@ def test_by_duration_starts_at_the_time(broker):
     with consuming(broker, auto_offset_reset="by_duration:PT0.001S") as consumer:
         consumer.assign([tp()])
         assert 10 == consumer.position(tp())
+
+
+def test_a_record_written_during_a_reset_is_not_missed(broker):
+    """If no record is late enough, and one is written before the end is found, it is read."""
+
+    def before_it_was_written(response):
+        (topic,) = response.topics
+        partitions = tuple(replace(each, offset=-1, timestamp=-1) for each in topic.partitions)
+        return replace(response, topics=(replace(topic, partitions=partitions),))
+
+    hook = broker.on(ApiKey.LIST_OFFSETS, AlterResponse(before_it_was_written), times=1)
+    with consuming(broker, auto_offset_reset="by_duration:PT1H") as consumer:
+        consumer.assign([tp()])
+        assert 0 == consumer.position(tp())
+    assert 1 == hook.fired
 
 
 @pytest.mark.parametrize("group", [{}, GROUP])

@@ -300,6 +300,19 @@ def test_an_offset_that_the_log_has_is_asked_for_again():
     assert (50, -1) == (fetch.offset, fetch.last_fetched_epoch)
 
 
+def test_an_offset_within_a_log_that_is_too_short_is_not_lost():
+    """A leader that refuses an offset which it has may not know its whole log (KAFKA-7703)."""
+    script = RangeScript(start=50)
+    for _ in range(ASKS_UNTIL_SHORT):
+        script.until_fetch()
+        script.answer(partition_data(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+        script.until(LookUpBounds)
+        script.state.bounds_found(LogBounds(0, 60, 60), script.now)
+
+    fetch = script.until_fetch()
+    assert (50, END - 50) == (fetch.offset, fetch.left)
+
+
 def test_a_log_that_diverges_before_the_position_is_a_loss():
     """Records were read that the log no longer has; reading goes on after them."""
     script = RangeScript()
@@ -502,6 +515,41 @@ def test_no_progress_ends_in_an_error_with_what_was_last_seen():
         "t-0: no progress within 60 s at offset 60; the range ends at offset 100. "
         "Last seen: the connection was lost"
     ) == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("seen", "leader", "epoch"),
+    [
+        (r"the topic is unknown, or t-0 has no leader$", None, 5),
+        (r"the metadata are older than those of the range: leader epoch 4, not 5$", LEADER, 4),
+    ],
+)
+def test_metadata_that_are_of_no_use_are_named_when_time_runs_out(seen, leader, epoch):
+    """The error distinguishes a partition without a leader from metadata that are too old."""
+    script = RangeScript(leader_epoch=5)
+    script.view = view(leader=leader, leader_epoch=epoch)
+    script.state.refreshed(script.view, script.now)
+    script.now = script.state.deadline
+    with pytest.raises(KafkaTimeoutError, match=seen):
+        script.step()
+
+
+@pytest.mark.parametrize(
+    ("data", "next_offset", "seen"),
+    [
+        (None, None, r"broker-1.* answered without the partition$"),
+        (partition_data(), 40, r"broker-1.* returned only batches before offset 50$"),
+        (partition_data(), None, r"broker-1.* returned no records; its high watermark is 100$"),
+        (partition_data(error_code=6), None, r"t-0: Fetch from offset 50 at broker-1"),
+    ],
+)
+def test_an_answer_of_no_use_is_named_when_time_runs_out(data, next_offset, seen):
+    """The error says what the broker has answered last."""
+    script = RangeScript(start=50)
+    script.answer(data, next_offset=next_offset)
+    script.now = script.state.deadline
+    with pytest.raises(KafkaTimeoutError, match=f"Last seen: {seen}"):
+        script.step()
 
 
 def test_the_time_of_the_consumer_does_not_count():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,9 @@ from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
 from spark_kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -123,3 +126,50 @@ def test_no_call_waits_beyond_its_deadline():
             NetworkError("refused"), finds_nobody=True, fails_early=True, deadline=NOW + 1
         )
     assert ([NOW + 1], []) == caught.value.waits
+
+
+# --- why offsets are asked for again
+
+
+class _GaveUpError(Exception):
+    """The wait before another request; it has what is asked for, and the cause."""
+
+
+class _Broker:
+    """A broker that returns the same metadata, and the same offsets, to each request."""
+
+    def __init__(self, metadata, offsets):
+        self.client = _Client(None, finds_nobody=False)
+        self._metadata, self._offsets = metadata, offsets
+
+    async def ask(self, _node, request, _deadline):
+        return self._metadata if isinstance(request, MetadataRequest) else self._offsets
+
+    async def back_off(self, attempts, deadline, what, cause):
+        assert (0, DEADLINE) == (attempts, deadline)
+        raise _GaveUpError(what, str(cause))
+
+
+def _without_leader():
+    (topic,) = ANSWER.topics
+    partitions = tuple(replace(each, leader_id=-1) for each in topic.partitions)
+    return replace(ANSWER, topics=(replace(topic, partitions=partitions),))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cause"),
+    [
+        (_without_leader(), "t-0 has no leader at the moment"),
+        (ANSWER, "the answer lacks t-0"),
+    ],
+)
+def test_the_cause_of_another_request_for_offsets_names_the_partitions(metadata, cause):
+    """It distinguishes partitions without a leader from those that an answer lacks."""
+
+    async def run():
+        calls = OffsetCalls(_Broker(metadata, ListOffsetsResponse(topics=())))
+        await calls.offsets({TopicPartition("t", 0): -1}, DEADLINE, is_committed=False)
+
+    with pytest.raises(_GaveUpError) as raised:
+        asyncio.run(run())
+    assert ("ListOffsets of t-0", cause) == raised.value.args

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -116,6 +117,16 @@ def test_a_record_shows_itself_in_notebooks():
     assert "timestamp" not in plain
     assert "headers" not in plain
     assert ">17<" in plain
+
+
+def test_a_record_shows_its_key_beside_its_value():
+    """Each is in the row of its own name, as text, and so are their sizes."""
+    made = record(5, key=b"a key", value=b"a value", serialized_key_size=5)
+    shown = re.sub(r"<[^>]*>", " ", made._repr_html_())
+    assert (
+        "record at offset 5 of orders-0 key a key value a value "
+        "key, in bytes 5 value, in bytes none"
+    ) == " ".join(shown.split())
 
 
 # --- the result of a poll

@@ -129,6 +129,16 @@ def test_old_formats_are_refused(magic):
         decoder_of().index(data, 0)
 
 
+def test_a_format_that_changes_after_the_index_is_that_of_its_batch():
+    """The error of a later batch names its own format, not that of the first one."""
+    data = bytearray(plain_batch(1) + plain_batch(1, base_offset=41))
+    decoder = decoder_of()
+    index = decoder.index(data, 0)
+    data[len(data) // 2 + 16] = 1
+    with pytest.raises(CorruptRecordError, match=r"the records have format 1, which"):
+        list(decoder.decode(data, index, start=0, end=NO_END))
+
+
 def test_unknown_formats_are_refused():
     """A batch of a format that does not exist yet is refused."""
     with pytest.raises(CorruptRecordError, match="offset 0: the record batch has the unknown form"):

@@ -9,6 +9,7 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import CommitFailedError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.testing import ApiKey
 from tests.support.consumer.embedded_consuming import PATIENCE, consuming, take, tp
 from tests.support.consumer.reading import fill, numbered
 
@@ -77,6 +78,21 @@ def test_a_member_that_has_lost_the_partition_sends_no_commit(member):
     with pytest.raises(CommitFailedError, match="has left the group"):
         send_late(member, prepared)
     assert committed(member) is None
+
+
+def test_a_member_in_a_later_generation_sends_no_commit(broker, monkeypatch):
+    """Another member of a classic group may have read more before this one joined again."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
+    with consuming(broker, group_protocol="classic", **BY_HAND) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 10)
+        core = consumer._core
+        prepared = core.offset_commits.prepare({tp(): OffsetAndMetadata(4)})
+        later = prepared.member._replace(generation_id=prepared.member.generation_id + 1)
+        monkeypatch.setattr(core.coordinator, "committing_member", lambda: later)
+        with pytest.raises(CommitFailedError, match="has left the group, or has joined it again"):
+            send_late(consumer, prepared)
+    assert 0 == hook.seen
 
 
 def test_a_member_can_commit_what_it_does_not_read(member):

@@ -1,0 +1,65 @@
+"""The look-ups of positions, without a network thread: which answers are applied."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
+from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.cluster.metadata import Metadata
+
+FIRST, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def context():
+    """Return a context at time 0 that keeps what it is to start, and the calls that wake."""
+    backoff = ExponentialBackoff(0.1, 1.0)
+    context = SimpleNamespace(
+        config=SimpleNamespace(default_api_timeout_ms=60_000, retry_backoff_ms=100),
+        subscriptions=SubscriptionState(EARLIEST),
+        clock=lambda: 0.0,
+        lock=nullcontext(),
+        may_look_up=True,
+        client=SimpleNamespace(
+            metadata=Metadata(refresh_backoff=backoff, max_age=300.0, max_idle=300.0)
+        ),
+        started=[],
+        woken=[],
+    )
+    context.start = context.started.append
+    context.wake = context.tell_user = lambda: context.woken.append(True)
+    return context
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_committed_offsets_of_an_earlier_assignment_are_not_applied(context, is_lost):
+    """While a partition was lost, another member may have read and committed more of it."""
+    subscriptions = context.subscriptions
+    subscriptions.assign_from_user([FIRST])
+
+    class Commits:
+        async def fetch(self, partitions, deadline):
+            assert ((FIRST,), 60.0) == (partitions, deadline)
+            if is_lost:
+                subscriptions.assign_from_user([OTHER])
+                subscriptions.assign_from_user([FIRST])
+            return {FIRST: OffsetAndMetadata(5)}
+
+    lookups = PositionLookups(context, Commits(), wall_clock_ms=lambda: 0)
+    lookups.advance(0.0)
+    (look_up,) = context.started
+    asyncio.run(look_up())
+
+    found = subscriptions.position_or_none(FIRST)
+    assert (None if is_lost else 5) == (None if found is None else found.offset)
+    assert [True] == context.woken
+    lookups.advance(0.0)
+    assert (2 if is_lost else 1) == len(context.started)
