@@ -135,6 +135,8 @@ from spark_kafka_sink import read_arrow
 
 batches = read_arrow(sys.argv[1], "t", columns=["value"], max_partition_fetch_bytes=100_000)
 duckdb.sql("SET threads = 1")
+# A slow query would print one.
+duckdb.sql("SET enable_progress_bar = false")
 print(duckdb.sql("SELECT * FROM batches LIMIT 1").fetchall(), flush=True)
 sys.stdin.readline()
 """

@@ -49,7 +49,13 @@ from tests.support.consumer.reading import (
 )
 from tests.support.faults.fault_proxy import FaultProxy
 from tests.support.faults.fault_rules import Action, Fault, Side
-from tests.support.network.leaps import SECONDS, leap, leap_at_second_metadata, leap_once
+from tests.support.network.leaps import (
+    MILLISECONDS,
+    SECONDS,
+    leap,
+    leap_at_second_metadata,
+    leap_once,
+)
 
 COUNT = 200
 ALL = numbered(COUNT)
@@ -320,10 +326,15 @@ def test_an_absent_broker_is_named_in_the_error(monkeypatch):
         return refresh(*given)
 
     monkeypatch.setattr(FetchCalls, "refresh", refresh_until_refused)
+    # A leap does not end an attempt to connect, which would have another cause.
+    settings = {
+        "socket.connection.setup.timeout.ms": 5 * MILLISECONDS,
+        "socket.connection.setup.timeout.max.ms": 5 * MILLISECONDS,
+    }
     with ExitStack() as running:
         broker = running.enter_context(DevBroker(topics={"t": 1}))
         fill(broker.bootstrap_servers, "t", ALL)
-        with reading(broker.bootstrap_servers) as client:
+        with reading(broker.bootstrap_servers, **settings) as client:
             which = range_of(client)
             running.close()
             with pytest.raises(KafkaTimeoutError, match=r"Last seen: .*Connection refused"):

@@ -30,8 +30,8 @@ from spark_kafka_sink.testing import (
     ErrorCode,
     NeverAnswer,
 )
-from tests.support.consumer.embedded_consuming import SHORT_SESSION as GROUP
 from tests.support.consumer.embedded_consuming import (
+    ENDLESS_SESSION,
     Recording,
     consuming,
     poll_until,
@@ -41,10 +41,13 @@ from tests.support.consumer.embedded_consuming import (
     values,
     wait_until,
 )
+from tests.support.consumer.embedded_consuming import SHORT_SESSION as GROUP
 from tests.support.consumer.reading import fill
 from tests.support.network.leaps import leap
 
 EAGER = {**GROUP, "partition.assignment.strategy": "range"}
+#: Neither the member nor the broker ends a session when a clock leaps.
+ENDLESS_EAGER = {**ENDLESS_SESSION, "partition.assignment.strategy": "range"}
 COOPERATIVE = {**GROUP, "partition.assignment.strategy": "cooperative-sticky"}
 NEW_PROTOCOL = {"group.id": "g", "group.protocol": "consumer"}
 ALL = (tp(0), tp(1))
@@ -60,7 +63,7 @@ def broker():
 # Transactions
 
 
-@pytest.mark.parametrize("settings", [EAGER, NEW_PROTOCOL], ids=["classic", "consumer"])
+@pytest.mark.parametrize("settings", [ENDLESS_EAGER, NEW_PROTOCOL], ids=["classic", "consumer"])
 def test_a_member_that_is_out_cannot_commit_in_a_transaction(broker, settings):
     """It names its last generation, so that the coordinator refuses its offsets (KIP-447)."""
     with (
@@ -211,7 +214,7 @@ def test_what_a_member_that_is_out_unsubscribes_from_is_lost(broker):
     """It has no generation in which it could give it up."""
     listener = Recording()
     leave = broker.on(ApiKey.LEAVE_GROUP, lambda *_: None)
-    with consuming(broker, max_poll_interval_ms=15_000, **EAGER) as consumer:
+    with consuming(broker, max_poll_interval_ms=15_000, **ENDLESS_EAGER) as consumer:
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
         leap(consumer)

@@ -159,13 +159,14 @@ NOT_RETRIED = [
 def test_a_commit_before_a_rebalance_does_not_prevent_it(broker, fault):
     """It is retried if that may help soon, and given up after max.poll.interval.ms."""
     broker.create_topic("u")
-    settings = {**SHORT_SESSION, "auto.commit.interval.ms": NEVER_MS}
+    forgets = fault == AnswerError(ErrorCode.UNKNOWN_MEMBER_ID)
+    settings = {**(SHORT_SESSION if forgets else GROUP), "auto.commit.interval.ms": NEVER_MS}
     settings |= {"request.timeout.ms": 15_000, "max.poll.interval.ms": 30_000}
 
     def refuse(*_):
         if isinstance(fault, NeverAnswer):
             leap(consumer)
-        elif fault == AnswerError(ErrorCode.UNKNOWN_MEMBER_ID):
+        elif forgets:
             # The group would wait for the member under the id that it forgets.
             leap_broker(broker)
         return fault
