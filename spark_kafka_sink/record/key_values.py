@@ -115,7 +115,7 @@ class _KnownTransactions:
         self.match = re.compile(
             _header(b"(.{4})", rb"\0[\x10\x18\x50\x58]", b"(.{8})")
             + (_SIZE + rb"\0\0\0" + _SIZE + b"(" + key + b")" + _SIZE + b"(" + value + rb")\0")
-            + _header(re.escape(_MARKER_LENGTH), rb"\0[\x30\x38\x70\x78]", rb"\3")
+            + _header(re.escape(_MARKER_LENGTH), rb"\0[\x30\x38\x70\x78]", rb"\4")
             + (re.escape(_COMMIT) + b".{8}"),
             re.DOTALL,
         ).match
@@ -131,14 +131,19 @@ class _KnownTransactions:
         producer = producer_id.to_bytes(8, "big", signed=True)
         following: re.Match[bytes] | None = match
         end = match.start()
+        last_offset = b""
         while following:
-            length, crc, owner, record_size, key_size, key, value_size, value, group, marker_crc = (
-                following.groups()
-            )
+            (
+                offset, length, crc, owner,
+                record_size, key_size, key, value_size, value, group,
+                marker_offset, marker_crc,
+            ) = following.groups()  # fmt: skip
             begin, behind = following.span()
             marker = behind - _MARKER_BYTES
             if not (
-                owner == producer
+                # As long as offsets rise, none is below the offset to read from.
+                last_offset < offset < marker_offset
+                and owner == producer
                 and sizes[key_size] == len(key)
                 and sizes[value_size] == len(value)
                 and sizes[record_size] + len(record_size) == marker - begin - RECORD_BATCH_OVERHEAD
@@ -152,6 +157,7 @@ class _KnownTransactions:
             values.append(value)
             groups.append(group)
             end = behind
+            last_offset = marker_offset
             following = self.match(data, end)
         if keys:
             self._take(producer_id, keys, values, groups)
@@ -159,9 +165,9 @@ class _KnownTransactions:
 
 
 def _header(length: bytes, attributes: bytes, producer_id: bytes) -> bytes:
-    """Return the pattern for the header of a batch of one record, with a group for the checksum."""
+    """Return the pattern for a batch of one record, with groups for its offset and checksum."""
     return (
-        b".{8}" + length + b".{4}" + re.escape(bytes([MAGIC])) + b"(.{4})" + attributes
+        rb"([\0-\x7f].{7})" + length + b".{4}" + re.escape(bytes([MAGIC])) + b"(.{4})" + attributes
         + b".{20}" + producer_id + b".{6}" + re.escape(struct.pack(">i", 1))
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
@@ -138,6 +138,18 @@ def _both_ways(data, *, offset=0):
     damage=st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)),
     offset=st.sampled_from([0, 0, 0, 1, 2, 3]),
 )
+# The offset of a record is damaged, and its marker is below the offset to read from.
+@example(
+    transactions=[(b"k", b"v1=1", {}, None, ControlRecordType.COMMIT, PRODUCER)],
+    damage=(0, 1),
+    offset=2,
+)
+# The offset of the second record, which begins at byte 151, becomes negative.
+@example(
+    transactions=[(b"k", b"v1=1", {}, None, ControlRecordType.COMMIT, PRODUCER)] * 2,
+    damage=(151, 0x80),
+    offset=0,
+)
 def test_known_transactions_equal_those_of_the_decoder(transactions, damage, offset):
     """Known transactions yield what the decoder yields, whatever is damaged in them."""
     data = bytearray()
@@ -201,6 +213,12 @@ def test_known_transactions_have_their_matched_groups():
     assert [b"0", b"1"] == _both_ways(data[:-1])[2]
     others = _marker(ControlRecordType.COMMIT, producer_id=PRODUCER + 1, base_offset=5)
     assert [b"0", b"1"] == _both_ways(data[: -len(others)] + others)[2]
+
+
+def test_a_known_transaction_with_a_lower_offset_than_the_one_before_is_skipped():
+    """A known transaction below the requested offset is left out even after one above it."""
+    plain, fast, groups = _both_ways(_known(3) + _known(1), offset=5)
+    assert (plain, [b"3"]) == (fast, groups)
 
 
 def test_known_transactions_below_the_requested_offset_are_skipped():
