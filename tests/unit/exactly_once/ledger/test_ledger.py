@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import confluent_kafka
 import pytest
 
+from spark_kafka_sink.admin.partition_events import DataRecord
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import two_phase_commit
@@ -18,13 +21,17 @@ from spark_kafka_sink.exactly_once.ledger.errors import (
 from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges, read_all_prefixes
 from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     MAX_GENERATION,
+    WINNERS,
     Claim,
+    OffsetRange,
+    Winner,
     WriteRecord,
+    decode_key,
     encode_claim,
     encode_write,
 )
 from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, Worker, each_once
@@ -322,6 +329,38 @@ def test_a_step_decodes_no_more_entries_of_a_large_ledger(world, monkeypatch):
         assert 1000 == len(driver.ledger.read(world.budget()).writes)
     new, later = costs[:2], costs[2:]
     assert max(new) + 4 > max(later), costs
+
+
+def test_a_large_decision_leaves_no_piece_once_it_is_done(tv2):
+    """A decision in several pieces leaves none of them, although they were not read back."""
+    place = TopicPartition("t", 0)
+    ranges = tuple(
+        OffsetRange(place._replace(partition=number), number * 2_654_435_761 % 2**40, 2**41, 1)
+        for number in range(120_000)
+    )
+    name = f"{tv2.prefix}.{7:032x}.0"
+    winner = Winner(name, ProducerIdAndEpoch(1, 0), 2, ranges)
+    decision = WriteRecord(
+        write=Write(0, 1, WriteState.DECIDED, -1), updated_at_ms=1, winners=(winner,)
+    )
+    done = replace(decision, write=decision.write._replace(state=WriteState.DONE), winners=())
+    ledger = _ledger(tv2)
+    ledger.fence_and_read(tv2.budget())
+    for record in (decision, done):
+        ledger.append(LedgerChanges(writes={QUERY: record}), tv2.budget())
+    written = [event.record for event in _records(tv2)]
+    pieces = [one for one in written if decode_key(one.key).kind == WINNERS]
+    last = {one.key: one.value for one in pieces}
+    assert len(last) > 1
+    assert dict.fromkeys(last) == last
+
+
+def _records(world):
+    return [
+        event
+        for event in world.events(TopicPartition(world.ledger, 0), 0)
+        if isinstance(event, DataRecord)
+    ]
 
 
 def test_each_plan_drops_a_limited_number_of_expired_jobs(world, monkeypatch):
