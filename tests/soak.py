@@ -1,8 +1,8 @@
 """`make soak`: write to Kafka during minutes of random faults, reproducible from a seed.
 
-Afterwards, a pipeline from Kafka to Kafka runs until as many of its processes were killed as
-`--pipeline-kills` says. In the end, members of three clients read in one group for some minutes,
-half of them on the oldest supported version.
+Afterwards, one producer writes ten million rows, and a pipeline from Kafka to Kafka runs until as
+many of its processes were killed as `--pipeline-kills` says. In the end, members of three clients
+read in one group for some minutes, half of them on the oldest supported version.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tests.support.consumer.mixed_groups.mixed_group import run_mixed_groups
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.reading.pipeline_soak import run_pipeline_soak
+from tests.support.soaking.many_rows import run_many_rows
 from tests.support.soaking.soak import run_soak
 from tests.support.soaking.soak_plan import make_plan
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 #: The share of the time spent on killing processes during exactly-once writes.
 KILLS_SHARE = 0.2
-PARTS = ("faults", "kills", "pipeline", "groups")
+PARTS = ("faults", "kills", "rows", "pipeline", "groups")
+ROWS = 10_000_000
 
 
 class Report(Protocol):
@@ -92,6 +94,7 @@ def main() -> int:
                 seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
             )
         ],
+        "rows": lambda: [run_many_rows(rows=ROWS, version=options.version)],
         "pipeline": lambda: [
             run_pipeline_soak(
                 seed=seed,

@@ -22,13 +22,13 @@ SPARK_FILES = frozenset(
     for name in (
         "authorization",
         "broker_restart",
+        "million_rows",
         "reading_cases",
         "reading_plans",
         "reading_streams",
         "security",
         "source_groups",
         "spark_write",
-        "ten_million_rows",
     )
 )
 #: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
