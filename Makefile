@@ -159,7 +159,7 @@ audit: $(INSTALLED) ## Check the installed packages for known vulnerabilities; f
 	@scripts/audit.sh .venv
 
 .PHONY: soak
-soak: $(INSTALLED) ## Write for 15 minutes, and read in groups for 10, during random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
+soak: $(INSTALLED) ## Search for faults for 40 minutes or more: write for 15, copy with Spark, read in groups for 10, during random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 _MOST_POINTS = 11
 _MOST_VICTIMS = 3
 _LONGEST_PAUSE = 0.03
+_WORKER_KILLS = 0.3
 _BROKER_KILLS = 0.02
+#: What is killed, as reports name it.
+VICTIMS = ("worker", "driver", "broker")
 _SAY_EVERY = 25
 _AFTERWARDS_SECONDS = 900
 
@@ -66,7 +69,8 @@ def run_kill_soak(
 ) -> KillReport:
     """Write batches and kill processes for some seconds; return a checked report.
 
-    At least one process is killed. Raises KafkaUnavailableError.
+    It goes on until each of VICTIMS was killed; the first one of each is killed as soon as it can
+    be. Raises KafkaUnavailableError.
     """
     report = KillReport(seed, seconds)
     lifetime = seconds + _AFTERWARDS_SECONDS
@@ -90,11 +94,12 @@ class _KillSoak:
         """Write batch after batch, then check all of them."""
         world, report = self._scene.world, self._report
         ends_at = time.monotonic() + report.seconds
-        while time.monotonic() < ends_at or not report.kills:
+        while time.monotonic() < ends_at or len(report.kills) < len(VICTIMS):
             batch_id = report.batches
-            if self._chance.random() < 0.3:
+            if self._must_kill("worker", _WORKER_KILLS):
                 self._kill_a_worker()
-            if not any(self._try(batch_id) for _ in range(self._chance.randint(0, _MOST_VICTIMS))):
+            tries = self._chance.randint(0 if report.kills["driver"] else 1, _MOST_VICTIMS)
+            if not any(self._try(batch_id) for _ in range(tries)):
                 world.finish(batch_id)
             report.batches += 1
             if report.batches % _SAY_EVERY == 0:
@@ -108,10 +113,13 @@ class _KillSoak:
         if still_open := world.left_open():
             report.problems.append(f"left open: {still_open}")
 
+    def _must_kill(self, victim: str, probability: float) -> bool:
+        return not self._report.kills[victim] or self._chance.random() < probability
+
     def _try(self, batch_id: int) -> bool:
         """Write a batch with a driver that may be killed on its way; return whether it finished."""
         world = self._scene.world
-        points = self._chance.randint(0, _MOST_POINTS)
+        points = self._chance.randint(0, _MOST_POINTS) if self._report.kills["driver"] else 0
         with self._scene.driver() as driver:
             try:
                 driver.begin("plan", QUERY)
@@ -128,7 +136,7 @@ class _KillSoak:
     def _run_past_points(self, driver: Child, points: int) -> tuple[int, object]:
         """Pass this many points; raise _Killed some milliseconds after the next one."""
         while isinstance(message := driver.next(), At):
-            if self._chance.random() < _BROKER_KILLS:
+            if self._must_kill("broker", _BROKER_KILLS):
                 self._scene.restart_broker()
                 self._report.kills["broker"] += 1
             driver.go()

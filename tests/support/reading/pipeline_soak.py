@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,17 +72,18 @@ _WEIGHTS = {
 def run_pipeline_soak(
     *,
     seed: int,
-    kills: int,
+    kills: int | Sequence[Victim],
     version: str,
     source: str = "pykafka",
     say: Callable[[str], None] = print,
     most_minutes: float = math.inf,
     **spark: str,
 ) -> KillReport:
-    """Copy rows until this many processes were killed; return a checked report.
+    """Copy rows until so many or these processes were killed; return a checked report.
 
-    After `most_minutes` it ends with fewer kills, and is checked likewise. `spark` are settings of
-    Spark. Raises KafkaUnavailableError.
+    A number of them are chosen and killed at random; given ones are killed in turn, each as soon as
+    a batch has been committed since the one before. After `most_minutes` it ends with fewer kills,
+    and is checked likewise. `spark` are settings of Spark. Raises KafkaUnavailableError.
     """
     report = KillReport(seed, 0)
     started = time.monotonic()
@@ -147,16 +149,39 @@ class _PipelineSoak:
         self._case = ExactlyOnceCase(kafka, [self._copy])
         self._checkpoint = Checkpoint(directory)
         self._process: MortalProcess | None = None
+        self._batches_before = 0
 
     def close(self) -> None:
         """End the query."""
         if self._process is not None:
             self._process.close()
 
-    def run(self, kills: int, say: Callable[[str], None], *, until: float) -> None:
+    def run(
+        self, kills: int | Sequence[Victim], say: Callable[[str], None], *, until: float
+    ) -> None:
         """Kill processes, then copy the remaining rows and check all of them."""
-        self._source.add(ROWS_PER_KILL)
+        self._add_rows()
         self._start(_ENDLESS)
+        if isinstance(kills, int):
+            self._kill_at_random(kills, say, until=until)
+        else:
+            self._kill_in_turn(kills)
+        self.close()
+        process = self._start(_TO_THE_END)
+        code = process.wait()
+        if code != 0:
+            self._report.problems.append(f"the query ended with {code}:\n{process.output[-8000:]}")
+        self._report.batches = self._batches
+        self._check()
+
+    def _kill_in_turn(self, kills: Sequence[Victim]) -> None:
+        for victim in kills:
+            self._wait_for_a_batch()
+            wait_until(partial(self._kill, victim), seconds=PATIENCE_SECONDS, what=f"a {victim}")
+            self._report.kills[victim.name.lower()] += 1
+            self._add_rows()
+
+    def _kill_at_random(self, kills: int, say: Callable[[str], None], *, until: float) -> None:
         for victim in victims(self._chance):
             if self._report.kills.total() >= kills or time.monotonic() > until:
                 break
@@ -169,14 +194,12 @@ class _PipelineSoak:
                 self._report.kills[victim.name.lower()] += 1
                 if self._report.kills.total() % _SAY_EVERY == 0:
                     say(f"  {self._report.kills.total()} kills, {self._batches} batches")
-            self._source.add(ROWS_PER_KILL)
-        self.close()
-        process = self._start(_TO_THE_END)
-        code = process.wait()
-        if code != 0:
-            self._report.problems.append(f"the query ended with {code}:\n{process.output[-8000:]}")
-        self._report.batches = self._batches
-        self._check()
+            self._add_rows()
+
+    def _add_rows(self) -> None:
+        """Add rows of several batches."""
+        self._batches_before = self._batches
+        self._source.add(ROWS_PER_KILL)
 
     def _start(self, trigger: dict[str, object]) -> MortalProcess:
         given = {
@@ -197,14 +220,13 @@ class _PipelineSoak:
         return max(numbers, default=-1) + 1
 
     def _wait_for_a_batch(self) -> None:
-        """Wait until the query has committed another batch."""
-        before = self._batches
+        """Wait until the query has committed a batch since rows were added."""
         process = self._process
         assert process is not None
 
         def has_another() -> bool:
             assert not process.has_ended, process.output[-8000:]
-            return self._batches > before
+            return self._batches > self._batches_before
 
         try:
             wait_until(has_another, seconds=PATIENCE_SECONDS, what="a batch")

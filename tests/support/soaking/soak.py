@@ -21,7 +21,7 @@ from spark_kafka_sink.errors import DeliveryError
 from tests.support.kafka.leadership import move_leaders
 from tests.support.kafka.proxied_kafka import start_proxied_kafka
 from tests.support.record.numbered_rows import RowCheck
-from tests.support.soaking.soak_plan import Event, Kind, make_plan
+from tests.support.soaking.soak_plan import Event, Kind, Plan, each_kind_once, make_plan
 from tests.support.soaking.soak_writers import make_writers
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: The proxies outlive the writing by the time that finishing and checking may take.
 _AFTERWARDS_SECONDS = 900
 _POLL_SECONDS = 0.2
+#: How long a fault may take until it strikes, in a plan that must be complete.
+_STRIKE_SECONDS = 120
 #: How long an event of the cluster lane may take until the cluster has recovered.
 _JOIN_SECONDS = 300
 
@@ -71,10 +73,28 @@ def run_soak(
     say: Callable[[str], None] = print,
 ) -> SoakReport:
     """Run a soak of this many seconds, and check it. Raises KafkaUnavailableError."""
-    report = SoakReport(seed, seconds)
-    lifetime = seconds + _AFTERWARDS_SECONDS
-    with start_proxied_kafka(version, nodes=nodes, seed=seed, lifetime_seconds=lifetime) as kafka:
-        _Soak(kafka, report, say).run()
+    plan = make_plan(seed=seed, seconds=seconds, nodes=nodes)
+    return _run(plan, SoakReport(seed, seconds), version, nodes, say)
+
+
+def run_each_fault_once(
+    *, version: str, nodes: int = 3, say: Callable[[str], None] = print
+) -> SoakReport:
+    """Run a soak in which each kind of event happens, and check it; see `each_kind_once`.
+
+    Raises KafkaUnavailableError.
+    """
+    return _run(each_kind_once(nodes=nodes), SoakReport(0, 0), version, nodes, say)
+
+
+def _run(
+    plan: Plan, report: SoakReport, version: str, nodes: int, say: Callable[[str], None]
+) -> SoakReport:
+    lifetime = report.seconds + _AFTERWARDS_SECONDS
+    with start_proxied_kafka(
+        version, nodes=nodes, seed=report.seed, lifetime_seconds=lifetime
+    ) as kafka:
+        _Soak(kafka, plan, report, say).run()
     return report
 
 
@@ -85,8 +105,11 @@ def _is_clear(error: BaseException) -> bool:
 class _Soak:
     """One run."""
 
-    def __init__(self, kafka: ProxiedKafka, report: SoakReport, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, kafka: ProxiedKafka, plan: Plan, report: SoakReport, say: Callable[[str], None]
+    ) -> None:
         self._kafka = kafka
+        self._plan = plan
         self._report = report
         self._say = say
         self._stop = threading.Event()
@@ -94,8 +117,7 @@ class _Soak:
 
     def run(self) -> None:
         """Write with disturbances, finish, and check."""
-        report = self._report
-        plan = make_plan(seed=report.seed, seconds=report.seconds, nodes=len(self._kafka.proxies))
+        report, plan = self._report, self._plan
         with ExitStack() as stack:
             self._writers = make_writers(self._kafka, seed=report.seed)
             for writer in self._writers.values():
@@ -109,7 +131,11 @@ class _Soak:
             ]
             for lane in lanes:
                 lane.start()
-            while not self._stop.is_set() and self._elapsed < report.seconds:
+            while not self._stop.is_set() and (
+                any(lane.is_alive() for lane in lanes)
+                if plan.is_complete
+                else self._elapsed < report.seconds
+            ):
                 self._stop.wait(_POLL_SECONDS)
                 if any(self._has_failed(writer) for writer in self._writers.values()):
                     self._stop.set()
@@ -168,6 +194,11 @@ class _Soak:
         proxy = self._kafka.proxies[event.node]
         if event.fault is not None:
             proxy.arm(event.fault)
+            if self._plan.is_complete and not proxy.rules.wait_for(
+                lambda strikes: any(strike.fault == event.fault for strike in strikes),
+                _STRIKE_SECONDS,
+            ):
+                raise TimeoutError("it did not strike")
             return
         self._report.events[event.kind.value] += 1
         if event.kind is Kind.OUTAGE:

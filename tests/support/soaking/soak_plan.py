@@ -56,6 +56,9 @@ class Plan:
 
     network: list[Event]
     cluster: list[Event]
+    #: Whether everything happens, however long it takes: then a fault follows when the one before
+    #: it has struck, and the soak ends after the last event. Otherwise a soak ends after its time.
+    is_complete: bool = False
 
 
 #: The actions on responses. Requests are not garbled at random: only the records have a checksum,
@@ -98,6 +101,26 @@ def make_plan(*, seed: int, seconds: float, nodes: int) -> Plan:
             _cluster_event(cluster, at=at, nodes=nodes)
             for at in _times(cluster, pause=CLUSTER_PAUSE, end=end)
         ],
+    )
+
+
+def each_kind_once(*, nodes: int) -> Plan:
+    """Create a plan in which every kind of event happens, and each fault of a produce request.
+
+    The first node is disturbed; the others lead partitions all the time, so that faults strike.
+    """
+    sides = {Side.REQUEST: _REQUEST_ACTIONS, Side.ANSWER: _ANSWER_ACTIONS}
+    faults = [Fault(side=side, action=action) for side in sides for action in sides[side]]
+    return Plan(
+        network=[
+            Event(at=0, kind=Kind.OUTAGE, node=1, seconds=0.3),
+            *(
+                Event(at=0, kind=Kind.FAULT, node=1 + i % (nodes - 1), fault=fault)
+                for i, fault in enumerate(faults)
+            ),
+        ],
+        cluster=[Event(at=0, kind=kind, node=0, seconds=0.5) for kind in _CLUSTER_WEIGHTS],
+        is_complete=True,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.faults.fault_rules import Action, Side
-from tests.support.soaking.soak_plan import CALM, Kind, make_plan
+from tests.support.soaking.soak_plan import CALM, Kind, each_kind_once, make_plan
 
 
 def test_the_seed_decides_everything():
@@ -27,9 +29,22 @@ def is_answer(event):
     return event.fault.side is Side.ANSWER
 
 
-def test_no_request_is_altered():
+def test_a_complete_plan_has_every_kind_once():
+    """It has every kind of event, every fault of an answer, and each fault only once."""
+    plan = each_kind_once(nodes=3)
+    events = plan.network + plan.cluster
+    assert set(Kind) == {event.kind for event in events}
+    answers = {event.fault.action for event in events if event.fault and is_answer(event)}
+    assert set(Action) == answers
+    faults = [event.fault for event in events if event.fault]
+    assert len(faults) == len(set(faults))
+
+
+@pytest.mark.parametrize(
+    "plan", [make_plan(seed=1, seconds=900, nodes=3), each_kind_once(nodes=3)], ids=["long", "once"]
+)
+def test_no_request_is_altered(plan):
     """Requests are lost, delayed or split; an altered one could validly be stored elsewhere."""
-    plan = make_plan(seed=1, seconds=900, nodes=3)
     altered = {Action.GARBLE, Action.WRONG_CORRELATION_ID, Action.REPEAT, Action.WRONG_SIZE}
     requests = {e.fault.action for e in plan.network if e.fault and not is_answer(e)}
     assert not requests & altered
