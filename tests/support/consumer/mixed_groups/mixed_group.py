@@ -1,4 +1,4 @@
-"""A group with members of three clients that join, leave, stall, freeze and are killed at random.
+"""A group with members of three clients that join, leave, stall, freeze and are killed.
 
 While they do, a producer writes numbered records: record `n` to partition `n % PARTITIONS`, at
 offset `n // PARTITIONS`. In the end
@@ -31,11 +31,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from tests.support.consumer.mixed_groups.member_log import LogReader
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4, java_command, kafka_jars
+from tests.support.kafka.prepared_release import quick_options
 from tests.support.kafka.process_leash import ProcessLeash
 from tests.support.kafka.real_kafka import start_kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tests.support.kafka.real_kafka import KafkaCluster
 
@@ -58,6 +59,11 @@ _PAUSES = (0.3, 2.0)
 #: Seconds of a freeze and of a stall, at least and at most: around the timeouts below.
 _FREEZES = (0.2, 9.0)
 _STALLS = (1.0, 9.0)
+#: Seconds of a freeze and of a stall in a script: more than the timeouts below.
+_FREEZE_SECONDS = 5.0
+_STALL = (0.5, 6.0)
+#: A member that never stalls.
+_NO_STALL = (1e9, 0.0)
 _MAX_POLL_MS = 5000
 _CLASSIC = {"session.timeout.ms": 4000, "heartbeat.interval.ms": 500}
 #: Seconds; much more than a busy machine needs.
@@ -78,6 +84,22 @@ class Kind(StrEnum):
     OURS = "ours"
     CONFLUENT = "confluent-kafka"
     JAVA = "Java"
+
+
+class Action(StrEnum):
+    """What happens to a member; a new one joins, or joins and stalls soon."""
+
+    JOIN = "join"
+    STALL = "stall"
+    LEAVE = "leave"
+    KILL = "kill"
+    FREEZE = "freeze"
+
+
+#: Disturbances, one after the other.
+Script = tuple[tuple[Action, Kind], ...]
+#: Joins and freezes are twice as frequent as the others.
+_RANDOM_ACTIONS = (*(Action.JOIN, Action.FREEZE) * 2, Action.LEAVE, Action.KILL)
 
 
 @dataclass(slots=True)
@@ -123,20 +145,45 @@ class _Member:
     is_killed: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
 
+    def has(self, event: str, first: int = 0) -> bool:
+        """Return whether it has written such an event, after the `first` ones."""
+        return any(each["event"] == event for each in self.events[first:])
+
 
 def run_mixed_groups(
     *,
     seed: int,
     seconds: float,
     version: str,
-    say: Callable[[str], None] = lambda _: None,
-    assignors: tuple[str, ...] | None = None,
+    say: Callable[[str], None],
 ) -> list[MixedReport]:
-    """Run a group of each assignor, one after the other; raises KafkaUnavailableError.
+    """Run a group of each assignor with random disturbances, one after the other.
 
-    Without `assignors`, these are all that the version has, and both ways with the new protocol.
+    These are all assignors of the version, and both ways with the new protocol. Raises
+    KafkaUnavailableError.
     """
-    assignors = assignors or (ASSIGNORS if version == KAFKA_3 else (*ASSIGNORS, CONSUMER, EITHER))
+    assignors = ASSIGNORS if version == KAFKA_3 else (*ASSIGNORS, CONSUMER, EITHER)
+    return _run(
+        seed, version, assignors, lambda group, _: group.run(seconds / len(assignors)), say=say
+    )
+
+
+def run_scripts(*, seed: int, version: str, scripts: Mapping[str, Script]) -> list[MixedReport]:
+    """Run a group of each assignor with its script, one after the other.
+
+    The seed decides the members' settings. Raises KafkaUnavailableError.
+    """
+    return _run(seed, version, scripts, lambda group, assignor: group.follow(scripts[assignor]))
+
+
+def _run(
+    seed: int,
+    version: str,
+    assignors: Iterable[str],
+    disturb: Callable[[MixedGroup, str], None],
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[MixedReport]:
     reports = []
     with (
         tempfile.TemporaryDirectory() as java_classes,
@@ -146,7 +193,7 @@ def run_mixed_groups(
         for assignor in assignors:
             report = MixedReport(seed, version, assignor)
             with MixedGroup(kafka, report, java_classes) as group:
-                group.run(seconds / len(assignors))
+                disturb(group, assignor)
             say(f"  {assignor}: {report.records:,} records, {len(report.problems)} problems")
             reports.append(report)
     return reports
@@ -182,6 +229,7 @@ class MixedGroup:
         )
         self._members: list[_Member] = []
         self._seen: Counter[int] = Counter()
+        self._started = 0.0
         self._stack = ExitStack()
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._leash = ProcessLeash()
@@ -203,19 +251,61 @@ class MixedGroup:
     def run(self, seconds: float) -> None:
         """Run the group with faults for some seconds, then let it finish, and check everything."""
         for kind in Kind:
-            self._join(kind)
-        started = time.monotonic()
-        next_at = started
-        while (now := time.monotonic()) < started + seconds:
-            due = int((now - started) * _RECORDS_PER_SECOND)
-            self._write_until(due)
+            self._join(kind, self._random_stall())
+        self._started = next_at = time.monotonic()
+        while (now := time.monotonic()) < self._started + seconds:
+            self._write(now)
             if now >= next_at:
-                self._disturb(now)
+                self._disturb()
                 next_at = now + self._chance.uniform(*_PAUSES)
             self._look(now)
             time.sleep(0.02)
         self._finish()
         self._check()
+
+    def follow(self, script: Script) -> None:
+        """Run the group with these disturbances, let it finish, and check everything.
+
+        Each one has taken effect when the next one comes: other members read what the killed one
+        has read, and the new ones read, too.
+        """
+        self._started = time.monotonic()
+        for kind in Kind:
+            self._join(kind)
+        self._wait_until_all_read()
+        for action, kind in script:
+            if action is Action.JOIN:
+                self._join(kind)
+            elif action is Action.STALL:
+                self._join(kind, _STALL)
+                joined = self._members[-1]
+                self._wait_and_write(lambda: joined.has("stalled"), f"{joined.name} to stall")  # noqa: B023
+            else:
+                member = next(member for member in self._live if member.kind is kind)
+                self._strike(member, action, _FREEZE_SECONDS)
+            self._wait_until_all_read()
+        self._finish()
+        self._check()
+
+    def _wait_until_all_read(self) -> None:
+        """Write on until each live member is awake and has read, and each partition was read."""
+        known = {member.name: len(member.events) for member in self._members}
+        first = self._report.records
+
+        def all_have_read() -> bool:
+            return self._seen.keys() >= set(range(first, first + PARTITIONS)) and all(
+                member.thaw_at is None and member.has("records", known[member.name])
+                for member in self._live
+            )
+
+        self._wait_and_write(all_have_read, "all members to read")
+
+    def _wait_and_write(self, condition: Callable[[], bool], what: str) -> None:
+        def is_fulfilled() -> bool:
+            self._write(time.monotonic())
+            return condition()
+
+        self._wait(is_fulfilled, what)
 
     # --- disturbances
 
@@ -223,10 +313,19 @@ class MixedGroup:
     def _live(self) -> list[_Member]:
         return [member for member in self._members if not member.is_ended]
 
-    def _join(self, kind: Kind) -> None:
+    def _random_stall(self) -> tuple[float, float]:
+        """Return when a new member stalls, if it does, and for how long."""
+        chance = self._chance
+        return (
+            (chance.uniform(1, 20), chance.uniform(*_STALLS))
+            if chance.random() < 0.4
+            else _NO_STALL
+        )
+
+    def _join(self, kind: Kind, stall: tuple[float, float] = _NO_STALL) -> None:
         chance = self._chance
         name = f"{len(self._members)} ({kind})"
-        stall_after = chance.uniform(1, 20) if chance.random() < 0.4 else 1e9
+        stall_after, stall_seconds = stall
         settings: dict[str, Any] = {
             "bootstrap.servers": self._kafka.bootstrap_servers,
             "group.id": self._group,
@@ -238,7 +337,7 @@ class MixedGroup:
         test = {
             "topic": self._topic,
             "stall_after": stall_after,
-            "stall_seconds": chance.uniform(*_STALLS),
+            "stall_seconds": stall_seconds,
             "commits": chance.choice(["automatic", "synchronous", "asynchronous"]),
             "arrow": chance.random() < 0.3,
         }
@@ -271,25 +370,27 @@ class MixedGroup:
             return {"group.protocol": "consumer"}
         return {"partition.assignment.strategy": assignor, **_CLASSIC}
 
-    def _disturb(self, now: float) -> None:
+    def _disturb(self) -> None:
         live = self._live
         awake = [member for member in live if member.thaw_at is None]
-        action = self._chance.choice(["join", "join", "leave", "kill", "freeze", "freeze"])
-        if action == "join" or len(awake) < 2:
+        action = self._chance.choice(_RANDOM_ACTIONS)
+        if action is Action.JOIN or len(awake) < 2:
             if len(live) < _MOST_MEMBERS:
                 # Ours are most of them.
                 kinds = [Kind.OURS, Kind.OURS, Kind.CONFLUENT, Kind.JAVA]
-                self._join(self._chance.choice(kinds))
+                self._join(self._chance.choice(kinds), self._random_stall())
             return
-        member = self._chance.choice(awake)
+        self._strike(self._chance.choice(awake), action, self._chance.uniform(*_FREEZES))
+
+    def _strike(self, member: _Member, action: Action, freeze_seconds: float) -> None:
         self._report.events[f"{member.kind}: {action}"] += 1
-        if action == "freeze":
+        if action is Action.FREEZE:
             member.process.send_signal(signal.SIGSTOP)
-            member.thaw_at = now + self._chance.uniform(*_FREEZES)
+            member.thaw_at = time.monotonic() + freeze_seconds
         else:
             member.is_ended = True
-            member.is_killed = action == "kill"
-            member.process.send_signal(signal.SIGKILL if action == "kill" else signal.SIGTERM)
+            member.is_killed = action is Action.KILL
+            member.process.send_signal(signal.SIGKILL if member.is_killed else signal.SIGTERM)
 
     def _look(self, now: float) -> None:
         """Resume frozen members, read what they have written, and find those that have failed."""
@@ -318,7 +419,8 @@ class MixedGroup:
 
     # --- writing
 
-    def _write_until(self, due: int) -> None:
+    def _write(self, now: float) -> None:
+        due = int((now - self._started) * _RECORDS_PER_SECOND)
         while self._report.records < due:
             number = self._report.records
             self._producer.produce(self._topic, f"{number}", partition=number % PARTITIONS)
@@ -403,11 +505,12 @@ def _java_member(classes: str, settings: dict[str, Any], test: dict[str, Any]) -
     if (assignor := settings.get("partition.assignment.strategy")) is not None:
         name = f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[assignor]}"
         options["partition.assignment.strategy"] = name
-    path = os.pathsep.join([classes, f"{kafka_jars(KAFKA_4)}/*"])
+    # An archive can be used only if its class path comes first.
+    path = os.pathsep.join([f"{kafka_jars(KAFKA_4)}/*", classes])
     return [
         java_command(),
-        *("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", path, "GroupMember"),
+        *quick_options(KAFKA_4),
+        *("-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", path, "GroupMember"),
         *(test["topic"], str(test["stall_after"]), str(test["stall_seconds"])),
         *(f"{key}={value}" for key, value in options.items()),
     ]
