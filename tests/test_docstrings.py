@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTS = Path(__file__).parent
-MODULES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py"))
 #: What can contain a function.
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s+(?=[A-Z])")
@@ -50,10 +49,15 @@ def faults_in(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_each_test_has_one_sentence(path):
+def test_each_test_has_one_sentence():
     """The docstring of every test is a single sentence."""
-    assert [] == faults_in((TESTS / path).read_text())
+    modules = sorted(TESTS.rglob("test_*.py"))
+    assert modules
+    assert [] == [
+        f"{path.relative_to(TESTS)}: {fault}"
+        for path in modules
+        for fault in faults_in(path.read_text())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +96,6 @@ Start Stop Store Subscribe Subtract Summarize Suspend Take Treat Truncate Try Un
 Unregister Update Use Validate Verify Wait Wake Weight Wrap Write Yield
 """
 AGREED = frozenset(VERBS.split())
-SOURCES = sorted(
-    path.relative_to(TESTS.parent).as_posix()
-    for folder in ("spark_kafka_sink", "benchmarks", "examples", "scripts", "tests")
-    for path in (TESTS.parent / folder).rglob("*.py")
-)
 
 
 def other_verbs_in(source: str) -> list[str]:
@@ -111,10 +110,18 @@ def other_verbs_in(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_docstrings_of_functions_begin_with_an_agreed_verb(path):
+@pytest.mark.parametrize(
+    "folder", ["spark_kafka_sink", "benchmarks", "examples", "scripts", "tests"]
+)
+def test_docstrings_of_functions_begin_with_an_agreed_verb(folder):
     """The first word of a function's docstring is one of the agreed verbs."""
-    assert [] == other_verbs_in((TESTS.parent / path).read_text())
+    modules = sorted((TESTS.parent / folder).rglob("*.py"))
+    assert modules
+    assert [] == [
+        f"{path.relative_to(TESTS.parent)}: {other}"
+        for path in modules
+        for other in other_verbs_in(path.read_text())
+    ]
 
 
 @pytest.mark.parametrize(

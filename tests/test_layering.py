@@ -26,11 +26,14 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_a_module_imports_only_what_its_layer_may(path):
+def test_a_module_imports_only_what_its_layer_may():
     """Every module follows the import table."""
-    source = (PACKAGE_DIRECTORY / path).read_text()
-    assert [] == [str(violation) for violation in check_source(path, source)]
+    assert MODULES
+    assert [] == [
+        str(violation)
+        for path in MODULES
+        for violation in check_source(path, (PACKAGE_DIRECTORY / path).read_text())
+    ]
 
 
 @pytest.mark.parametrize("layer", sorted(ROOMS))

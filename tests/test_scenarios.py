@@ -89,10 +89,13 @@ def fault_of(here: str) -> str | None:
 SCENARIOS = scenarios_in(TABLE)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: f"{s.java_class}.{s.name}")
-def test_a_scenario_is_covered_or_has_a_reason(scenario):
+def test_a_scenario_is_covered_or_has_a_reason():
     """Each id in a row is a test or a module with tests; a row without ids states a reason."""
-    assert fault_of(scenario.here) is None
+    assert [] == [
+        f"{scenario.java_class}.{scenario.name}: {fault}"
+        for scenario in SCENARIOS
+        if (fault := fault_of(scenario.here))
+    ]
 
 
 def test_every_scenario_has_one_row():

@@ -35,20 +35,17 @@ Special = Callable[[str], st.SearchStrategy | None]
 API_MESSAGES = [message_class for pair in declared_messages() for message_class in pair]
 
 
-def _versions(message_class: type[Message]) -> range:
+MESSAGES = [*API_MESSAGES, RequestHeader, ResponseHeader]
+
+
+def versions_of(message_class: type[Message]) -> range:
+    """Return all versions of a message."""
     return range(message_class.versions.min, message_class.versions.max + 1)
 
 
-#: (class, version), for parametrize.
-API_MESSAGE_VERSIONS = [(cls, version) for cls in API_MESSAGES for version in _versions(cls)]
-MESSAGE_VERSIONS = API_MESSAGE_VERSIONS + [
-    (cls, version) for cls in (RequestHeader, ResponseHeader) for version in _versions(cls)
-]
-
-
-def case_id(value) -> str:
-    """Return the name of a class or a version for a test's id."""
-    return value.__name__ if isinstance(value, type) else f"v{value}"
+def name_of(message_class: type[Message]) -> str:
+    """Return the name of a class for a test's id."""
+    return message_class.__name__
 
 
 _SCALARS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +23,7 @@ from spark_kafka_sink.protocol.field_types import (
 from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
 from spark_kafka_sink.protocol.registry import request_class, response_class
 from spark_kafka_sink.protocol.schema import Message, decode, encode_bytes
-from tests.support.network.wire_messages import MESSAGE_VERSIONS
+from tests.support.network.wire_messages import MESSAGES, name_of, versions_of
 
 GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_messages.json").read_text())
 
@@ -61,61 +62,84 @@ def ours(field_type: FieldType, value):
     return value
 
 
-CASES = [
-    pytest.param(
-        class_of(golden),
-        golden["version"],
-        golden["values"],
-        bytes.fromhex(golden["hex"]),
-        id=f"{class_of(golden).__name__}-v{golden['version']}-{golden['variant']}",
-    )
-    for golden in GOLDENS
-    if golden["version"] in class_of(golden).versions
-]
+class Case(NamedTuple):
+    """A message of the Java client, in our classes, and its bytes."""
+
+    version: int
+    variant: str
+    message: Message
+    encoded: bytes
+
+
+def cases_by_class() -> dict[type[Message], list[Case]]:
+    """Return the messages of all versions that we have, by their class."""
+    cases: dict[type[Message], list[Case]] = {}
+    for golden in GOLDENS:
+        message_class, version = class_of(golden), golden["version"]
+        if version in message_class.versions:
+            message = built(message_class, golden["values"])
+            encoded = bytes.fromhex(golden["hex"])
+            case = Case(version, golden["variant"], message, encoded)
+            cases.setdefault(message_class, []).append(case)
+    return cases
+
+
+CASES = cases_by_class()
+of_each_class = pytest.mark.parametrize("message_class", CASES, ids=name_of)
 
 
 def test_every_version_of_every_message_has_golden_bytes():
     """There are bytes of the Java client for every version of every message, full and bare."""
-    covered = [tuple(case.values[:2]) for case in CASES]
-    assert sorted(MESSAGE_VERSIONS * 2, key=repr) == sorted(covered, key=repr)
+    expected = {cls: sorted([*versions_of(cls)] * 2) for cls in MESSAGES}
+    assert expected == {cls: sorted(case.version for case in CASES[cls]) for cls in CASES}
 
 
-@pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_messages_are_encoded_as_in_java(message_class, version, values, encoded):
+@of_each_class
+def test_messages_are_encoded_as_in_java(message_class):
     """A message with a value in each field is encoded to the same bytes as in Java."""
-    assert encoded.hex() == encode_bytes(built(message_class, values), version).hex()
+    for case in CASES[message_class]:
+        assert case.encoded.hex() == encode_bytes(case.message, case.version).hex(), case
 
 
-@pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_java_messages_are_decoded(message_class, version, values, encoded):
+@of_each_class
+def test_java_messages_are_decoded(message_class):
     """The bytes of a Java message are decoded to its values."""
-    assert built(message_class, values) == decode(message_class, encoded, version)
+    for case in CASES[message_class]:
+        assert case.message == decode(message_class, case.encoded, case.version), case
 
 
-@pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_a_truncated_message_is_refused(message_class, version, values, encoded):
+@of_each_class
+def test_a_truncated_message_is_refused(message_class):
     """A truncated message is never a valid one."""
-    for length in range(len(encoded)):
-        with pytest.raises(DecodeError):
-            decode(message_class, encoded[:length], version)
+    for case in CASES[message_class]:
+        for length in range(len(case.encoded)):
+            assert not is_valid(message_class, case.encoded[:length], case.version), (length, case)
 
 
-@pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_bytes_after_a_message_are_refused(message_class, version, values, encoded):
+@of_each_class
+def test_bytes_after_a_message_are_refused(message_class):
     """Bytes after a message are an error and not ignored."""
-    with pytest.raises(DecodeError, match="1 extra bytes after"):
-        decode(message_class, encoded + b"\0", version)
+    for case in CASES[message_class]:
+        with pytest.raises(DecodeError, match="1 extra bytes after"):
+            decode(message_class, case.encoded + b"\0", case.version)
 
 
-@pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
-def test_a_damaged_message_is_decoded_or_refused(message_class, version, values, encoded):
+@of_each_class
+def test_a_damaged_message_is_decoded_or_refused(message_class):
     """Whichever byte is wrong, the message is decoded or DecodeError is raised."""
-    for position in range(len(encoded)):
-        # The byte that is right damages nothing; that message is decoded by another test.
-        for byte in {0x00, 0x01, 0x7F, 0x80, 0xFF} - {encoded[position]}:
-            damaged = bytearray(encoded)
-            damaged[position] = byte
-            try:
-                decode(message_class, damaged, version)
-            except DecodeError:
-                continue
+    for case in CASES[message_class]:
+        for position, right in enumerate(case.encoded):
+            # The byte that is right damages nothing; that message is decoded by another test.
+            for byte in {0x00, 0x01, 0x7F, 0x80, 0xFF} - {right}:
+                damaged = bytearray(case.encoded)
+                damaged[position] = byte
+                is_valid(message_class, damaged, case.version)
+
+
+def is_valid(message_class: type[Message], encoded: bytes | bytearray, version: int) -> bool:
+    """Return whether bytes are decoded to a message, and not refused with a DecodeError."""
+    try:
+        decode(message_class, encoded, version)
+    except DecodeError:
+        return False
+    return True

@@ -21,10 +21,12 @@ from kio.serial import entity_reader, entity_writer
 
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
-from tests.support.network.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
+from tests.support.network.wire_messages import API_MESSAGES, messages, name_of, versions_of
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from spark_kafka_sink.protocol.schema import Message
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LAST_SECOND = 253_402_300_799  # of the year 9999
@@ -88,11 +90,17 @@ def kio_value(module: ModuleType, kafka_type: str | None, value):
     return KIO_TYPES.get(kafka_type, lambda same: same)(value)
 
 
-@pytest.mark.parametrize(("message_class", "version"), API_MESSAGE_VERSIONS, ids=case_id)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("message_class", API_MESSAGES, ids=name_of)
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_messages_are_exchanged_with_kio(message_class, version, data):
+def test_messages_are_exchanged_with_kio(message_class, data):
     """Kio reads what we write, writes the same bytes, and we read what it writes."""
+    for version in versions_of(message_class):
+        exchange(message_class, version, data)
+
+
+def exchange(message_class: type[Message], version: int, data: st.DataObject) -> None:
+    """Write a message, compare it with kio's, and read kio's."""
     message = data.draw(messages(message_class, version, values_kio_can_hold))
     module = kio_module(message_class, version)
     kio_message = to_kio(module, message)

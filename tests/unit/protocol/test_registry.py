@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
@@ -38,12 +38,12 @@ from spark_kafka_sink.protocol.registry import (
     request_class,
     response_class,
 )
-from tests.support.network.wire_messages import API_MESSAGE_VERSIONS, case_id, messages
+from tests.support.network.wire_messages import messages, name_of, versions_of
 
-REQUEST_VERSIONS = [
-    (cls, version) for cls, version in API_MESSAGE_VERSIONS if cls is request_class(cls.api_key)
-]
-RESPONSE_VERSIONS = [case for case in API_MESSAGE_VERSIONS if case not in REQUEST_VERSIONS]
+REQUESTS = [request for request, _ in declared_messages()]
+RESPONSES = [response for _, response in declared_messages()]
+#: An example has a message for each version.
+_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 def header_of(api_key: ApiKey, version: int, client_id: str | None = "client") -> RequestHeader:
@@ -135,29 +135,33 @@ def test_header_versions_follow_from_the_flexible_versions(
     assert response_header == response_header_version(api_key, version)
 
 
-@pytest.mark.parametrize(("message_class", "version"), REQUEST_VERSIONS, ids=case_id)
-@settings(max_examples=2, deadline=None)
+@pytest.mark.parametrize("message_class", REQUESTS, ids=name_of)
+@settings(max_examples=2, deadline=None, suppress_health_check=_LARGE)
 @given(data=st.data())
-def test_brokers_decode_requests(message_class, version, data):
+def test_brokers_decode_requests(message_class, data):
     """A broker decodes the header and the request that a client encoded."""
-    request = data.draw(messages(message_class, version))
-    client_id = data.draw(st.none() | st.text(st.characters(codec="utf-8"), max_size=5))
-    header = header_of(message_class.api_key, version, client_id)
-    assert (header, request) == decode_request(unframed(encode_request(header, request)))
+    for version in versions_of(message_class):
+        request = data.draw(messages(message_class, version))
+        client_id = data.draw(st.none() | st.text(st.characters(codec="utf-8"), max_size=5))
+        header = header_of(message_class.api_key, version, client_id)
+        assert (header, request) == decode_request(unframed(encode_request(header, request)))
 
 
-@pytest.mark.parametrize(("message_class", "version"), RESPONSE_VERSIONS, ids=case_id)
-@settings(max_examples=2, deadline=None)
+def no_refusal(field_name: str) -> st.SearchStrategy | None:
+    """Return a strategy without errors: ApiVersions has another version after a refusal."""
+    return st.just(0) if field_name == "error_code" else None
+
+
+@pytest.mark.parametrize("message_class", RESPONSES, ids=name_of)
+@settings(max_examples=2, deadline=None, suppress_health_check=_LARGE)
 @given(data=st.data())
-def test_clients_decode_responses(message_class, version, data):
+def test_clients_decode_responses(message_class, data):
     """A client decodes the correlation id and the response that a broker encoded."""
-    no_refusal = st.just(0)
-    response = data.draw(
-        messages(message_class, version, lambda name: no_refusal if name == "error_code" else None)
-    )
-    frame = unframed(encode_response(-5, response, version))
-    assert -5 == peek_correlation_id(frame)
-    assert (-5, response) == decode_response(message_class.api_key, version, frame)
+    for version in versions_of(message_class):
+        response = data.draw(messages(message_class, version, no_refusal))
+        frame = unframed(encode_response(-5, response, version))
+        assert -5 == peek_correlation_id(frame)
+        assert (-5, response) == decode_response(message_class.api_key, version, frame)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
