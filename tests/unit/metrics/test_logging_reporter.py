@@ -74,6 +74,20 @@ def test_values_are_logged_at_the_interval(metrics, caplog):
     assert [False] == [thread.is_alive() for thread in threads]
 
 
+def test_closing_waits_a_second_for_a_line_that_is_being_written(metrics, caplog, monkeypatch):
+    """The last values come last, unless the logger hangs."""
+    waits = []
+
+    def join(_thread, timeout):
+        waits.append((timeout, list(caplog.messages)))
+
+    metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
+    monkeypatch.setattr(threading.Thread, "join", join)
+    metrics.close()
+    assert [(1.0, [])] == waits
+    assert ["kafka-metrics-count{client-id=p}: count=1"] == caplog.messages
+
+
 def test_a_reporter_serves_only_one_producer(metrics, caplog):
     """A reporter that serves a producer is left out of a second one, and the log says why."""
     reporter = LoggingMetricsReporter(logger=LOGGER)
