@@ -6,13 +6,16 @@ import asyncio
 import re
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_sink.admin import first_contact
-from spark_kafka_sink.admin.cluster_check import describe_topics
+from spark_kafka_sink.admin.cluster_check import describe_topics, list_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from spark_kafka_sink.testing import AlterResponse, ApiKey
 from tests.support.network.leaps import leap_at_first_contact
 
 
@@ -113,3 +116,17 @@ def test_the_check_waits_for_a_single_address_that_may_respond(unused_port, sile
     servers = f"{silent},127.0.0.1:{unused_port}"
     message = failure(servers, "events", kind=KafkaTimeoutError, timeout=20.0)
     assert re.search(r"not known after [\d.]+ s \(the limit of the driver's check\): ", message)
+
+
+def test_internal_topics_are_not_listed():
+    """An error must not suggest them to a user who has misspelled a name."""
+
+    def with_internal_topic(response):
+        topics = (replace(each, is_internal=each.name == "hidden") for each in response.topics)
+        return replace(response, topics=tuple(topics))
+
+    with DevBroker(topics={"hidden": 1, "orders": 1}) as broker:
+        hook = broker.on(ApiKey.METADATA, AlterResponse(with_internal_topic))
+        config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+        assert ["orders"] == list_topics(config)
+    assert 1 == hook.fired
