@@ -29,6 +29,10 @@ from tests.support.network.scripted_broker import ScriptedBroker
 if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
 
+#: A wait after which the process pauses. After three pauses the client must still know its topics,
+#: which it forgets after `metadata.max.idle.ms`, five minutes.
+_WAIT = 30.0
+
 
 def _error_of(code: ErrorCode) -> int:
     """Return an error code as `described` takes it."""
@@ -240,13 +244,13 @@ def test_a_response_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_
         [connection] = client._connections.values()
         for topic in ("u", "v", "w"):
             may_answer.clear()
-            waiting = loop.create_task(wait_for(client, topic, within=PATIENCE))
+            waiting = loop.create_task(wait_for(client, topic, within=_WAIT))
             while not connection.in_flight_count:  # noqa: ASYNC110  no time passes
                 await asyncio.sleep(0)
             may_answer.set()
             # Nothing else runs on the loop until the response has arrived.
             select.select([connection._transport._socket], [], [], PATIENCE)
-            pause += 2 * PATIENCE
+            pause += 2 * _WAIT
             if is_interrupted:
                 loop._selector.select = interrupted_select
             await waiting
