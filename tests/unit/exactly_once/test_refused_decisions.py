@@ -86,6 +86,20 @@ def test_a_decision_whose_winners_were_all_aborted_is_void(world):
     assert each_once(0) == world.visible()
 
 
+def test_a_plan_without_a_write_id_has_the_fate_of_a_decision_that_it_rolled_forward(embedded):
+    """The plan of all streams says that a batch whose winners were all aborted must be written."""
+    for winner in embedded.decide_and_die():
+        embedded.abort_by_hand(winner)
+    assert embedded.driver().plan(None).must_write(QUERY, 0)
+
+
+def test_generations_rise_although_the_clock_falls(embedded):
+    """A driver whose clock is an hour behind claims a higher generation than the one before it."""
+    before = embedded.driver().plan().generation
+    embedded.clock.ahead = -3600
+    assert embedded.driver().plan().generation > before
+
+
 def test_a_decision_that_timed_out_is_void(world):
     """A decision whose winners all timed out is void, and the batch is written again."""
     world.finish(0)
