@@ -252,12 +252,8 @@ def test_a_start_beyond_the_end_ends_a_query_unless_it_may(
     }
     message = rf"{topic}-0: the query starts at offset 1000, but the log ended at offset 10"
     for _ in range(2):
-        query = stream(topic, **beyond).trigger(**trigger).start()
-        try:
-            with pytest.raises(StreamingQueryException, match=message):
-                query.awaitTermination(PATIENCE_SECONDS)
-        finally:
-            query.stop()
+        with pytest.raises(StreamingQueryException, match=message):
+            run_to_end(stream(topic, **beyond), trigger)
     assert [] == collected.batches
     catch_up(stream(topic, **beyond, failOnDataLoss="false"))
     values += fill(topic, 5)

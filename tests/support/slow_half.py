@@ -3,7 +3,8 @@
 `python -m tests.support.slow_half` prints its files, so that its processes import no others:
 collecting all tests takes each process ten seconds. A group runs in one process, which has the
 brokers and the Spark session of its tests. The files that use the shared Spark session are in two
-groups, since one would take longer than all others together; every other file is a group.
+groups, since one would take longer than all others together. Every other file is a group, except
+those whose tests can be spread.
 """
 
 from __future__ import annotations
@@ -33,8 +34,36 @@ SPARK_FILES = frozenset(
 )
 #: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
 SPARK_GROUPS = ("spark", "spark with kafka")
-#: The longest groups, which begin first, so that none begins when the other processes end.
-LONGEST: tuple[str, ...] = SPARK_GROUPS
+#: Files whose tests share nothing and take minutes: each test is a group.
+SPREAD = frozenset(
+    {
+        "tests/kafka/test_spark_streams.py",
+        "tests/spark/test_demo.py",
+        "tests/spark/test_python_memory_limit.py",
+        "tests/unit/devbroker/log/storage/test_full_disk.py",
+        "tests/unit/producer/batch/test_process_memory.py",
+    }
+)
+#: The longest groups or files, which begin first, so that none begins when the other processes end.
+LONGEST = (
+    *SPARK_GROUPS,
+    "tests/kafka/test_spark_streams.py",
+    "tests/unit/producer/batch/test_process_memory.py",
+    "tests/spark/test_demo.py",
+    "tests/unit/devbroker/log/storage/test_full_disk.py",
+    "tests/kafka/test_spark_cluster.py",
+    "tests/kafka/test_soak.py",
+    "tests/platforms/test_connect.py",
+    "tests/model/test_exactly_once_model.py",
+    "tests/unit/record/compilation/test_kernel_cache.py",
+    "tests/kafka/test_faults_three_nodes.py",
+    "tests/kafka/test_three_nodes.py",
+    "tests/unit/test_coverage_fuzz.py",
+    "tests/unit/record/compilation/test_warm_cache.py",
+    "tests/kafka/test_consume_transform_produce.py",
+    "tests/spark/test_python_memory_limit.py",
+    "tests/kafka/test_exactly_once_kills.py",
+)
 _MARKER = re.compile(r"\bmark\.(kafka|slow|spark)\b")
 
 
@@ -55,6 +84,8 @@ def slow_files(tests: Path = TESTS) -> list[Path]:
 def group(node_id: str) -> str:
     """Return the group of a test."""
     file = node_id.partition("::")[0]
+    if file in SPREAD:
+        return node_id
     if PurePosixPath(file).is_relative_to("tests/spark"):
         return SPARK_GROUPS[0]
     return SPARK_GROUPS[1] if file in SPARK_FILES else file
@@ -62,8 +93,8 @@ def group(node_id: str) -> str:
 
 def rank(node_id: str) -> int:
     """Return when a test's group begins: the smaller, the earlier."""
-    name = group(node_id)
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    names = {group(node_id), node_id.partition("::")[0]}
+    return min((LONGEST.index(name) for name in names if name in LONGEST), default=len(LONGEST))
 
 
 class GroupScheduling(LoadScopeScheduling):

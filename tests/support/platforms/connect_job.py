@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 20
 _SECONDS = 120
 #: How often a query may be started for which Spark starts a Python process.
-_STARTS = 3
+_STARTS = 10
 
 
 def main(url: str, bootstrap_servers: str, names: list[str]) -> None:
@@ -106,14 +106,7 @@ class ConnectJob:
         def write(batch: DataFrame, _batch_id: int) -> None:
             batch.write.format("pykafka").mode("append").options(**options).save()
 
-        for attempts_left in reversed(range(_STARTS)):
-            try:
-                return self._run(self._stream().select("value").writeStream.foreachBatch(write))
-            except PySparkException as error:
-                # Spark gives that process ten seconds to start, and has called nothing if it fails.
-                if "connect back" not in str(error) or not attempts_left:
-                    raise
-        return None
+        self._run(self._stream().select("value").writeStream.foreachBatch(write))
 
     def reports(self) -> list[Any]:
         """Return the rows of the last report before and after writes of a session of its own.
@@ -179,6 +172,17 @@ class ConnectJob:
         return writer.options(**self._servers, topic=topic, **options)
 
     def _run(self, writer: Any) -> None:
+        for start in range(1, _STARTS + 1):
+            try:
+                return self._run_once(writer)
+            except PySparkException as error:
+                # Spark gives a query's Python process ten seconds to start, and has called nothing
+                # if it fails.
+                if "connect back" not in str(error) or start == _STARTS:
+                    raise
+        return None
+
+    def _run_once(self, writer: Any) -> None:
         with tempfile.TemporaryDirectory() as checkpoint:
             writer = writer.option("checkpointLocation", checkpoint)
             query = writer.trigger(availableNow=True).start()

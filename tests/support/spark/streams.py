@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
 
 from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
 #: The longest time that a query may take for any awaited step, in seconds.
 PATIENCE_SECONDS = 120
+_STARTS = 5
 
 
 class NumberedFiles:
@@ -97,14 +103,25 @@ def to_kafka(df: DataFrame, checkpoint: Checkpoint, **options: Any) -> DataStrea
     return df.writeStream.format("pykafka").options(**given)
 
 
-def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
-    """Write all available rows, and wait for the end; raises the query's error."""
-    query = writer.trigger(availableNow=True).start()
-    try:
-        if not query.awaitTermination(PATIENCE_SECONDS):
+def run_to_end(
+    writer: DataStreamWriter, trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True})
+) -> StreamingQuery:
+    """Run a query, by default over all available rows, to its end; raises the query's error.
+
+    Spark gives a source's Python process ten seconds to start, which is too little on a busy
+    machine. A query that fails for this reason is started again, and goes on at its checkpoint.
+    """
+    for start in itertools.count(1):
+        query = writer.trigger(**trigger).start()
+        try:
+            if query.awaitTermination(PATIENCE_SECONDS):
+                break
             raise TimeoutError(f"the query goes on for {PATIENCE_SECONDS} s: {query.status}")
-    finally:
-        query.stop()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error) or start == _STARTS:
+                raise
+        finally:
+            query.stop()
     return query
 
 

@@ -38,6 +38,7 @@ def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> Non
         "tests/kafka/test_spark_write.py": "spark with kafka",
         "tests/kafka/test_acks.py": "tests/kafka/test_acks.py",
         "tests/unit/test_locks.py": "tests/unit/test_locks.py",
+        "tests/spark/test_demo.py": "tests/spark/test_demo.py::test_it[a::b]",
     }
     assert files == {file: group(f"{file}::test_it[a::b]") for file in files}
     assert rank("tests/spark/test_reads.py::test_it") < rank("tests/kafka/test_acks.py::test_it")
