@@ -11,7 +11,7 @@ from tests.support.kafka.real_kafka import wait_until
 from tests.support.reading.comparison import FORMATS, OURS, THEIRS, Sources
 from tests.support.spark.numbered_topic import NumberedTopic
 from tests.support.spark.source_groups import committed_offsets
-from tests.support.spark.streams import PATIENCE_SECONDS, Checkpoint, run_to_end
+from tests.support.spark.streams import PATIENCE_SECONDS, Checkpoint, run_to_end, start
 
 pytestmark = pytest.mark.slow
 
@@ -180,7 +180,7 @@ def test_a_group_shows_the_progress_to_other_clients(sources, kafka_4, tmp_path)
 
     source.add(50)
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint.path))
-    query = writer.trigger(processingTime="0 seconds").start()
+    query = start(writer, {"processingTime": "0 seconds"})
     try:
         wait_until(has_planned_all, seconds=PATIENCE_SECONDS, what="the batches of all rows")
         # Spark reports the end of a batch when it plans the next one.

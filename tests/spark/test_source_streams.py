@@ -12,12 +12,19 @@ from pyspark.errors import StreamingQueryException
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.spark.kafka_rows import add_partitions, delete_records, produce
 from tests.support.spark.source_groups import committed_offsets
-from tests.support.spark.streams import PATIENCE_SECONDS, Checkpoint, run_to_end, wait_for_batch
+from tests.support.spark.streams import (
+    PATIENCE_SECONDS,
+    Checkpoint,
+    run_to_end,
+    start,
+    wait_for_batch,
+)
 
 #: PySpark 4.1 has no limits for Python sources.
 HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="requires PySpark 4.2 or later")
 EARLIEST = {"startingOffsets": "earliest"}
+CONTINUALLY = {"processingTime": "0 seconds"}
 
 
 class _Collected:
@@ -115,7 +122,7 @@ def test_the_trigger_once_reads_everything(topics, stream, fill, collected):
     topic = topics.create()
     values = fill(topic, 30)
     limits = {"maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "5"}
-    query = stream(topic, **EARLIEST, **limits).trigger(once=True).start()
+    query = start(stream(topic, **EARLIEST, **limits), {"once": True})
     assert query.awaitTermination(PATIENCE_SECONDS)
     assert [(0, values)] == collected.batches
 
@@ -126,7 +133,7 @@ def test_a_stream_from_latest_reads_what_comes(topics, stream, fill, collected):
     topic = topics.create()
     fill(topic, 5)
     pattern = f"{topic}(-new)?"
-    query = stream(subscribePattern=pattern).trigger(processingTime="0 seconds").start()
+    query = start(stream(subscribePattern=pattern), CONTINUALLY)
     try:
         wait_for_batch(query, 0)
         assert [(0, [])] == collected.batches
@@ -162,7 +169,7 @@ def test_rows_are_not_lost_if_the_first_batches_fail(  # noqa: PLR0917 -- fixtur
     topic = topics.create(2)
     fill(topic, 5)
     collected.fails_at = failing
-    query = stream(topic).trigger(processingTime="0 seconds").start()
+    query = start(stream(topic), CONTINUALLY)
     values = []
     try:
         if failing:
@@ -186,7 +193,7 @@ def test_a_minimum_delays_a_batch(topics, stream, fill, collected):
     topic = topics.create()
     values = fill(topic, 1)
     writer = stream(topic, **EARLIEST, minOffsetsPerTrigger="10")
-    query = writer.trigger(processingTime="0 seconds").start()
+    query = start(writer, CONTINUALLY)
     try:
         wait_for_batch(query, 0)
         assert [1] == collected.sizes

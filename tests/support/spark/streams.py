@@ -7,8 +7,6 @@ import shutil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import StreamingQueryException
-
 from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
@@ -103,25 +101,35 @@ def to_kafka(df: DataFrame, checkpoint: Checkpoint, **options: Any) -> DataStrea
     return df.writeStream.format("pykafka").options(**given)
 
 
+def start(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> StreamingQuery:
+    """Start a query, and wait until it has its sources or has failed.
+
+    Spark gives a source's Python process ten seconds to start, which is too little on a busy
+    machine. A query that fails for this reason has done nothing, and is started again.
+    """
+    for number in itertools.count(1):
+        query = writer.trigger(**trigger).start()
+        wait_until(
+            lambda query=query: not query.status["message"].startswith("Initializing"),
+            seconds=PATIENCE_SECONDS,
+            what="the sources of a query",
+        )
+        if number == _STARTS or "failed to connect back" not in str(query.exception()):
+            break
+        query.stop()
+    return query
+
+
 def run_to_end(
     writer: DataStreamWriter, trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True})
 ) -> StreamingQuery:
-    """Run a query, by default over all available rows, to its end; raises the query's error.
-
-    Spark gives a source's Python process ten seconds to start, which is too little on a busy
-    machine. A query that fails for this reason is started again, and goes on at its checkpoint.
-    """
-    for start in itertools.count(1):
-        query = writer.trigger(**trigger).start()
-        try:
-            if query.awaitTermination(PATIENCE_SECONDS):
-                break
+    """Run a query, by default over all available rows, to its end; raises the query's error."""
+    query = start(writer, trigger)
+    try:
+        if not query.awaitTermination(PATIENCE_SECONDS):
             raise TimeoutError(f"the query goes on for {PATIENCE_SECONDS} s: {query.status}")
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error) or start == _STARTS:
-                raise
-        finally:
-            query.stop()
+    finally:
+        query.stop()
     return query
 
 
