@@ -34,9 +34,13 @@ class Topics:
         return {"kafka.bootstrap.servers": self.broker.bootstrap_servers}
 
     def create(self, partitions: int = 1, **configs: str) -> str:
-        """Create a topic for a single test; in `configs`, underscores stand for dots."""
+        """Create a topic for a single test; in `configs`, underscores stand for dots.
+
+        It keeps records with timestamps of the past, which retention would delete after minutes.
+        """
         name = f"topic-{next(self._numbers)}"
         settings = {key.replace("_", "."): value for key, value in configs.items()}
+        settings.setdefault("retention.ms", "-1")
         self.broker.create_topic(name, partitions=partitions, configs=settings)
         return name
 
