@@ -123,7 +123,7 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (25 minutes on 2 cores)
+test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (at most 45 minutes on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.kafka.prepared_release

@@ -11,7 +11,7 @@ import subprocess
 import time
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 from tests.support.kafka.process_leash import ProcessLeash
@@ -19,6 +19,8 @@ from tests.support.kafka.process_leash import ProcessLeash
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tests.support.kafka.real_kafka import Broker
 
 _STOP_SECONDS = 60
 _POLL_SECONDS = 0.1
@@ -43,19 +45,6 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %m (%c)%n
 def process_leash() -> ProcessLeash:
     """Return the helper that kills all brokers if the test run dies; it is started once."""
     return ProcessLeash()
-
-
-class StartedBroker(Protocol):
-    """What waiting for a broker needs of it."""
-
-    address: str
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process is running."""
-
-    def log_tail(self) -> str:
-        """Return the last lines of its log."""
 
 
 class KafkaProcess:
@@ -157,7 +146,7 @@ def kafka_command(java: str, jars: Path, directory: Path, options: Sequence[str]
     ]
 
 
-def wait_for_answer(broker: StartedBroker, seconds: float) -> None:
+def wait_for_answer(broker: Broker, seconds: float) -> None:
     """Wait until a started broker answers.
 
     Raises KafkaUnavailableError, with the end of the log, if it exits or does not answer in time.

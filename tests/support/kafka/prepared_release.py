@@ -98,6 +98,7 @@ def _prepare(java: str, jars: Path, prepared: Path) -> None:
 
 
 def _run_format_tool(command: list[str], properties: Path) -> None:
+    # An id may begin with a dash, so it must be in one argument with its option.
     tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={_base64(uuid.uuid4())}"]
     done = subprocess.run(  # noqa: S603  # our own command
         [*command, *tool, f"--config={properties}"],
