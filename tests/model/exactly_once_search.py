@@ -194,12 +194,8 @@ def canon(S):
 
 
 def solo(S, q, memo):
-    key = (S[COORD], S[VIS], S[LED], S[SPARK], S[SLOTS], q, S[TMO])
-    if key in memo:
-        return memo[key]
     if not model.C.job and S[SPARK][q] == model.C.nb:
-        memo[key] = None, (), S
-        return memo[key]
+        return None, (), S
     cur = (
         S[COORD],
         S[VIS],
@@ -214,6 +210,9 @@ def solo(S, q, memo):
         (0, 0, 0, 0),
         S[TMO],
     )
+    key = q, canon(cur)
+    if key in memo:
+        return memo[key]
     model.SOLO, worst = True, None
     stack, done = [(cur, ())], set()
     while stack and not worst:
