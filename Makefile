@@ -32,7 +32,7 @@ FAST := not slow and not kafka and not spark
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SLOW_WORKERS ?= $(WORKERS)
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
-PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --maxprocesses 8 \
+PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORKERS) --maxprocesses 8 \
   --dist loadscope --no-loadscope-reorder
 
 # What has event loops, sockets and files is tested in Python's development mode, in which asyncio
@@ -159,7 +159,7 @@ audit: $(INSTALLED) ## Check the installed packages for known vulnerabilities; f
 	@scripts/audit.sh .venv
 
 .PHONY: soak
-soak: $(INSTALLED) ## Search for faults for 40 minutes or more: write for 15, copy with Spark, read in groups for 10, during random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
+soak: $(INSTALLED) ## Search for faults for 55 minutes or more: write for 15, copy with Spark, read in groups for 10, during random faults and kills; then the longest tests (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 

@@ -1,8 +1,9 @@
 """`make soak`: write to Kafka during minutes of random faults, reproducible from a seed.
 
 Afterwards, one producer writes ten million rows, and a pipeline from Kafka to Kafka runs until as
-many of its processes were killed as `--pipeline-kills` says. In the end, members of three clients
-read in one group for some minutes, half of them on the oldest supported version.
+many of its processes were killed as `--pipeline-kills` says. Members of three clients read in one
+group for some minutes, half of them on the oldest supported version. In the end, the tests run that
+are marked `soak`: those of which `make test` has shorter versions.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import subprocess
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tests.support.consumer.mixed_groups.mixed_group import run_mixed_groups
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.reading.pipeline_soak import run_pipeline_soak
+from tests.support.slow_half import slow_files
 from tests.support.soaking.many_rows import run_many_rows
 from tests.support.soaking.soak import run_soak
 from tests.support.soaking.soak_plan import make_plan
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The share of the time spent on killing processes during exactly-once writes.
 KILLS_SHARE = 0.2
-PARTS = ("faults", "kills", "rows", "pipeline", "groups")
+PARTS = ("faults", "kills", "rows", "pipeline", "groups", "tests")
 ROWS = 10_000_000
 
 
@@ -36,6 +40,24 @@ class Report(Protocol):
     @property
     def problems(self) -> list[str]:
         """What went wrong."""
+
+
+@dataclass(frozen=True)
+class TestsReport:
+    """How the tests at full length ended."""
+
+    exit_code: int
+
+    @property
+    def problems(self) -> list[str]:
+        """What went wrong; pytest has printed the details."""
+        return [f"pytest ended with {self.exit_code}"] if self.exit_code else []
+
+
+def run_tests() -> TestsReport:
+    """Run the tests that are marked `soak`, one after another."""
+    command = [sys.executable, "-m", "pytest", "-m", "soak", *map(str, slow_files())]
+    return TestsReport(subprocess.run(command, check=False).returncode)  # noqa: S603 -- our own
 
 
 def main() -> int:
@@ -111,6 +133,7 @@ def main() -> int:
                 seed=seed, seconds=options.group_minutes * 30, version=version, say=_say
             )
         ],
+        "tests": lambda: [run_tests()],
     }
     problems = 0
     for part in options.only or PARTS:

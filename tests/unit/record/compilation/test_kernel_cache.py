@@ -216,27 +216,40 @@ def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
 def test_many_workers_compile_at_once(tmp_path):
     """Workers that start with an empty cache all succeed, and leave a valid cache."""
     workers = [
-        Worker(USE_KERNELS, {"NUMBA_CACHE_DIR": str(tmp_path)}, PACKAGE.parent) for _ in range(4)
+        Worker(USE_KERNELS, {"NUMBA_CACHE_DIR": str(tmp_path)}, PACKAGE.parent) for _ in range(2)
     ]
     for worker in workers:
         worker.result()
     assert 2 == run(NUMBA_CACHE_DIR=str(tmp_path))[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
-    [lambda _: b"", lambda _: b"no machine code", lambda code: code[:-1], lambda _: None],
-    ids=["empty", "invalid", "cut", "missing"],
+    [lambda _: b"", lambda _: b"no machine code", lambda code: code[:-1], lambda code: code[1:]],
+    ids=["empty", "invalid", "cut", "without its first byte"],
 )
-def test_a_damaged_cache_is_not_an_error(own_cache, damage):
-    """An empty, invalid, cut or missing file only costs a compilation, and is replaced."""
-    for file in own_cache.rglob("*.kernel"):
-        content = damage(file.read_bytes())
-        if content is None:
+def test_a_damaged_file_has_no_code(tmp_path, monkeypatch, caplog, damage):
+    """An empty, invalid or cut file counts as missing, and a warning names it."""
+    monkeypatch.setattr(kernel_cache, "cache_directory", lambda: str(tmp_path))
+    assert kernel_cache.read_code("one") is None
+    assert [] == caplog.messages
+    kernel_cache.write_code("one", b"code" * 100)
+    assert b"code" * 100 == kernel_cache.read_code("one")
+    file = tmp_path / "one.kernel"
+    file.write_bytes(damage(file.read_bytes()))
+    assert kernel_cache.read_code("one") is None
+    [message] = caplog.messages
+    assert f"the cached kernel in {file} is damaged" in message
+
+
+@pytest.mark.slow
+def test_a_damaged_cache_is_not_an_error(own_cache):
+    """A cut file and a missing one only cost a compilation, and are replaced."""
+    for number, file in enumerate(sorted(own_cache.rglob("*.kernel"))):
+        if number % 2:
             file.unlink()
         else:
-            file.write_bytes(content)
+            file.write_bytes(file.read_bytes()[:-1])
     assert 0 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
     assert 2 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
 
