@@ -43,10 +43,13 @@ DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_on
 
 SLOW_FOLDERS := tests/kafka tests/model tests/platforms tests/spark
 
-# The tests' Spark drivers live for seconds, and start faster without Java's slow compiler.
-QUICK_JAVA := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-test notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA)
+# The tests' Spark drivers live for seconds, and start faster without Java's slow compiler and with
+# an archive of their classes. Java's own warnings about an archive would be printed as output.
+SPARK_CLASSES := .venv/spark-classes.jsa
+QUICK_JAVA := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 test notebooks: export SPARK_LAUNCHER_OPTS ?= $(QUICK_JAVA)
+test notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA) \
+  -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
 
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
 
@@ -62,6 +65,11 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/inst
 	@scripts/make_venv.sh .venv
 	@touch $@
 
+# Quietly: Java lists each class that it leaves out.
+$(SPARK_CLASSES): $(INSTALLED)
+	@$(WITH_JAVA) $(PYTHON) -m tests.support.java.spark_classes $@ > .venv/spark-classes.log 2>&1 \
+	  || { cat .venv/spark-classes.log >&2; exit 1; }
+
 .PHONY: check
 check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering
 	$(PYTHON) -m ruff format --check .
@@ -71,7 +79,7 @@ check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering
 	$(PYTHON) -m pytest -q tests/test_layering.py tests/test_docstrings.py
 
 .PHONY: notebooks
-notebooks: $(INSTALLED) $(NOTEBOOKS_INSTALLED) ## Run the notebooks, keep their outputs and render them in build/notebooks
+notebooks: $(NOTEBOOKS_INSTALLED) $(SPARK_CLASSES) ## Run the notebooks, keep their outputs and render them in build/notebooks
 	@# Otherwise matplotlib may say in a notebook that it looks for fonts.
 	@$(NOTEBOOKS) -c 'import matplotlib.font_manager'
 	@$(WITH_JAVA) $(NOTEBOOKS) scripts/run_notebooks.py $(NOTEBOOKS_ARGS)
@@ -123,7 +131,7 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Run all tests: unit, property, Spark, real Kafka (at most 45 minutes on 2 cores)
+test: $(INSTALLED) $(SPARK_CLASSES) ## Run all tests: unit, property, Spark, real Kafka (at most 45 minutes on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.kafka.prepared_release

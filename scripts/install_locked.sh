@@ -11,7 +11,7 @@ lock=$2
 
 pip_install() {
   "$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --require-hashes --no-deps --no-build-isolation --use-pep517 "$@"
+    --require-hashes --no-deps --no-build-isolation --use-pep517 --no-compile "$@"
 }
 
 # The lines of an entry, except the last, end in a backslash.
@@ -23,6 +23,9 @@ builders=$(sed -n -E '/^(setuptools|cython)==/,/[^\\]$/p' "$lock")
   exit 1
 }
 pip_install -r "$lock"
+# pip would compile thousands of modules one after another. A package may have files that are no
+# Python of this version, and never imports them.
+"$environment/bin/python" -m compileall -q -j 0 "$environment/lib" > /dev/null || true
 broken=$("$environment/bin/python" -m pip check --disable-pip-version-check) || {
   echo "$broken" >&2
   exit 1

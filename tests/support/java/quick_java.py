@@ -1,9 +1,10 @@
 """Options with which the tests' Java processes start quickly.
 
 The tests start dozens of brokers, tools and Spark drivers, and most of them live for seconds. So
-they run with the quick compiler (C1) and the serial garbage collector. Brokers and Kafka's tools
-also read their classes from a shared archive (JEP 350) that is written once for each release and
-each Java. A Java that cannot use an archive ignores it. Benchmarks use none of this.
+they run with the quick compiler (C1) and the serial garbage collector, and read their classes from
+a shared archive (JEP 350): brokers and Kafka's tools from one that is written once for each release
+and each Java, Spark's drivers from that of `spark_classes`. A Java that cannot use an archive
+ignores it. Benchmarks use none of this.
 """
 
 from __future__ import annotations
