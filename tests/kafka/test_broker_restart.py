@@ -14,7 +14,10 @@ from tests.support.record.numbered_rows import RowCheck, check_rows, read_number
 
 pytestmark = pytest.mark.slow
 
-ROWS = 3_000_000
+#: More than the producer's buffer holds, so that it is still writing when the broker is killed.
+ROWS = 1_000_000
+#: A job writes so many for seconds, of which the broker is killed in the first.
+ROWS_OF_A_JOB = 3_000_000
 #: What shows nothing about a broker's version runs on the newest one.
 NEWEST = pytest.mark.parametrize("own_kafka", [KAFKA_4], indirect=True)
 
@@ -62,7 +65,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
     tasks = 4
-    df = spark.range(0, ROWS, 1, tasks).selectExpr(
+    df = spark.range(0, ROWS_OF_A_JOB, 1, tasks).selectExpr(
         "concat(lpad(cast(id as string), 10, '0'), repeat('some text ', 7)) as value"
     )
     options = {
@@ -73,7 +76,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
 
     def kill_and_start():
         wait_until(
-            lambda: sum(own_kafka.end_offsets(topic).values()) > ROWS // 20,
+            lambda: sum(own_kafka.end_offsets(topic).values()) > ROWS_OF_A_JOB // 20,
             seconds=120,
             what="the first rows",
         )
@@ -85,9 +88,9 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
     with ThreadPoolExecutor(1) as executor:
         rows_after_restart = executor.submit(kill_and_start)
         df.write.format("pykafka").mode("append").options(**options).save()
-        assert rows_after_restart.result() < ROWS
+        assert rows_after_restart.result() < ROWS_OF_A_JOB
     numbers = read_numbers(own_kafka.bootstrap_servers, topic)
-    assert RowCheck() == check_rows(numbers, ROWS, rows_per_writer=ROWS // tasks)
+    assert RowCheck() == check_rows(numbers, ROWS_OF_A_JOB, rows_per_writer=ROWS_OF_A_JOB // tasks)
 
 
 @NEWEST

@@ -11,7 +11,8 @@ from tests.support.record.text_rows import numbered_batches
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-ROWS = 1_500_000
+#: More than the producer's buffer holds, so that it is still writing when a leader is killed.
+ROWS = 600_000
 UNCOMPRESSED = {"compression.type": "none"}
 
 

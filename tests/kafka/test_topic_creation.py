@@ -44,10 +44,10 @@ def test_newly_created_topics_keep_their_order(own_kafka):
         "request.timeout.ms": 10_000,
         "delivery.timeout.ms": 120_000,
     }
-    for _ in range(40):
+    for _ in range(20):
         topic = own_kafka.create_topic(3, wait=False)
-        produce(own_kafka, numbered_batches(20_000), topic=topic, **settings)
-        assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 20_000)
+        produce(own_kafka, numbered_batches(5_000), topic=topic, **settings)
+        assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 5_000)
         own_kafka.delete_topics([topic])
 
 

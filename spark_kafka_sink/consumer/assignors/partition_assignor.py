@@ -163,7 +163,7 @@ class ConsumerPartitionAssignor(Protocol):
     ... }
     >>> with KafkaConsumer(settings) as consumer:
     ...     consumer.subscribe(["orders"])
-    ...     records = consumer.poll(timeout=30)
+    ...     records = consumer.poll(timeout=1)
     """
 
     @property
