@@ -35,7 +35,7 @@ from tests.support.spark.source_groups import joined_consumer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 NODES = (1, 2, 3)
 LEADER, FOLLOWER, STRANGER = NODES
 NAMES = {LEADER: "the first leader", FOLLOWER: "its follower", STRANGER: "a stranger"}
-SECONDS = 60
+SECONDS = 120
 
 
 class Brokers:

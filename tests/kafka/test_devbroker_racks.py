@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 NODES = (1, 2, 3)
 RACKS = ("", "r1", "r2", "r3", "elsewhere")
-SECONDS = 60
+SECONDS = 120
 
 
 class Brokers:

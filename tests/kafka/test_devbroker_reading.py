@@ -50,7 +50,7 @@ KEPT = {"retention_ms": "-1"}
 LONG_MS = 16_000
 ACTION_MS = 5_000
 IDLE_MS = 1_000
-SECONDS = 60
+SECONDS = 120
 
 
 class Reader:

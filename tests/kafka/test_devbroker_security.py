@@ -33,7 +33,7 @@ METADATA = (MetadataRequest(topics=()), 12)
 CLOSED = "closed"
 #: Both brokers ignore a re-authentication that begins within a second of the previous one.
 TOO_SOON_SECONDS = 1.0
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def handshake(mechanism="PLAIN", version=1):

@@ -131,7 +131,7 @@ def test_a_driver_is_killed_between_the_commits_of_its_winners(scene):
         scene.kafka.proxy.arm(held)
         victim.go()
         scene.trace.wait_for(task_commits=1)
-        assert scene.kafka.proxy.rules.wait_for(bool, 60)
+        assert scene.kafka.proxy.rules.wait_for(bool, 120)
     assert COMMIT_TRACES[Point.DECIDED]._replace(task_commits=1) == scene.trace.received
     assert ROWS == len(scene.world.visible())
     assert not scene.world.driver().plan().must_write(QUERY, 0)
@@ -148,7 +148,7 @@ def test_a_driver_is_killed_while_its_decision_is_in_flight(scene, side):
         victim.begin("commit", plan, QUERY, 0, prepared)
         victim.run_to(Point.CHECKED)
         victim.go()
-        assert scene.kafka.proxy.rules.wait_for(bool, 60)
+        assert scene.kafka.proxy.rules.wait_for(bool, 120)
     scene.kafka.disarm()
     is_decided = side is Side.ANSWER
     assert is_decided != scene.world.driver().plan().must_write(QUERY, 0)

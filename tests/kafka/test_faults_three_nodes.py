@@ -131,7 +131,7 @@ def test_a_frozen_leader_loses_and_duplicates_no_row(cluster):
         with frozen(leader):
             wait_until(
                 lambda: leader_seen_by(other, topic) not in {leader.node_id, NO_LEADER},
-                seconds=60,
+                seconds=120,
                 what="another leader",
             )
             time.sleep(1)
@@ -158,7 +158,7 @@ def test_rows_wait_for_enough_replicas(cluster):
 
     def disturb():
         follower.kill()
-        wait_until(lambda: in_sync(cluster, topic) == 1, seconds=60, what="the follower's end")
+        wait_until(lambda: in_sync(cluster, topic) == 1, seconds=120, what="the follower's end")
         time.sleep(1)
         follower.start()
         settle(cluster, topic)
@@ -211,7 +211,7 @@ def test_a_deleted_topic_is_an_error_within_the_delivery_timeout(cluster):
     def write():
         with writer:
             cluster.delete_topics([topic])
-            wait_until(lambda: not writer.is_alive, seconds=60, what="the writer's error")
+            wait_until(lambda: not writer.is_alive, seconds=120, what="the writer's error")
 
     with pytest.raises(DeliveryError, match=rf"{topic}-\d.*UNKNOWN_TOPIC"):
         write()

@@ -14,7 +14,7 @@ from tests.support.spark.micro_batches import process_of_its_own
 from tests.support.spark.source_groups import SourceStream, committed_offsets, joined_consumer
 from tests.support.spark.streams import Checkpoint, run_to_end, to_kafka
 
-_SECONDS = 60
+_SECONDS = 120
 WARNING = "not all of its source offsets were committed"
 
 

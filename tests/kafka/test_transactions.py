@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 10_000
 #: How many transactions time out together, one for each test that needs one.
 TIMED_OUT = 3
-SECONDS = 60
+SECONDS = 120
 
 
 def _producer(kafka: KafkaCluster, transactional_id: str, **settings: object) -> KafkaProducer:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.exactly_once.exactly_once_world import World
     from tests.support.kafka.real_kafka import KafkaCluster
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 class Site(Protocol):

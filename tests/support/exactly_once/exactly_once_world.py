@@ -361,7 +361,7 @@ class World:
     def time_out_everything(self) -> None:
         """Make the brokers abort all open transactions by timeout; on Kafka, wait for it."""
         self.site.pass_time(self.transaction_timeout_ms / 1000 + 60)
-        wait_until(lambda: not self.left_open(), seconds=60, what="time-outs of transactions")
+        wait_until(lambda: not self.left_open(), seconds=120, what="time-outs of transactions")
 
     def wait_for_time_out(self, transactional_id: str, timeout_ms: int) -> None:
         """Make the brokers abort a transaction by timeout, and wait for it."""
@@ -371,7 +371,7 @@ class World:
             found = self.admin.describe_transactions([transactional_id], timeout=TIMEOUT)
             return found[transactional_id].state == "CompleteAbort"
 
-        wait_until(has_ended, seconds=60, what=f"the time-out of {transactional_id}")
+        wait_until(has_ended, seconds=120, what=f"the time-out of {transactional_id}")
 
     def recreate_ledger(self) -> None:
         """Delete the ledger's topic, and create it again."""

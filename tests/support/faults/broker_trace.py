@@ -73,7 +73,7 @@ class BrokerTrace:
         """Wait until each of these counts has reached the given minimum."""
         wait_until(
             lambda: all(getattr(self.received, name) >= count for name, count in least.items()),
-            seconds=60,
+            seconds=120,
             what=f"the broker to have answered {least}",
         )
 

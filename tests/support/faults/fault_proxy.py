@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 18
 _MAX_FRAME_BYTES = 1 << 28
-_JOIN_SECONDS = 60
+_JOIN_SECONDS = 120
 _SIZE_BYTES = 4
 #: The first bytes from a TLS client; read as a frame size, they exceed the limit.
 _TLS_HANDSHAKE = b"\x16\x03"

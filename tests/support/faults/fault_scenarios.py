@@ -318,7 +318,7 @@ def test_a_broker_that_stops_reading_costs_at_most_buffer_memory(kafka_behind_pr
             unsent.append(_unsent_bytes(producer))
         errors = [future.exception(60) for future in futures]
         kafka.proxy.disarm()
-    wait_until(lambda: not kafka.proxy.connection_count, seconds=60, what="the last packet")
+    wait_until(lambda: not kafka.proxy.connection_count, seconds=120, what="the last packet")
     failed = {number for number, error in enumerate(errors) if error is not None}
     read = read_numbers(kafka.cluster.bootstrap_servers, topic).values()
     assert failed

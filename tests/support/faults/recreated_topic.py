@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.producer.producing import Bootstrap
 
 #: More than a busy machine needs.
-SECONDS = 60
+SECONDS = 120
 BEFORE, AFTER = 6, 2
 KEYS = 20
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _DAEMON_SECONDS = 5
-_STOP_SECONDS = 60
+_STOP_SECONDS = 120
 _CLIENTS_PORT = 9092
 _CONTROLLER_PORT = 9093
 _BROKERS_PORT = 19092

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka.real_kafka import Broker
 
-_STOP_SECONDS = 60
+_STOP_SECONDS = 120
 _POLL_SECONDS = 0.1
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 #: These ports are below the range that systems use for outgoing connections, so a chosen port is

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.kafka.real_kafka import KafkaCluster
 
 ANYBODY = "User:ANONYMOUS"
-_SECONDS = 60
+_SECONDS = 120
 
 
 class Rights:

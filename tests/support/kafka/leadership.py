@@ -13,7 +13,7 @@ from tests.support.kafka.real_kafka import wait_until
 if TYPE_CHECKING:
     from tests.support.kafka.real_kafka import Broker, KafkaCluster
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:

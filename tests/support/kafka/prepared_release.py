@@ -36,7 +36,7 @@ from tests.support.kafka.kafka_process import (
 from tests.support.kafka.kafka_properties import Listener, node_properties, to_text
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, ci_needs
 
-_FORMAT_SECONDS = 60
+_FORMAT_SECONDS = 120
 _READY_SECONDS = 120
 _CLASSES = "classes.jsa"
 _CHECKPOINT = "bootstrap.checkpoint"

@@ -36,7 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 class Record(NamedTuple):

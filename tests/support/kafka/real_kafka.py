@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _READY_SECONDS = 120
-_ADMIN_SECONDS = 60
+_ADMIN_SECONDS = 120
 _POLL_SECONDS = 0.1
 #: The errors of a partition whose leader has changed or restarted.
 _NEW_LEADER = frozenset(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.record.rows import Row
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 class RawName(str):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REALM = "SINK.TEST"
-_SECONDS = 60
+_SECONDS = 120
 #: Debian installs the commands for root outside of the usual PATH.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"))
 _ADVICE = " (scripts/find_kerberos.sh .venv, as root)"

@@ -20,7 +20,7 @@ from tests.support.record.numbered_rows import (
     read_numbers,
 )
 
-_SECONDS = 60
+_SECONDS = 120
 _ROWS_AT_ONCE = 50
 #: One in this many transactions is aborted.
 _ABORTED_EACH = 4

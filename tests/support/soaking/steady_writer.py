@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The numbers of one thread's rows begin at a multiple of this.
 _RUN = 10**8
-_START_SECONDS = 60
+_START_SECONDS = 120
 #: Longer than delivery.timeout.ms.
 _FINISH_SECONDS = 300
 

@@ -16,7 +16,7 @@ from tests.support.kafka.real_kafka import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 def end_idle_workers(spark: SparkSession) -> list[int]:

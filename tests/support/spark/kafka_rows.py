@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 def produce(

@@ -68,7 +68,7 @@ _MAX_POLL_MS = 5000
 _CLASSIC = {"session.timeout.ms": 4000, "heartbeat.interval.ms": 500}
 #: Seconds; much more than a busy machine needs.
 _PATIENCE = 180
-_ADMIN_SECONDS = 60
+_ADMIN_SECONDS = 120
 _BROKER = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
