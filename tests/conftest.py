@@ -65,6 +65,11 @@ logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).starts
 # In debug mode asyncio notes where each callback and coroutine was made: here by one frame, not by
 # ten, which took a quarter of the time of these tests.
 asyncio.constants.DEBUG_STACK_DEPTH = 1  # type: ignore[attr-defined]
+# Of the development mode, the programs that tests start have only the warnings of what is not
+# closed: their output is compared, and asyncio's debug mode logs there how long steps take.
+if "PYTEST_XDIST_WORKER" in os.environ and os.environ.pop("PYTHONDEVMODE", None):
+    os.environ.pop("PYTHONASYNCIODEBUG", None)
+    os.environ.setdefault("PYTHONWARNINGS", "default::ResourceWarning")
 hypothesis.settings.register_profile("tests", deadline=None, print_blob=True)
 # `make test-fast`, which runs many times a day, tries fewer examples than `make test`.
 hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)

@@ -24,7 +24,7 @@ NAMES = ("one", "two")
 PARTITIONS = 4
 #: Records of a transaction of the copy, at most.
 MOST = 15
-KILLS = 8
+KILLS = 6
 #: Seconds; both processes always have something to copy.
 PAUSE = 0.2
 #: Seconds; more than a busy machine needs.
