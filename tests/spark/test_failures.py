@@ -43,12 +43,7 @@ def test_the_job_of_a_successful_write_is_found(topics, spark, jobs_of):
     ("columns", "message"),
     [
         (["id"], "the columns are 'id'): add it, or rename the column with the values"),
-        (["id value"], "column 'value' is bigint, but must be string or binary"),
-        ([VALUE, "id key"], "column 'key' is bigint, but must be string or binary"),
-        ([VALUE, "id partition"], "column 'partition' is bigint, but must be int"),
         ([VALUE, "array('a') headers"], "column 'headers' is array<string>, but must be array<str"),
-        ([VALUE, "'2024-01-01' timestamp"], "column 'timestamp' is string, but must be timestamp"),
-        ([f"{VALUE[:-5]} Value"], "there is 'Value', but column names are case-sensitive here"),
     ],
 )
 def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
@@ -56,56 +51,6 @@ def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
     assert f"SchemaError: {message}" in refused(*columns, topic=topics.create()).replace(
         "SchemaError: there is no column 'value' (", "SchemaError: "
     )
-
-
-def test_a_write_without_a_topic_fails_on_the_driver(refused):
-    """Without an option or a column for the topic, no task is run."""
-    assert "there is no topic: set the option 'topic' or add a 'topic' column" in refused(VALUE)
-
-
-def test_a_topic_column_of_the_wrong_type_fails_on_the_driver(refused):
-    """A topic column that is not a string is rejected before any task."""
-    assert "column 'topic' is bigint, but must be string" in refused(VALUE, "id topic")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kafka.ack": "1"}, "unknown option 'kafka.ack'; did you mean 'kafka.acks'?"),
-        ({"reportpth": "x"}, "unknown option 'reportpth'; did you mean 'reportPath'?"),
-        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "kafka.acks must be all with"),
-        ({"kafka.delivery.timeout.ms": "10"}, "kafka.delivery.timeout.ms is 10, but must be at le"),
-        (
-            {"kafka.max.in.flight.requests.per.connection": "6"},
-            "must be at most 5 with kafka.enable.",
-        ),
-        ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported: keys and"),
-        ({"kafka.ssl.provider": "x"}, "kafka.ssl.provider is not supported: OpenSSL does this"),
-        (
-            {"kafka.sasl.mechanism": "PLAIN"},
-            "kafka.sasl.mechanism requires kafka.security.protocol",
-        ),
-        (
-            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
-            "kafka.sasl.jaas.config is required with kafka.sasl.mechanism=PLAIN",
-        ),
-        (
-            {"reportPath": "/no/such/directory/r.json"},
-            "the directory '/no/such/directory' does not exist",
-        ),
-    ],
-)
-def test_wrong_options_fail_on_the_driver(refused, topics, options, message):
-    """Unknown, contradictory and unsupported options are rejected before any task."""
-    assert message in refused(VALUE, topic=topics.create(), format_options=options)
-
-
-@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.password"])
-def test_a_rejected_secret_is_not_shown(refused, topics, name):
-    """The message about a secret that has no effect does not contain the secret."""
-    message = refused(VALUE, topic=topics.create(), format_options={name: "hunter2"})
-    assert f"{name} requires kafka.security.protocol" in message
-    assert "hunter2" not in message
 
 
 def test_overwriting_is_rejected(refused, topics):

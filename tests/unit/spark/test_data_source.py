@@ -115,6 +115,28 @@ def test_overwriting_is_rejected(cluster):
             ConfigError,
             "does not exist; create it",
         ),
+        ({"frobnicate": "1"}, VALUE, ConfigError, "unknown option 'frobnicate'"),
+        ({"reportpth": "x"}, VALUE, ConfigError, "'reportpth'; did you mean 'reportPath'"),
+        ({"kafka.acks": "2"}, VALUE, ConfigError, "must be one of: all, -1, 0, 1, not '2'"),
+        ({"kafka.compression.type": "zip"}, VALUE, ConfigError, "type must be one of"),
+        ({"kafka.linger.ms": "soon"}, VALUE, ConfigError, "kafka.linger.ms"),
+        ({"kafka.security.protocol": "TLS"}, VALUE, ConfigError, "security.protocol must be"),
+        ({"kafka.transactional.id": "x"}, VALUE, ConfigError, "kafka.transactional.id"),
+        ({"kafka.delivery.timeout.ms": "10"}, VALUE, ConfigError, "is 10, but must be at least"),
+        (
+            {"kafka.max.in.flight.requests.per.connection": "6"},
+            VALUE,
+            ConfigError,
+            "must be at most 5 with kafka.enable.",
+        ),
+        ({"kafka.value.serializer": "x"}, VALUE, ConfigError, "is not supported: keys and"),
+        ({"kafka.ssl.provider": "x"}, VALUE, ConfigError, "is not supported: OpenSSL does this"),
+        (
+            {"kafka.sasl.mechanism": "PLAIN"},
+            VALUE,
+            ConfigError,
+            "kafka.sasl.mechanism requires kafka.security.protocol",
+        ),
         ({}, StructType([StructField("id", LongType())]), SchemaError, "no column 'value'"),
         ({}, StructType([StructField("value", LongType())]), SchemaError, "'value' is bigint"),
     ],
@@ -126,6 +148,14 @@ def test_options_and_columns_are_checked_before_the_cluster(
     with pytest.raises(error, match=message):
         sink(**options).writer(schema, overwrite=False)
     assert [] == cluster.asked
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.password"])
+def test_a_rejected_secret_is_not_shown(cluster, name):
+    """The message about a secret that has no effect does not contain the secret."""
+    with pytest.raises(ConfigError, match=f"{name} requires kafka.security.protocol") as caught:
+        sink(**{name: "hunter2"}).writer(VALUE, overwrite=False)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_write_without_a_topic_is_rejected(cluster):
