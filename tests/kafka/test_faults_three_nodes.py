@@ -1,6 +1,7 @@
 """Faults in a cluster of three brokers while a producer writes to it.
 
-`test_three_nodes` has more tests of killed leaders, and a rolling restart.
+`test_three_nodes` has more tests of killed leaders, on the oldest supported version as well, and a
+rolling restart.
 """
 
 from __future__ import annotations
@@ -29,14 +30,11 @@ SETTINGS = {
 }
 SESSION_SECONDS = 6
 NO_LEADER = -1
-BOTH_VERSIONS = pytest.mark.parametrize(
-    "cluster", ["kafka_cluster", "kafka_cluster_3"], indirect=True
-)
 
 
-@pytest.fixture(params=["kafka_cluster"])
-def cluster(request):
-    return request.getfixturevalue(request.param)
+@pytest.fixture
+def cluster(kafka_cluster):
+    return kafka_cluster
 
 
 @contextmanager
@@ -65,7 +63,6 @@ def check(cluster, topic, disturb):
     return write_during(cluster, topic, disturb, settle=lambda: settle(cluster, topic), **SETTINGS)
 
 
-@BOTH_VERSIONS
 def test_moving_leaders_lose_and_duplicate_no_row(cluster):
     """After leaders move three times during a write, every row is there once and in order."""
     topic = cluster.create_topic(6)
@@ -108,7 +105,6 @@ def test_added_partitions_get_rows(cluster):
     assert RowCheck() == check(cluster, topic, add)
 
 
-@BOTH_VERSIONS
 def test_a_frozen_follower_loses_and_duplicates_no_row(cluster):
     """Rows that are resent while a silent follower leaves the ISR are there once and in order."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
@@ -120,7 +116,6 @@ def test_a_frozen_follower_loses_and_duplicates_no_row(cluster):
     assert RowCheck() == check(cluster, topic, disturb)
 
 
-@BOTH_VERSIONS
 def test_a_frozen_leader_loses_and_duplicates_no_row(cluster):
     """A frozen leader that resumes after another was elected loses and duplicates no row."""
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})

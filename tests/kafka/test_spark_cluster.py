@@ -68,6 +68,7 @@ def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_
     assert 0 < written_twice(kafka_4, [topic])
 
 
+@pytest.mark.soak
 def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_path):
     """In a batch write, too, a task that stalls after its flush is overtaken and aborted."""
     job = MortalJob(tmp_path, case.options, topics=case.topics, rows=400, tasks=4, filled=100)

@@ -1,4 +1,6 @@
-"""Streams into real Kafka, 4.3 (TV2) and 3.9 (TV1), whose processes are killed with SIGKILL.
+"""Streams into real Kafka whose processes are killed with SIGKILL.
+
+`test_exactly_once_kills` kills without Spark, on Kafka 4.3 (TV2) and on 3.9 (TV1).
 
 Rows are numbered; in the end an independent read_committed consumer must see every number once
 (with at-least-once: every number), and no transaction may stay open.
@@ -55,14 +57,7 @@ class _Case(ExactlyOnceCase):
 
 
 @pytest.fixture
-def case(kafka, create_topic, tmp_path):
-    made = _Case(kafka, create_topic(PARTITIONS), tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def case_4(kafka_4, tmp_path):
+def case(kafka_4, tmp_path):
     made = _Case(kafka_4, kafka_4.create_topic(PARTITIONS), tmp_path)
     yield made
     made.close()
@@ -89,15 +84,15 @@ def test_every_row_is_written_once_despite_killed_python_processes(case):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_row_is_written_once_despite_a_killed_driver(case_4):
+def test_every_row_is_written_once_despite_a_killed_driver(case):
     """A kill of the JVM after a decision loses and duplicates no row."""
     # `test_a_group_follows_the_offsets_of_sparks_own_source` kills it before Spark's commit log.
-    query = case_4.query
+    query = case.query
     query.source.add(20, files=2)
     query.kills.add([Point.DECIDED.value], SESSION)
     # Each task has its own worker, as with a trigger interval longer than the lifetime of workers.
     query.run_to_end(**{"spark.python.worker.reuse": "false"})
-    case_4.check_query()
+    case.check_query()
     assert ([], 2) == (query.kills.left, query.starts)
     look = query.kills.seen[Point.DECIDED.value]
     assert (["decided"], 2) == (look["states"], look["open"])

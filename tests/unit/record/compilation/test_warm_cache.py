@@ -28,6 +28,12 @@ from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects
 print([kernel.was_compiled for kernel in kernel_support.KERNELS])
 """
 
+#: The same of one kernel.
+USE_ONE = """
+from spark_kafka_sink.record.kernel import kernel_objects
+print(kernel_objects._find_held.was_compiled)
+"""
+
 #: Ctrl-C strikes while a destructor runs, where Python ignores a KeyboardInterrupt.
 INTERRUPTED = """
 import signal
@@ -96,8 +102,8 @@ def test_a_later_process_compiles_nothing(generic_cache):
 @pytest.mark.slow
 def test_another_processor_compiles_its_own(generic_cache):
     """A process for another processor than the command's compiles its kernels, and works."""
-    done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache))
-    assert f"{[True] * 8}\n" == done.stdout, done.stderr
+    done = run("-c", USE_ONE, NUMBA_CACHE_DIR=str(generic_cache))
+    assert "True\n" == done.stdout, done.stderr
 
 
 def test_a_given_directory_that_is_not_writable_is_an_error(tmp_path):
