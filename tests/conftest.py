@@ -65,8 +65,9 @@ logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).starts
 # In debug mode asyncio notes where each callback and coroutine was made: here by one frame, not by
 # ten, which took a quarter of the time of these tests.
 asyncio.constants.DEBUG_STACK_DEPTH = 1  # type: ignore[attr-defined]
-# Of the development mode, the programs that tests start have only the warnings of what is not
-# closed: their output is compared, and asyncio's debug mode logs there how long steps take.
+# The programs that tests start are not in development mode, since asyncio would log to the output
+# that tests compare how long its steps take. They still warn of what is not closed. The process
+# that starts pytest's workers keeps the variables, for them.
 if "PYTEST_XDIST_WORKER" in os.environ and os.environ.pop("PYTHONDEVMODE", None):
     os.environ.pop("PYTHONASYNCIODEBUG", None)
     os.environ.setdefault("PYTHONWARNINGS", "default::ResourceWarning")

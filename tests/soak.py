@@ -2,8 +2,8 @@
 
 Afterwards, one producer writes ten million rows, and a pipeline from Kafka to Kafka runs until as
 many of its processes were killed as `--pipeline-kills` says. Members of three clients read in one
-group for some minutes, half of them on the oldest supported version. In the end, the tests run that
-are marked `soak`: those of which `make test` has shorter versions.
+group for some minutes, half of them on the oldest supported version. The last part runs the tests
+with the marker `soak`, which take too long for `make test`.
 """
 
 from __future__ import annotations

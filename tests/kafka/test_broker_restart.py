@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 #: More than the producer's buffer holds, so that it is still writing when the broker is killed.
 ROWS = 1_000_000
-#: A job writes so many for seconds, of which the broker is killed in the first.
+#: Spark takes several seconds to write these rows; the broker is killed in the first of them.
 ROWS_OF_A_JOB = 3_000_000
 #: What shows nothing about a broker's version runs on the newest one.
 NEWEST = pytest.mark.parametrize("own_kafka", [KAFKA_4], indirect=True)

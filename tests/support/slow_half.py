@@ -40,8 +40,6 @@ SPREAD = frozenset(
         "tests/kafka/test_spark_streams.py",
         "tests/spark/test_demo.py",
         "tests/spark/test_python_memory_limit.py",
-        "tests/unit/devbroker/log/storage/test_full_disk.py",
-        "tests/unit/producer/batch/test_process_memory.py",
     }
 )
 #: The longest groups or files, which begin first, so that none begins when the other processes end.
