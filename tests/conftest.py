@@ -7,7 +7,6 @@ ran against Kafka proves nothing about it.
 
 from __future__ import annotations
 
-import asyncio.constants
 import gc
 import logging
 import os
@@ -21,7 +20,10 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.support import leaks
+from tests.support import (
+    asyncio_debug,  # noqa: F401, before confluent_kafka imports asyncio
+    leaks,
+)
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka.kafka_source_jars import kafka_source_jars
 from tests.support.kafka.kafka_unavailable import (
@@ -62,9 +64,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The duration of an example depends on the machine more than on the code. So does the duration of
 # an event loop step, which asyncio's debug mode logs as a warning: "Executing ... took".
 logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
-# In debug mode asyncio notes where each callback and coroutine was made: here by one frame, not by
-# ten, which took a quarter of the time of these tests.
-asyncio.constants.DEBUG_STACK_DEPTH = 1  # type: ignore[attr-defined]
 # The programs that tests start are not in development mode, since asyncio would log to the output
 # that tests compare how long its steps take. They still warn of what is not closed. The process
 # that starts pytest's workers keeps the variables, for them.

@@ -1,0 +1,41 @@
+"""Import this before asyncio, and its debug mode has a price that the tests can pay.
+
+In debug mode asyncio notes for each callback, coroutine, future and task where it was made, by ten
+frames or by the whole stack, with the text of their lines. That took a quarter of the time of the
+tests with event loops. After this import it notes four frames: up to three are asyncio's own.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+FRAMES = 4
+
+
+def _extract_few(frame: FrameType | None = None) -> traceback.StackSummary:
+    """Return the innermost frames from `frame`, or from the caller, without their text."""
+    frame = frame or sys._getframe(1)
+    places = []
+    while frame is not None and len(places) < FRAMES:
+        places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None))
+        frame = frame.f_back
+    return traceback.StackSummary.from_list(reversed(places))
+
+
+# Futures and tasks are of C code, which takes this function once, when asyncio is imported.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(traceback, "extract_stack", _extract_few)
+    import asyncio.constants
+    import asyncio.format_helpers
+
+# Callbacks.
+asyncio.format_helpers.extract_stack = _extract_few  # type: ignore[assignment]
+# Coroutines.
+asyncio.constants.DEBUG_STACK_DEPTH = FRAMES  # type: ignore[attr-defined]
