@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -31,13 +30,8 @@ from tests.support.kafka.kafka_unavailable import (
     SparkSourceUnavailableError,
     skip_or_fail,
 )
-from tests.support.kafka.real_kafka import (
-    GIVEN,
-    KafkaCluster,
-    given_kafka,
-    start_kafka,
-    tested_versions,
-)
+from tests.support.kafka.real_kafka import KafkaCluster, start_kafka, tested_versions
+from tests.support.kafka.single_nodes import SingleNodes
 from tests.support.security.certificates import Certificates
 from tests.support.security.secured_kafka import create_scram_users, secured_properties
 from tests.support.slow_half import (
@@ -56,6 +50,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
 # Shells let background jobs ignore Ctrl-C, which some tests send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -93,6 +88,10 @@ _MARKERS = {
 _HALF = {"kafka", "slow", "spark"}
 _SLOW_FOLDERS = {TESTS / folder for folder in FOLDERS}
 _VERSIONS = tested_versions()
+#: For clusters of one module that show little about a version.
+_NEWEST_FIRST = [KAFKA_4, pytest.param(KAFKA_3, marks=pytest.mark.soak)]
+#: The brokers that the processes of the slow half share.
+_SHARED = pytest.StashKey[dict[str, dict[str, str]]]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -133,6 +132,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
+def pytest_configure_node(node: WorkerController) -> None:
+    """Start the brokers that the processes of the slow half share, and tell each where they are."""
+    if node.config.getvalue("dist") != "loadscope":
+        return
+    if _SHARED not in node.config.stash:
+        nodes = SingleNodes()
+        node.config.add_cleanup(nodes.close)
+        node.config.stash[_SHARED] = nodes.share()
+    node.workerinput["single_nodes"] = node.config.stash[_SHARED]
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a thread or a socket behind, and thus a producer or a broker.
@@ -149,37 +159,10 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     assert [] == leaks.left_since(before)
 
 
-class SingleNodes:
-    """One broker per version for the whole test run, started when first requested.
-
-    They run side by side, so the order of the tests does not cause restarts.
-    """
-
-    def __init__(self) -> None:
-        """Start nothing."""
-        self.get = cache(self._start)
-        self._started: list[KafkaCluster] = []
-
-    def close(self) -> None:
-        """Stop all started brokers."""
-        for cluster in self._started:
-            cluster.close()
-
-    def _start(self, version: str) -> KafkaCluster | KafkaUnavailableError:
-        # The error is cached as well, so that a second test does not wait for it again.
-        try:
-            cluster = given_kafka() if version == GIVEN else start_kafka(version)
-        except KafkaUnavailableError as error:
-            return error
-        assert cluster is not None
-        self._started.append(cluster)
-        return cluster
-
-
 @pytest.fixture(scope="session")
-def single_nodes() -> Iterator[SingleNodes]:
+def single_nodes(request: pytest.FixtureRequest) -> Iterator[SingleNodes]:
     """Yield the brokers that tests share."""
-    nodes = SingleNodes()
+    nodes = SingleNodes(getattr(request.config, "workerinput", {}).get("single_nodes"))
     yield nodes
     nodes.close()
 
@@ -202,7 +185,7 @@ def _or_no_kafka(started: KafkaCluster | KafkaUnavailableError) -> KafkaCluster:
     return started
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+@pytest.fixture(scope="module", params=_NEWEST_FIRST)
 def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Yield a module's own broker, which its tests may kill and restart; it creates topics."""
     yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
@@ -216,7 +199,7 @@ def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     yield from _own_cluster(request.param, overrides)
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+@pytest.fixture(scope="module", params=_NEWEST_FIRST)
 def secured_kafka(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> Iterator[KafkaCluster]:
@@ -239,7 +222,7 @@ def kafka_cluster_3() -> Iterator[KafkaCluster]:
     yield from _own_cluster(KAFKA_3, nodes=3)
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+@pytest.fixture(scope="module", params=_NEWEST_FIRST)
 def kafka_in_racks(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Yield three brokers in the racks r1 to r3, whose leaders send consumers to their racks."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
