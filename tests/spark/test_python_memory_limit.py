@@ -13,6 +13,7 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.soak,
     pytest.mark.skipif(sys.platform != "linux", reason="Spark sets the limit on Linux only"),
 ]
 

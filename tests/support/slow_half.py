@@ -39,7 +39,6 @@ SPREAD = frozenset(
     {
         "tests/kafka/test_spark_streams.py",
         "tests/spark/test_demo.py",
-        "tests/spark/test_python_memory_limit.py",
     }
 )
 #: The longest groups or files, which begin first, so that none begins when the other processes end.
@@ -59,7 +58,6 @@ LONGEST = (
     "tests/unit/test_coverage_fuzz.py",
     "tests/unit/record/compilation/test_warm_cache.py",
     "tests/kafka/test_consume_transform_produce.py",
-    "tests/spark/test_python_memory_limit.py",
     "tests/kafka/test_exactly_once_kills.py",
 )
 _MARKER = re.compile(r"\bmark\.(kafka|slow|spark)\b")
