@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +14,18 @@ from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
 pytestmark = pytest.mark.slow
 
 #: More than the producer's buffer holds, so that it is still writing when the broker is killed.
 ROWS = 1_000_000
-#: Spark takes several seconds to write these rows; the broker is killed in the first of them.
-ROWS_OF_A_JOB = 3_000_000
+#: The rows of a Spark job, whose tasks hold back the last tenth until the broker has restarted.
+ROWS_OF_A_JOB = 1_000_000
+TASKS = 4
 #: What shows nothing about a broker's version runs on the newest one.
 NEWEST = pytest.mark.parametrize("own_kafka", [KAFKA_4], indirect=True)
 
@@ -60,13 +68,24 @@ def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
 
 
 @NEWEST
-def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, spark):
+def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, spark, tmp_path):
     """A Spark write survives SIGKILL and restart of the broker without retrying a task."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
-    tasks = 4
-    df = spark.range(0, ROWS_OF_A_JOB, 1, tasks).selectExpr(
-        "concat(lpad(cast(id as string), 10, '0'), repeat('some text ', 7)) as value"
+    restarted = tmp_path / "restarted"
+
+    def hold_back(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            while rows > 0.9 * ROWS_OF_A_JOB / TASKS and not restarted.exists():
+                time.sleep(0.1)
+            yield batch
+
+    df = (
+        spark.range(0, ROWS_OF_A_JOB, 1, TASKS)
+        .selectExpr("concat(lpad(cast(id as string), 10, '0'), repeat('some text ', 7)) as value")
+        .mapInArrow(hold_back, "value string")
     )
     options = {
         "kafka.bootstrap.servers": own_kafka.bootstrap_servers,
@@ -75,22 +94,25 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
     }
 
     def kill_and_start():
-        wait_until(
-            lambda: sum(own_kafka.end_offsets(topic).values()) > ROWS_OF_A_JOB // 20,
-            seconds=120,
-            what="the first rows",
-        )
-        broker.kill()
-        broker.start()
-        own_kafka.wait_until_ready()
-        return sum(own_kafka.end_offsets(topic).values())
+        try:
+            wait_until(
+                lambda: sum(own_kafka.end_offsets(topic).values()) > ROWS_OF_A_JOB // 20,
+                seconds=120,
+                what="the first rows",
+            )
+            broker.kill()
+            broker.start()
+            own_kafka.wait_until_ready()
+            return sum(own_kafka.end_offsets(topic).values())
+        finally:
+            restarted.touch()
 
     with ThreadPoolExecutor(1) as executor:
         rows_after_restart = executor.submit(kill_and_start)
         df.write.format("pykafka").mode("append").options(**options).save()
         assert rows_after_restart.result() < ROWS_OF_A_JOB
     numbers = read_numbers(own_kafka.bootstrap_servers, topic)
-    assert RowCheck() == check_rows(numbers, ROWS_OF_A_JOB, rows_per_writer=ROWS_OF_A_JOB // tasks)
+    assert RowCheck() == check_rows(numbers, ROWS_OF_A_JOB, rows_per_writer=ROWS_OF_A_JOB // TASKS)
 
 
 @NEWEST
