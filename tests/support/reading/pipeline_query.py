@@ -4,7 +4,7 @@
 
 Both its source and its sink are the package's. Rows stay in their partition, so their order can be
 checked. A query that fails because a Python process or the broker died is restarted in the same
-Spark. With `"trigger": {"availableNow": true}`, the program ends when all rows are copied.
+Spark. Once the file `finish` exists, the program ends when all rows are copied.
 """
 
 from __future__ import annotations
@@ -22,30 +22,43 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+_POLL_SECONDS = 0.2
+_ENDLESS: dict[str, Any] = {"processingTime": "0 seconds"}
+_TO_THE_END: dict[str, Any] = {"availableNow": True}
 
-def start(spark: SparkSession, given: dict[str, Any]) -> StreamingQuery:
+
+def start(spark: SparkSession, given: dict[str, Any], trigger: dict[str, Any]) -> StreamingQuery:
     """Start the query."""
     return (
         read_stream(spark, given["source"])
         .select("value", "partition")
         .writeStream.format("pykafka")
         .options(**given["sink"], checkpointLocation=given["checkpoint"])
-        .trigger(**given["trigger"])
+        .trigger(**trigger)
         .start()
     )
+
+
+def run(spark: SparkSession, given: dict[str, Any]) -> bool:
+    """Run the query until it fails or is to finish; return whether it has copied all rows."""
+    is_last = Path(given["finish"]).exists()
+    query = start(spark, given, _TO_THE_END if is_last else _ENDLESS)
+    try:
+        while not query.awaitTermination(_POLL_SECONDS):
+            if not is_last and Path(given["finish"]).exists():
+                query.stop()
+    except StreamingQueryException as error:
+        print(error, flush=True)  # noqa: T201 -- for the output of failed tests
+        return False
+    return is_last
 
 
 def main() -> None:
     """Run the query that the argument describes."""
     given = json.loads(sys.argv[1])
     spark = start_spark(Path(given["checkpoint"]).parent, given["spark"])
-    while True:
-        try:
-            start(spark, given).awaitTermination()
-        except StreamingQueryException as error:
-            print(error, flush=True)  # noqa: T201 -- for the output of failed tests
-        else:
-            break
+    while not run(spark, given):
+        pass
     spark.stop()
 
 

@@ -47,7 +47,6 @@ _LONGEST_START = 12.0
 _HASTE = 0.3
 _SAY_EVERY = 10
 _MODULE = "tests.support.reading.pipeline_query"
-_ENDLESS, _TO_THE_END = {"processingTime": "0 seconds"}, {"availableNow": True}
 
 
 class Victim(Enum):
@@ -148,6 +147,8 @@ class _PipelineSoak:
         self._copy = kafka.create_topic(PARTITIONS)
         self._case = ExactlyOnceCase(kafka, [self._copy])
         self._checkpoint = Checkpoint(directory)
+        #: Created when the query shall copy the remaining rows and end.
+        self._finish = directory / "finish"
         self._process: MortalProcess | None = None
         self._batches_before = 0
 
@@ -161,13 +162,14 @@ class _PipelineSoak:
     ) -> None:
         """Kill processes, then copy the remaining rows and check all of them."""
         self._add_rows()
-        self._start(_ENDLESS)
+        self._start()
         if isinstance(kills, int):
             self._kill_at_random(kills, say, until=until)
         else:
             self._kill_in_turn(kills)
-        self.close()
-        process = self._start(_TO_THE_END)
+        self._finish.touch()
+        process = self._process
+        assert process is not None
         code = process.wait()
         if code != 0:
             self._report.problems.append(f"the query ended with {code}:\n{process.output[-8000:]}")
@@ -201,16 +203,15 @@ class _PipelineSoak:
         self._batches_before = self._batches
         self._source.add(ROWS_PER_KILL)
 
-    def _start(self, trigger: dict[str, object]) -> MortalProcess:
+    def _start(self) -> None:
         given = {
             "source": {**self._source.options, "kafka.isolation.level": "read_committed"},
             "sink": {**self._case.options, "topic": self._copy},
             "checkpoint": str(self._checkpoint.path),
-            "trigger": trigger,
+            "finish": str(self._finish),
             "spark": self._spark,
         }
         self._process = MortalProcess(self._directory, _MODULE, given)
-        return self._process
 
     @property
     def _batches(self) -> int:
@@ -239,7 +240,7 @@ class _PipelineSoak:
         assert self._process is not None
         if victim is Victim.DRIVER:
             self._process.close()
-            self._start(_ENDLESS)
+            self._start()
         elif victim is Victim.BROKER:
             (broker,) = self._kafka.brokers
             broker.kill()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: The proxies outlive the writing by the time that finishing and checking may take.
 _AFTERWARDS_SECONDS = 900
 _POLL_SECONDS = 0.2
+#: The pace of the writers in a plan that ends with its last event, however many rows they write.
+_COMPLETE_PACE = 0.25
 #: How long a fault may take until it strikes, in a plan that must be complete.
 _STRIKE_SECONDS = 120
 #: How long an event of the cluster lane may take until the cluster has recovered.
@@ -119,7 +121,9 @@ class _Soak:
         """Write with disturbances, finish, and check."""
         report, plan = self._report, self._plan
         with ExitStack() as stack:
-            self._writers = make_writers(self._kafka, seed=report.seed)
+            self._writers = make_writers(
+                self._kafka, seed=report.seed, pace=_COMPLETE_PACE if plan.is_complete else 1
+            )
             for writer in self._writers.values():
                 # This has no effect on a finished writer, and does not wait for one that hangs.
                 stack.callback(writer.abandon)

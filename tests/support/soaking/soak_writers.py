@@ -32,13 +32,16 @@ _SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
-    """Create the writers and their topics, without starting them."""
+def make_writers(kafka: ProxiedKafka, *, seed: int, pace: float = 1) -> dict[str, Writer]:
+    """Create the writers and their topics, without starting them.
+
+    At a `pace` of 1 they write 11,000 rows per second, in batches of at most forty.
+    """
     writers: dict[str, Writer] = {
         name: SteadyWriter(
             kafka,
             kafka.cluster.create_topic(PARTITIONS),
-            rows_per_second=1500,
+            rows_per_second=1500 * pace,
             most_rows=40,
             seed=seed,
             **{**_COMMON, **settings},
@@ -49,7 +52,7 @@ def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
         kafka,
         kafka.cluster.create_topic(PARTITIONS),
         threads=3,
-        rows_per_second=3000,
+        rows_per_second=3000 * pace,
         most_rows=40,
         seed=seed,
         **_COMMON,
@@ -58,7 +61,7 @@ def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
         kafka,
         kafka.cluster.create_topic(PARTITIONS),
         threads=2,
-        rows_per_second=2000,
+        rows_per_second=2000 * pace,
         most_rows=40,
         seed=seed,
         **{**_COMMON, "linger.ms": 5},
@@ -66,7 +69,7 @@ def make_writers(kafka: ProxiedKafka, *, seed: int) -> dict[str, Writer]:
     writers["in transactions"] = TransactionalWriter(
         kafka,
         kafka.cluster.create_topic(PARTITIONS),
-        rows_per_second=1500,
+        rows_per_second=1500 * pace,
         most_rows=40,
         seed=seed,
         **{**_COMMON, "transactional.id": "soak"},
