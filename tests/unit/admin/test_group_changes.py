@@ -59,6 +59,12 @@ def run(broker, capsys):
     return run
 
 
+@pytest.fixture
+def topics_known_soon(monkeypatch):
+    """Wait only for a moment for topics that brokers do not know."""
+    monkeypatch.setattr("spark_kafka_sink.admin.item_requests.FINAL_SECONDS", 0.2)
+
+
 # --- reset-offsets
 
 
@@ -227,6 +233,7 @@ def test_a_member_that_joins_meanwhile_is_the_same_error(broker, run):
 @pytest.mark.parametrize(
     "command", [["reset-offsets", "billing", "--to-earliest"], ["delete-offsets", "billing"]]
 )
+@pytest.mark.usefixtures("topics_known_soon")
 def test_an_unknown_partition_is_an_error(run, committed, command, topic, message):
     """Nothing is changed if one of the partitions does not exist."""
     code, out, err = run(*command, "--topic", "data", "--topic", topic, "--execute")

@@ -12,6 +12,7 @@ from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.faults.interrupts import interrupting, needs_signals
+from tests.support.network.leaps import leap_at_first_contact
 from tests.support.spark.source_groups import joined_consumer
 
 FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
@@ -180,8 +181,9 @@ def test_an_incomplete_command_line_is_wrong_usage(arguments, capsys):
     assert "usage: " in capsys.readouterr().err
 
 
-def test_a_cluster_that_is_not_there_is_refused(capsys):
+def test_a_cluster_that_is_not_there_is_refused(capsys, monkeypatch):
     """Nothing listens: the exit code is 1 within seconds, whatever the timeout."""
+    leap_at_first_contact(monkeypatch)
     assert 1 == groups.main(["list", "--bootstrap-server", "localhost:1", "--timeout", "600"])
     assert capsys.readouterr().err.startswith("error: ")
 

@@ -148,16 +148,18 @@ def test_a_read_may_wait_without_limit(broker):
     assert ALL == read(broker, ZERO, poll_timeout=10**15)
 
 
-def test_brokers_at_whose_addresses_nothing_listens_end_the_call_soon(unused_port):
+def test_brokers_at_whose_addresses_nothing_listens_end_the_call_soon(unused_port, monkeypatch):
     """The call does not wait for default.api.timeout.ms then, and the error names the address."""
+    monkeypatch.setattr("spark_kafka_sink.consumer.offsets.offset_calls.FINAL_SECONDS", 0.2)
     began = time.monotonic()
     with pytest.raises(NetworkError, match=f"^no broker answered through 127.0.0.1:{unused_port}"):
         read_arrow(f"127.0.0.1:{unused_port}", "t", default_api_timeout_ms=int(4e3 * PATIENCE))
     assert time.monotonic() - began < PATIENCE
 
 
-def test_a_missing_topic_is_an_error_that_suggests_names():
+def test_a_missing_topic_is_an_error_that_suggests_names(monkeypatch):
     """The error names topics with similar names."""
+    monkeypatch.setattr("spark_kafka_sink.consumer.offsets.offset_calls.FINAL_SECONDS", 0.2)
     with DevBroker(topics={"orders": 1}) as broker, pytest.raises(BrokerError, match="'orders'"):
         read_arrow(broker.bootstrap_servers, "order")
 

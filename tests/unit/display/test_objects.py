@@ -22,6 +22,7 @@ from spark_kafka_sink.record.decode import Header, Record
 from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite, check_write
 from spark_kafka_sink.spark.sink.write_schema import WriteSchema
 from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, DevBroker, ErrorCode
+from tests.support.network.leaps import leap_at_first_contact
 
 EVIL = "<script>alert(1)</script>"
 SCHEMA = StructType(
@@ -79,8 +80,9 @@ def test_a_check_names_the_columns_that_are_not_written(devbroker):
     assert "at least once" in checked._repr_html_()
 
 
-def test_a_check_without_a_topic_says_where_rows_go(devbroker):
+def test_a_check_without_a_topic_says_where_rows_go(devbroker, monkeypatch):
     """Topics from a column, and one that brokers may create, are named as such."""
+    leap_at_first_contact(monkeypatch)
     by_row = StructType([StructField("topic", StringType()), StructField("value", StringType())])
 
     assert "OK: topics are named by the column topic, columns topic, value" == repr(

@@ -454,8 +454,9 @@ def test_an_unknown_topic_is_read_once_it_exists(broker, caplog, is_subscribed):
         (BrokerError, lambda it: it.partitions_for("missing", timeout=PATIENCE)),
     ],
 )
-def test_bad_arguments_are_refused(broker, error, call):
+def test_bad_arguments_are_refused(broker, error, call, monkeypatch):
     """The error is raised at once, and the assignment stays."""
+    monkeypatch.setattr("spark_kafka_sink.consumer.offsets.offset_calls.FINAL_SECONDS", 0.2)
     with consuming(broker, **GROUP) as consumer:
         consumer.assign([tp()])
         with pytest.raises(error):

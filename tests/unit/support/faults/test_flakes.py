@@ -121,6 +121,7 @@ def test_without_a_file_all_unit_tests_run(arguments, added):
     assert "--randomly-seed=7" in words
 
 
+@pytest.mark.slow
 def test_processes_pause_while_pytest_runs(tmp_path):
     """Tests and processes that they start stand still at times; failed tests are listed."""
     tests = tmp_path / "test_paused.py"
