@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ _MARKERS = {
 }
 #: The markers of the slow half.
 _HALF = {"kafka", "slow", "spark"}
-_SLOW_FOLDERS = {TESTS / folder for folder in FOLDERS}
+_SLOW_FOLDERS = frozenset(TESTS / folder for folder in FOLDERS)
 _VERSIONS = tested_versions()
 #: For clusters of one module that show little about a version.
 _NEWEST_FIRST = [KAFKA_4, pytest.param(KAFKA_3, marks=pytest.mark.soak)]
@@ -110,18 +111,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     Raises UsageError for a test that the slow half would miss, or run in a process of another
     group.
     """
-    files = {str(path) for path in slow_files()}
+    files = frozenset(slow_files())
+
+    @cache
+    def is_in(path: Path, folders: frozenset[Path]) -> bool:
+        return not folders.isdisjoint((path, *path.parents))
+
     for item in items:
         needed = set(getattr(item, "fixturenames", ()))
         markers = [name for name, fixtures in _MARKERS.items() if fixtures & needed]
         if "spark" in markers and group(item.nodeid) not in SPARK_GROUPS:
             raise pytest.UsageError(f"{item.nodeid}: its file must be in SPARK_FILES")
-        if set(item.path.parents) & _SLOW_FOLDERS:
+        if is_in(item.path, _SLOW_FOLDERS):
             markers.append("slow")
         for marker in markers:
             item.add_marker(marker)
         is_slow = not _HALF.isdisjoint(marker.name for marker in item.iter_markers())
-        if is_slow and files.isdisjoint(map(str, (item.path, *item.path.parents))):
+        if is_slow and not is_in(item.path, files):
             raise pytest.UsageError(f"{item.nodeid}: `slow_files` finds no marker in its file")
     yield
     items.sort(key=lambda item: rank(item.nodeid))

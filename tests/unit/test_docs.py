@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 import tomllib
+from functools import cache
 from textwrap import indent
 from typing import TYPE_CHECKING, get_args
 
@@ -294,13 +295,17 @@ def test_the_recipes_name_files_that_exist():
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_tests_that_a_page_names_exist(page):
     """A page that gives a test as the proof of a claim names a test, or a module of tests."""
+    assert set() == set(re.findall(r"\btest_\w+", _without_blocks(page))) - _names_of_tests()
+
+
+@cache
+def _names_of_tests() -> frozenset[str]:
+    """Return the names of all tests and of their modules."""
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    known = set(re.findall(r"\bdef (test_\w+)", text))
     modules = {
         path.stem for folder in ("tests", "examples") for path in (ROOT / folder).rglob("test_*.py")
     }
-
-    assert set() == set(re.findall(r"\btest_\w+", _without_blocks(page))) - known - modules
+    return frozenset(modules.union(re.findall(r"\bdef (test_\w+)", text)))
 
 
 def _without_blocks(page: Path) -> str:

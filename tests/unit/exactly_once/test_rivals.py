@@ -163,6 +163,7 @@ def strike_everywhere(world, kind):
     return made.requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Finishing, Dying, Writing, Aborting])
 def test_a_rival_can_run_between_any_two_requests(tv2, kind):
     """A rival before any request of a driver loses no row, and the later claim prevails."""

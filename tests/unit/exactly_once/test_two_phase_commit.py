@@ -183,6 +183,7 @@ def test_the_next_driver_recovers_wherever_a_driver_dies(embedded, point):
     assert (each_once(0, 1, 2), []) == (embedded.visible(), embedded.left_open())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
 @pytest.mark.parametrize("second", PLAN_POINTS, ids=_by_name)
 def test_a_driver_can_die_during_recovery(tv2, first, second):
