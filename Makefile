@@ -131,7 +131,7 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) $(SPARK_CLASSES) ## Run all tests: unit, property, Spark, real Kafka (at most 45 minutes on 2 cores)
+test: $(INSTALLED) $(SPARK_CLASSES) ## Run all tests: unit, property, Spark, real Kafka (25 minutes on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.kafka.prepared_release
@@ -167,7 +167,7 @@ audit: $(INSTALLED) ## Check the installed packages for known vulnerabilities; f
 	@scripts/audit.sh .venv
 
 .PHONY: soak
-soak: $(INSTALLED) ## Search for faults for 55 minutes or more: write for 15, copy with Spark, read in groups for 10, during random faults and kills; then the longest tests (SOAK_ARGS="--minutes 15 --seed 1")
+soak: $(INSTALLED) ## Search for faults for 55 minutes or more: write for 15, copy with Spark, read in groups for 10, during random faults and kills; then the tests that make test leaves out (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 

@@ -1,4 +1,6 @@
-"""Fixtures for all tests: real Kafka clusters and the Spark session, each started on first use.
+"""Fixtures for all tests: real Kafka clusters and the Spark session.
+
+Each is started on first use, except the single brokers that parallel processes share.
 
 Tests that use one of them are marked `kafka` or `spark` automatically. Where real Kafka is not
 available, they are skipped with the reason; in CI they fail instead, because a suite that never

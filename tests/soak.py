@@ -3,7 +3,7 @@
 Afterwards, one producer writes ten million rows, and a pipeline from Kafka to Kafka runs until as
 many of its processes were killed as `--pipeline-kills` says. Members of three clients read in one
 group for some minutes, half of them on the oldest supported version. The last part runs the tests
-with the marker `soak`, which take too long for `make test`.
+with the marker `soak`, which `make test` leaves out.
 """
 
 from __future__ import annotations

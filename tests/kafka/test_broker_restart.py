@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ pytestmark = pytest.mark.slow
 
 #: More than the producer's buffer holds, so that it is still writing when the broker is killed.
 ROWS = 1_000_000
-#: The rows of a Spark job, whose tasks hold back the last tenth until the broker has restarted.
+#: The rows of a Spark job of two tasks at a time. They hold back rows at these shares of their own;
+#: those between the two are less than a producer's buffer holds.
 ROWS_OF_A_JOB = 1_000_000
 TASKS = 4
+WAIT_FOR_FREEZE, WAIT_FOR_RESTART = 0.5, 0.9
 #: What shows nothing about a broker's version runs on the newest one.
 NEWEST = pytest.mark.parametrize("own_kafka", [KAFKA_4], indirect=True)
 
@@ -72,14 +75,19 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
     """A Spark write survives SIGKILL and restart of the broker without retrying a task."""
     (broker,) = own_kafka.brokers
     topic = own_kafka.create_topic(3)
-    restarted = tmp_path / "restarted"
+    frozen, restarted = tmp_path / "frozen", tmp_path / "restarted"
 
     def hold_back(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = 0
         for batch in batches:
-            rows += batch.num_rows
-            while rows > 0.9 * ROWS_OF_A_JOB / TASKS and not restarted.exists():
+            share = rows / (ROWS_OF_A_JOB / TASKS)
+            while share >= WAIT_FOR_FREEZE and not frozen.exists():
                 time.sleep(0.1)
+            if share >= WAIT_FOR_RESTART and not restarted.exists():
+                (tmp_path / f"passed by {os.getpid()}").touch()
+            while share >= WAIT_FOR_RESTART and not restarted.exists():
+                time.sleep(0.1)
+            rows += batch.num_rows
             yield batch
 
     df = (
@@ -100,17 +108,25 @@ def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, s
                 seconds=120,
                 what="the first rows",
             )
+            # What the tasks pass from here on is in flight when the broker is killed.
+            broker.freeze()
+            frozen.touch()
+            wait_until(
+                lambda: len(list(tmp_path.glob("passed by *"))) == 2,
+                seconds=120,
+                what="rows of both tasks in flight",
+            )
             broker.kill()
             broker.start()
             own_kafka.wait_until_ready()
-            return sum(own_kafka.end_offsets(topic).values())
         finally:
+            frozen.touch()
             restarted.touch()
 
     with ThreadPoolExecutor(1) as executor:
-        rows_after_restart = executor.submit(kill_and_start)
+        killed = executor.submit(kill_and_start)
         df.write.format("pykafka").mode("append").options(**options).save()
-        assert rows_after_restart.result() < ROWS_OF_A_JOB
+        killed.result()
     numbers = read_numbers(own_kafka.bootstrap_servers, topic)
     assert RowCheck() == check_rows(numbers, ROWS_OF_A_JOB, rows_per_writer=ROWS_OF_A_JOB // TASKS)
 

@@ -12,17 +12,17 @@ from tests.support.faults.recreated_topic import (
 )
 
 
-def test_records_follow_a_topic_recreated_with_fewer_partitions(own_kafka):
+def test_records_follow_a_topic_recreated_with_fewer_partitions(kafka):
     """After a topic is recreated with fewer partitions, records go only to existing ones."""
-    topic = own_kafka.create_topic(BEFORE, replication_factor=1)
+    topic = kafka.create_topic(BEFORE, replication_factor=1)
     before, after = set(range(BEFORE)), set(range(AFTER))
-    assert [before, before, after, after] == write_before_and_after_shrinking(own_kafka, topic)
+    assert [before, before, after, after] == write_before_and_after_shrinking(kafka, topic)
 
 
-def test_a_lingering_record_whose_partition_is_gone_fails_alone(own_kafka):
+def test_a_lingering_record_whose_partition_is_gone_fails_alone(kafka):
     """A record whose partition no longer exists fails alone; all others sent with it arrive."""
-    topic = own_kafka.create_topic(BEFORE, replication_factor=1)
-    other = own_kafka.create_topic(1, replication_factor=1)
-    ended = send_before_a_shrinking(own_kafka, topic, other)
+    topic = kafka.create_topic(BEFORE, replication_factor=1)
+    other = kafka.create_topic(1, replication_factor=1)
+    ended = send_before_a_shrinking(kafka, topic, other)
     assert isinstance(ended.gone, InvalidPartitionError)
     assert [None] * 2 * KEYS == ended.others

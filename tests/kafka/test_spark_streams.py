@@ -127,18 +127,20 @@ def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_at_least_once_loses_no_row_whichever_worker_is_killed(kafka_4, tmp_path):
+@pytest.mark.parametrize("drivers", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_at_least_once_loses_no_row_whatever_is_killed(kafka_4, tmp_path, drivers):
     """With at-least-once, rows may be there twice after kills, but none is missing."""
     topic = kafka_4.create_topic(PARTITIONS)
     servers = {"kafka.bootstrap.servers": kafka_4.bootstrap_servers}
     query = MortalQuery(tmp_path, NumberedFiles(tmp_path), {**servers, "topic": topic})
     query.source.add(20, files=2)
     query.kills.add([BEFORE_PRODUCE, AFTER_FLUSH])
+    query.kills.add([BEFORE_SPARKS_COMMIT] * (drivers - 1), SESSION)
     query.run_to_end()
     values = KafkaSite(kafka_4).read_committed(topic)
     assert query.source.numbers == sorted(set(values))
     assert len(values) > query.source.rows
-    assert [] == query.kills.left
+    assert ([], drivers) == (query.kills.left, query.starts)
 
 
 @pytest.mark.spark

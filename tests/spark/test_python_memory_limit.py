@@ -13,13 +13,11 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.soak,
     pytest.mark.skipif(sys.platform != "linux", reason="Spark sets the limit on Linux only"),
 ]
 
 ROOT = Path(__file__).parents[2]
 ROWS = 300_000
-CODECS = ("none", "lz4", "zstd")
 WORKER_BYTES = 1 << 30
 #: Runs in its own session, since the limit applies to the application; two tasks share the limit.
 PROGRAM = """
@@ -54,13 +52,16 @@ PROGRAM = """
 """
 
 
-def test_a_write_needs_at_most_a_gibibyte_per_worker(topics):
+@pytest.mark.parametrize(
+    "codecs", [("zstd",), pytest.param(("none", "lz4"), marks=pytest.mark.soak)]
+)
+def test_a_write_needs_at_most_a_gibibyte_per_worker(topics, codecs):
     """Each codec works in workers limited to 1 GiB, including their libraries and threads."""
     topic = topics.create(4)
     done = subprocess.run(  # noqa: S603  # our own program
         [
             *(sys.executable, "-c", textwrap.dedent(PROGRAM)),
-            *(topics.broker.bootstrap_servers, topic, str(ROWS), *CODECS),
+            *(topics.broker.bootstrap_servers, topic, str(ROWS), *codecs),
         ],
         cwd=ROOT,
         capture_output=True,
@@ -76,4 +77,4 @@ def test_a_write_needs_at_most_a_gibibyte_per_worker(topics):
             partition.log.log_end_offset for partition in broker.cluster.topic(topic).partitions
         )
     )
-    assert len(CODECS) * ROWS == written
+    assert len(codecs) * ROWS == written

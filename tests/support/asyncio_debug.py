@@ -20,15 +20,21 @@ FRAMES = 4
 
 
 def _extract_few(frame: FrameType | None = None) -> traceback.StackSummary:
-    """Return the innermost frames from `frame`, or from the caller, without their text."""
+    """Return the innermost frames from `frame`, or from the caller; their text is not read."""
     frame = frame or sys._getframe(1)
-    places = []
+    places: list[traceback.FrameSummary] = []
     while frame is not None and len(places) < FRAMES:
-        places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None))
+        code = frame.f_code
+        places.append(
+            traceback.FrameSummary(
+                code.co_filename, frame.f_lineno, code.co_name, lookup_line=False
+            )
+        )
         frame = frame.f_back
     return traceback.StackSummary.from_list(reversed(places))
 
 
+assert "asyncio" not in sys.modules, "too late: something has imported asyncio"
 # Futures and tasks are of C code, which takes this function once, when asyncio is imported.
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(traceback, "extract_stack", _extract_few)

@@ -2,9 +2,9 @@
 
 `python -m tests.support.slow_half` prints its files, so that its processes import no others:
 collecting all tests takes each process ten seconds. A group runs in one process, which has the
-brokers and the Spark session of its tests. The files that use the shared Spark session are in two
-groups, since one would take longer than all others together. Every other file is a group, except
-those whose tests can be spread.
+Spark session of its tests, and the brokers that they may stop. The files that use the shared Spark
+session are in two groups, since one would take longer than all others together. Every other file is
+a group, except those whose tests can be spread.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ SPREAD = frozenset(
     {
         "tests/kafka/test_spark_streams.py",
         "tests/spark/test_demo.py",
+        "tests/spark/test_python_memory_limit.py",
     }
 )
 #: The longest groups or files, which begin first, so that none begins when the other processes end.
@@ -58,6 +59,7 @@ LONGEST = (
     "tests/unit/test_coverage_fuzz.py",
     "tests/unit/record/compilation/test_warm_cache.py",
     "tests/kafka/test_consume_transform_produce.py",
+    "tests/spark/test_python_memory_limit.py",
     "tests/kafka/test_exactly_once_kills.py",
 )
 _MARKER = re.compile(r"\bmark\.(kafka|slow|spark)\b")

@@ -23,7 +23,6 @@ def test_inputs_that_reach_new_code_cause_no_findings(tmp_path):
     assert report.edges > FEW_EDGES
 
 
-@pytest.mark.soak
 def test_a_bug_behind_several_matching_bytes_is_found(tmp_path):
     """Coverage leads to a word that chance would need years for, and the finding has its bytes."""
     report = coverage_fuzz(

@@ -126,12 +126,12 @@ def test_a_block_without_spark_runs_unchanged(block, start_devbroker):
     """The block runs on its own, with the address of a real broker."""
     broker = start_devbroker(topics=TOPICS)
     code = block.code.replace(ADDRESS, broker.bootstrap_servers)
-    if "KafkaConsumer" in code:
-        # Otherwise it would wait for a record until its timeout.
+    if '"auto.offset.reset": "earliest"' in code:
+        # Without a record it would wait until its timeout.
         with spark_kafka_sink.KafkaProducer(
             {"bootstrap.servers": broker.bootstrap_servers}
         ) as producer:
-            producer.send("events", b"value", b"key")
+            producer.send("events", b'"value"', b"key")
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, block.place, "exec"), {})  # noqa: S102 - our own text

@@ -21,6 +21,9 @@ from tests.support.kafka.real_kafka import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: The brokers are never killed, and a pause must not fence the only one.
+_PATIENT = {"broker.session.timeout.ms": "60000"}
+
 
 class SingleNodes:
     """The brokers, each started when first requested. They run side by side."""
@@ -33,12 +36,16 @@ class SingleNodes:
 
     def share(self) -> dict[str, dict[str, str]]:
         """Start a broker of each version, and return for each its address or why there is none."""
-        return {
-            version: {"error": str(found)}
-            if isinstance(found := self.get(version), KafkaUnavailableError)
-            else {"bootstrap_servers": found.bootstrap_servers}
-            for version in tested_versions()
-        }
+        return {version: self._share(version) for version in tested_versions()}
+
+    def _share(self, version: str) -> dict[str, str]:
+        try:
+            found = self.get(version)
+        except Exception as error:  # noqa: BLE001  the tests that need this broker fail by it
+            return {"failure": f"{type(error).__name__}: {error}"}
+        if isinstance(found, KafkaUnavailableError):
+            return {"unavailable": str(found)}
+        return {"bootstrap_servers": found.bootstrap_servers}
 
     def close(self) -> None:
         """Stop all started brokers."""
@@ -50,7 +57,9 @@ class SingleNodes:
         try:
             if version in self._shared:
                 return _of_another_process(version, self._shared[version])
-            cluster = given_kafka() if version == GIVEN else start_kafka(version)
+            cluster = (
+                given_kafka() if version == GIVEN else start_kafka(version, overrides=_PATIENT)
+            )
         except KafkaUnavailableError as error:
             return error
         assert cluster is not None
@@ -59,6 +68,8 @@ class SingleNodes:
 
 
 def _of_another_process(version: str, shared: Mapping[str, str]) -> KafkaCluster:
-    if "error" in shared:
-        raise KafkaUnavailableError(shared["error"])
+    if "unavailable" in shared:
+        raise KafkaUnavailableError(shared["unavailable"])
+    if "failure" in shared:
+        raise RuntimeError(f"Kafka {version} did not start: {shared['failure']}")
     return KafkaCluster(version, shared["bootstrap_servers"])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin import first_contact
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+from spark_kafka_sink.consumer.offsets import offset_calls
+from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -88,6 +90,21 @@ def leap_at_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
         return await asking
 
     monkeypatch.setattr(first_contact, "_ask", leaping_ask)
+
+
+def leap_at_search_for_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move a consumer client's clock to the end of its search when it has found nobody."""
+    find = OffsetCalls._find_anybody
+
+    async def leaping_find(calls: OffsetCalls, deadline: float) -> None:
+        finding = asyncio.ensure_future(find(calls, deadline))
+        while not finding.done() and not _has_failed(calls._client, ()):  # noqa: ASYNC110  likewise
+            await asyncio.sleep(_PAUSE_SECONDS)
+        now = calls._loop.time
+        calls._loop.time = lambda: now() + offset_calls.FINAL_SECONDS  # type: ignore[method-assign]
+        return await finding
+
+    monkeypatch.setattr(OffsetCalls, "_find_anybody", leaping_find)
 
 
 def _has_failed(client: NetworkClient, topics: Sequence[str]) -> bool:

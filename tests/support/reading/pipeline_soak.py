@@ -178,10 +178,12 @@ class _PipelineSoak:
 
     def _kill_in_turn(self, kills: Sequence[Victim]) -> None:
         for victim in kills:
-            self._wait_for_a_batch()
+            self._wait_for_batches(1)
             wait_until(partial(self._kill, victim), seconds=PATIENCE_SECONDS, what=f"a {victim}")
             self._report.kills[victim.name.lower()] += 1
             self._add_rows()
+        # One of them may have been in progress. The query has been restarted before the other.
+        self._wait_for_batches(2)
 
     def _kill_at_random(self, kills: int, say: Callable[[str], None], *, until: float) -> None:
         for victim in victims(self._chance):
@@ -189,7 +191,7 @@ class _PipelineSoak:
                 break
             is_hasty = self._chance.random() < _HASTE
             if not is_hasty:
-                self._wait_for_a_batch()
+                self._wait_for_batches(1)
             pause = _LONGEST_START if is_hasty else _LONGEST_PAUSE
             time.sleep(self._chance.uniform(0, pause))
             if self._kill(victim):
@@ -220,17 +222,17 @@ class _PipelineSoak:
         numbers = (int(file.name) for file in commits.glob("[0-9]*"))
         return max(numbers, default=-1) + 1
 
-    def _wait_for_a_batch(self) -> None:
-        """Wait until the query has committed a batch since rows were added."""
+    def _wait_for_batches(self, number: int) -> None:
+        """Wait until the query has committed so many batches since rows were added."""
         process = self._process
         assert process is not None
 
-        def has_another() -> bool:
+        def has_others() -> bool:
             assert not process.has_ended, process.output[-8000:]
-            return self._batches > self._batches_before
+            return self._batches >= self._batches_before + number
 
         try:
-            wait_until(has_another, seconds=PATIENCE_SECONDS, what="a batch")
+            wait_until(has_others, seconds=PATIENCE_SECONDS, what=f"{number} batches")
         except TimeoutError as error:
             error.add_note(process.output[-8000:])
             raise

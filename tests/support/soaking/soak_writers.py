@@ -35,13 +35,14 @@ _SETTINGS: dict[str, dict[str, object]] = {
 def make_writers(kafka: ProxiedKafka, *, seed: int, pace: float = 1) -> dict[str, Writer]:
     """Create the writers and their topics, without starting them.
 
-    At a `pace` of 1 they write 11,000 rows per second, in batches of at most forty.
+    At a `pace` of 1 they write 11,000 rows per second, in batches of at most forty. The one with
+    little memory keeps its pace, so that it waits for memory.
     """
     writers: dict[str, Writer] = {
         name: SteadyWriter(
             kafka,
             kafka.cluster.create_topic(PARTITIONS),
-            rows_per_second=1500 * pace,
+            rows_per_second=1500 * (1 if "buffer.memory" in settings else pace),
             most_rows=40,
             seed=seed,
             **{**_COMMON, **settings},

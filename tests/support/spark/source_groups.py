@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 120
+_PAUSE_SECONDS = 0.1
+#: The errors of a coordinator whose topic is being created or read. librdkafka raises them.
+_LOADING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1760000000000,"conf":{}}'
 
 
@@ -33,12 +43,24 @@ def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, 
             for topic in topics
             for partition in topic.partitions
         ]
-        committed = consumer.committed(asked, timeout=_SECONDS)
+        committed = _committed(consumer, asked)
     finally:
         consumer.close()
     return {
         (place.topic, place.partition): place.offset for place in committed if place.offset >= 0
     }
+
+
+def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Return what is committed once the coordinator has loaded; the first question creates it."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return consumer.committed(asked, timeout=_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() not in _LOADING or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError, Net
 from spark_kafka_sink.model import TopicPartition
 from tests.support import leaks
 from tests.support.consumer.reading import PATIENCE, fill, log_of, numbered
+from tests.support.network.leaps import leap_at_search_for_anybody
 
 ALL = numbered(20)
 EXACTLY = "must name exactly the partitions that are read"
@@ -150,7 +151,7 @@ def test_a_read_may_wait_without_limit(broker):
 
 def test_brokers_at_whose_addresses_nothing_listens_end_the_call_soon(unused_port, monkeypatch):
     """The call does not wait for default.api.timeout.ms then, and the error names the address."""
-    monkeypatch.setattr("spark_kafka_sink.consumer.offsets.offset_calls.FINAL_SECONDS", 0.2)
+    leap_at_search_for_anybody(monkeypatch)
     began = time.monotonic()
     with pytest.raises(NetworkError, match=f"^no broker answered through 127.0.0.1:{unused_port}"):
         read_arrow(f"127.0.0.1:{unused_port}", "t", default_api_timeout_ms=int(4e3 * PATIENCE))

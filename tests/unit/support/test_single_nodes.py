@@ -23,7 +23,7 @@ def started(monkeypatch):
     """Return the clusters that are started, of the newest version alone."""
     clusters = []
 
-    def start(version):
+    def start(version, **_):
         if version == KAFKA_3:
             raise KafkaUnavailableError("no jars")
         clusters.append(_Started(version, "127.0.0.1:1"))
@@ -46,6 +46,21 @@ def test_other_processes_use_the_brokers_that_one_has_started(started):
     assert [True] == [cluster.is_open for cluster in started]
     nodes.close()
     assert [False] == [cluster.is_open for cluster in started]
+
+
+def test_a_broker_that_fails_to_start_fails_the_tests_that_need_it(started, monkeypatch):
+    """The other processes raise its error for these tests, and the run goes on."""
+
+    def start(version, **_):
+        raise TimeoutError(f"{version} is slow")
+
+    monkeypatch.setattr(single_nodes, "start_kafka", start)
+    shared = SingleNodes().share()
+    with pytest.raises(
+        RuntimeError, match=f"^Kafka {KAFKA_4} did not start: TimeoutError: .* is slow$"
+    ):
+        SingleNodes(shared).get(KAFKA_4)
+    assert [] == started
 
 
 def test_a_broker_is_started_once(started):
