@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.consumer.read_arrow import read_arrow
-from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.producer.producing import produce
 from tests.support.record.text_rows import numbered_batches
 
@@ -17,7 +16,6 @@ ROWS = 100_000
 SETTINGS = {"max_partition_fetch_bytes": 50_000, "request_timeout_ms": 1500}
 
 
-@pytest.mark.parametrize("kafka_in_racks", [KAFKA_4], indirect=True)
 @pytest.mark.parametrize("failure", ["kill", "freeze"])
 def test_a_follower_that_fails_loses_and_repeats_no_row(kafka_in_racks, failure):
     """The leader is read in place of a follower that dies, or does not answer any more."""

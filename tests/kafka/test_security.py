@@ -14,7 +14,6 @@ from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.data_source import KafkaSink
 from tests.support.kafka.java_tools import run_java_tool
-from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.security.secured import jaas, key_store, sasl, tls
 from tests.support.security.secured_kafka import PASSWORD, SESSION_MS, USER, address, count_renewals
 from tests.support.security.token_endpoint import jwt
@@ -235,7 +234,6 @@ def test_the_driver_checks_with_the_security_settings_of_the_job(secured_kafka, 
         assert isinstance(admin.list_transactions(lambda _: True, timeout=60), list)
 
 
-@pytest.mark.parametrize("secured_kafka", [KAFKA_4], indirect=True)
 def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificates, spark):
     """The options of Spark's own sink work unchanged in the check, the driver and the tasks."""
     topic = secured_kafka.create_topic(2)
