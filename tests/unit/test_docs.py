@@ -23,6 +23,7 @@ from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
 from spark_kafka_sink.groups import main as groups_main
 from spark_kafka_sink.transactions import main as transactions_main
+from tests.support.consumer.reading import fill
 from tests.support.documentation import (
     ADDRESS,
     BLOCKS,
@@ -126,12 +127,9 @@ def test_a_block_without_spark_runs_unchanged(block, start_devbroker):
     """The block runs on its own, with the address of a real broker."""
     broker = start_devbroker(topics=TOPICS)
     code = block.code.replace(ADDRESS, broker.bootstrap_servers)
-    if '"auto.offset.reset": "earliest"' in code:
-        # Without a record it would wait until its timeout.
-        with spark_kafka_sink.KafkaProducer(
-            {"bootstrap.servers": broker.bootstrap_servers}
-        ) as producer:
-            producer.send("events", b'"value"', b"key")
+    if '"auto.offset.reset": "earliest"' in code and '.send("events"' not in code:
+        # It would wait for a record until its timeout.
+        fill(broker.bootstrap_servers, "events", [b'"value"'], key=b"key")
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, block.place, "exec"), {})  # noqa: S102 - our own text

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.kafka.real_kafka import wait_until
+from tests.support.kafka.real_kafka import ask_until_answered, wait_until
 from tests.support.producer.producing import patiently
 from tests.support.record.record_columns import columns
 
@@ -35,19 +35,11 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     old_id = _topic_id(admin, topic)
     admin.delete_topics([topic])[topic].result(SECONDS)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    pause = threading.Event()
-    for _ in range(10 * SECONDS):
-        try:
-            admin.create_topics([new])[topic].result(SECONDS)
-        except KafkaException as error:
-            # The broker responds to a deletion before all brokers have applied it.
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            pause.wait(0.1)
-        else:
-            break
-    else:
-        raise AssertionError(f"{topic} was not deleted within {SECONDS} s")
+    # The broker responds to a deletion before all brokers have applied it.
+    ask_until_answered(
+        lambda: admin.create_topics([new])[topic].result(SECONDS),
+        {KafkaError.TOPIC_ALREADY_EXISTS},
+    )
     # The controller has created it, but until a broker learns that, it serves the deleted topic.
     wait_until(
         lambda: _topic_id(admin, topic) not in {None, old_id},

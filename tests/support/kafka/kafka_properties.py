@@ -71,8 +71,7 @@ def node_properties(
         "transaction.state.log.num.partitions": "3",
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
-        # Nobody waits for the heartbeats of a single node; three must detect a killed one.
-        "broker.heartbeat.interval.ms": "2000" if nodes == 1 else "500",
+        "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "6000",
         # An idle controller would write a record each 0.5 s, and take 1 % of a core for it.
         "metadata.max.idle.interval.ms": "0",

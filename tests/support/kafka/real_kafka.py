@@ -16,7 +16,7 @@ import time
 import uuid
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
@@ -28,8 +28,10 @@ from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 from tests.support.kafka.process_nodes import ProcessNodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
+
+T = TypeVar("T")
 
 _READY_SECONDS = 120
 _ADMIN_SECONDS = 120
@@ -215,18 +217,15 @@ class KafkaCluster:
         """
         count = self.partition_count(topic)
         asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
-        deadline = time.monotonic() + _ADMIN_SECONDS
-        while True:
+
+        def ask() -> dict[int, int]:
             answers = self.admin.list_offsets(
                 asked, isolation_level=isolation_level, request_timeout=_ADMIN_SECONDS
             )
-            try:
-                return {place.partition: it.result().offset for place, it in answers.items()}
-            except KafkaException as error:
-                # librdkafka's list_offsets does not retry after it saw an older leader epoch.
-                if error.args[0].code() not in _NEW_LEADER or time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
+            return {place.partition: it.result().offset for place, it in answers.items()}
+
+        # librdkafka's list_offsets does not retry after it saw an older leader epoch.
+        return ask_until_answered(ask, _NEW_LEADER)
 
     def leader(self, topic: str, partition: int = 0) -> Broker:
         """Return the current leader of a partition."""
@@ -367,6 +366,22 @@ def given_kafka() -> KafkaCluster | None:
     except KafkaException as error:
         raise KafkaUnavailableError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
     return cluster
+
+
+def ask_until_answered(ask: Callable[[], T], passing: Container[int]) -> T:
+    """Return librdkafka's answer to a question, asked again after each error that will pass.
+
+    `passing` are the codes of these errors, which librdkafka does not retry itself. Raises
+    KafkaException for another error, or for the last one after two minutes.
+    """
+    deadline = time.monotonic() + _ADMIN_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:

@@ -21,8 +21,9 @@ from tests.support.kafka.real_kafka import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: The brokers are never killed, and a pause must not fence the only one.
-_PATIENT = {"broker.session.timeout.ms": "60000"}
+#: The brokers are never killed, so nobody waits for their heartbeats; a pause must not fence the
+#: only one.
+_PATIENT = {"broker.heartbeat.interval.ms": "2000", "broker.session.timeout.ms": "60000"}
 
 
 class SingleNodes:

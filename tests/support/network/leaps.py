@@ -16,7 +16,7 @@ from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     import pytest
 
@@ -81,13 +81,8 @@ def leap_at_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> None:
         if patience.limit != first_contact._FINAL:
             return await ask(client, topics, began, patience)
-        asking = asyncio.ensure_future(ask(client, topics, began, patience))
-        while not asking.done() and not _has_failed(client, topics):  # noqa: ASYNC110  likewise
-            await asyncio.sleep(_PAUSE_SECONDS)
-        loop = asyncio.get_running_loop()
-        now = loop.time
-        loop.time = lambda: now() + first_contact.FINAL_SECONDS  # type: ignore[method-assign]
-        return await asking
+        asking = ask(client, topics, began, patience)
+        return await _leap_when_failed(asking, client, topics, first_contact.FINAL_SECONDS)
 
     monkeypatch.setattr(first_contact, "_ask", leaping_ask)
 
@@ -97,14 +92,22 @@ def leap_at_search_for_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     find = OffsetCalls._find_anybody
 
     async def leaping_find(calls: OffsetCalls, deadline: float) -> None:
-        finding = asyncio.ensure_future(find(calls, deadline))
-        while not finding.done() and not _has_failed(calls._client, ()):  # noqa: ASYNC110  likewise
-            await asyncio.sleep(_PAUSE_SECONDS)
-        now = calls._loop.time
-        calls._loop.time = lambda: now() + offset_calls.FINAL_SECONDS  # type: ignore[method-assign]
-        return await finding
+        finding = find(calls, deadline)
+        return await _leap_when_failed(finding, calls._client, (), offset_calls.FINAL_SECONDS)
 
     monkeypatch.setattr(OffsetCalls, "_find_anybody", leaping_find)
+
+
+async def _leap_when_failed(
+    asking: Coroutine[Any, Any, None], client: NetworkClient, topics: Sequence[str], seconds: float
+) -> None:
+    task = asyncio.ensure_future(asking)
+    while not task.done() and not _has_failed(client, topics):  # noqa: ASYNC110  likewise
+        await asyncio.sleep(_PAUSE_SECONDS)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    loop.time = lambda: now() + seconds  # type: ignore[method-assign]
+    await task
 
 
 def _has_failed(client: NetworkClient, topics: Sequence[str]) -> bool:

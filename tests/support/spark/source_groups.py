@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_kafka_sink.spark.data_source import KafkaSink
-from tests.support.kafka.real_kafka import wait_until
+from tests.support.kafka.real_kafka import ask_until_answered, wait_until
 from tests.support.spark.micro_batches import SCHEMA, arrow_of, task_context, travel
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 120
-_PAUSE_SECONDS = 0.1
-#: The errors of a coordinator whose topic is being created or read. librdkafka raises them.
+#: The errors of a coordinator whose topic is being created or read.
 _LOADING = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -43,24 +41,15 @@ def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, 
             for topic in topics
             for partition in topic.partitions
         ]
-        committed = _committed(consumer, asked)
+        # The first question of all creates the coordinator's topic.
+        committed = ask_until_answered(
+            lambda: consumer.committed(asked, timeout=_SECONDS), _LOADING
+        )
     finally:
         consumer.close()
     return {
         (place.topic, place.partition): place.offset for place in committed if place.offset >= 0
     }
-
-
-def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
-    """Return what is committed once the coordinator has loaded; the first question creates it."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        try:
-            return consumer.committed(asked, timeout=_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() not in _LOADING or time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_SECONDS)
 
 
 @contextmanager
