@@ -44,9 +44,12 @@ DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_on
 SLOW_FOLDERS := tests/kafka tests/model tests/platforms tests/spark
 
 # The tests' Spark drivers live for seconds, and start faster without Java's slow compiler and with
-# an archive of their classes. Java's own warnings about an archive would be printed as output.
-SPARK_CLASSES := .venv/spark-classes.jsa
+# an archive of their classes, and their Python workers with compiled modules (quick_spark.py).
+# Java's own warnings about an archive would be printed as output.
+QUICK_SPARK := .venv/quick-spark
+SPARK_CLASSES := $(QUICK_SPARK)/classes.jsa
 QUICK_JAVA := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
+test notebooks: export SPARK_HOME ?= $(CURDIR)/$(QUICK_SPARK)
 test notebooks: export SPARK_LAUNCHER_OPTS ?= $(QUICK_JAVA)
 test notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA) \
   -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
@@ -67,8 +70,8 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/inst
 
 # Quietly: Java lists each class that it leaves out.
 $(SPARK_CLASSES): $(INSTALLED)
-	@$(WITH_JAVA) $(PYTHON) -m tests.support.java.spark_classes $@ > .venv/spark-classes.log 2>&1 \
-	  || { cat .venv/spark-classes.log >&2; exit 1; }
+	@$(WITH_JAVA) $(PYTHON) -m tests.support.java.quick_spark $(QUICK_SPARK) \
+	  > .venv/quick-spark.log 2>&1 || { cat .venv/quick-spark.log >&2; exit 1; }
 
 .PHONY: check
 check: $(INSTALLED) ## Check formatting, lint, types, spelling and layering

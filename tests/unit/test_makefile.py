@@ -13,7 +13,7 @@ MAKEFILE = Path(__file__).parents[2] / "Makefile"
 PYTEST = """#!/bin/sh
 case "$*" in
 *slow_half*) echo tests/slow.py; exit ;;
-*prepared_release*|*spark_classes*) exit ;;
+*prepared_release*|*quick_spark*) exit ;;
 *"not (not slow"*tests/slow.py*) part=3 ;;
 *--ignore=tests/unit/network*) part=2 ;;
 *tests/unit/network*) part=1 ;;

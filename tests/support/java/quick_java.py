@@ -3,7 +3,7 @@
 The tests start dozens of brokers, tools and Spark drivers, and most of them live for seconds. So
 they run with the quick compiler (C1) and the serial garbage collector, and read their classes from
 a shared archive (JEP 350): brokers and Kafka's tools from one that is written once for each release
-and each Java, Spark's drivers from that of `spark_classes`. A Java that cannot use an archive
+and each Java, Spark's drivers from that of `quick_spark`. A Java that cannot use an archive
 ignores it. Benchmarks use none of this.
 """
 

@@ -10,9 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyspark
-
 from tests.support.documentation import ROOT
+from tests.support.java.quick_spark import spark_home
 from tests.support.kafka.kafka_process import free_ports
 from tests.support.kafka.process_leash import ProcessLeash
 from tests.support.kafka.real_kafka import wait_until
@@ -47,7 +46,7 @@ class ConnectServer:
         self._leash.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        home = Path(pyspark.__file__).parent
+        home = spark_home()
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),

@@ -15,10 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import pyspark
-
 from tests.support.exactly_once.kill_plan import VARIABLE
 from tests.support.java.quick_java import QUICK_OPTIONS
+from tests.support.java.quick_spark import spark_home
 from tests.support.kafka.kafka_process import free_ports
 from tests.support.kafka.process_leash import ProcessLeash
 from tests.support.kafka.real_kafka import wait_until
@@ -95,7 +94,7 @@ class SparkCluster:
         self._leash.close()
 
     def _start(self, name: str, *command: str) -> None:
-        home = Path(pyspark.__file__).parent
+        home = spark_home()
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
