@@ -135,11 +135,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
     """Return the scheduler that distributes the slow half by groups."""
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Start the brokers that the processes of the slow half share, and tell each where they are."""
     if node.config.getvalue("dist") != "loadscope":

@@ -341,6 +341,16 @@ def test_an_expired_job_is_deleted_by_the_next_plan(world):
     assert {QUERY} == set(world.ledger_state().writes)
 
 
+def test_an_expired_job_that_runs_again_is_not_deleted(tv2):
+    """The plan of an expired job keeps its entry, so each further run of it is skipped, too."""
+    driver = tv2.driver()
+    plan = driver.plan("job-1")
+    driver.commit(plan, tv2.worker.run(plan), 0, "job-1", job=Job(expires_at_ms=1))
+    for _ in range(2):
+        assert not tv2.driver().plan("job-1").must_write("job-1", 0)
+    assert each_once(0) == tv2.visible()
+
+
 def test_a_deleted_ledger_does_not_let_an_older_driver_decide(world):
     """Deleting the ledger does not let an older driver decide, since generations never repeat."""
     driver = world.driver()

@@ -208,7 +208,7 @@ def test_an_emptied_ledger_is_read_from_its_start(embedded):
 
 
 def test_a_recreated_ledger_is_read_from_its_start(world):
-    """A recreated ledger, whose end is below what was read, is read from the start."""
+    """A recreated ledger is read from the start, also for the marker of the next entry."""
     ledger = _ledger(world)
     ledger.fence_and_read(world.budget())
     ledger.append(_claim(1), world.budget())
@@ -216,6 +216,8 @@ def test_a_recreated_ledger_is_read_from_its_start(world):
 
     world.recreate_ledger()
     assert 0 == ledger.fence_and_read(world.budget()).generation
+    ledger.append(_claim(2), world.budget())
+    assert 2 == ledger.read(world.budget()).generation
 
 
 def _produce_plainly(world, key, value):
