@@ -40,7 +40,8 @@ def main() -> int:
     )
     options, arguments = parser.parse_known_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
-    signal.signal(signal.SIGTERM, _exit)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit)
     began = time.monotonic()
     code = done = 0
     while done < options.passes or time.monotonic() - began < options.seconds:

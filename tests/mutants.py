@@ -175,12 +175,22 @@ def _try(mutant: Mutant, tests: Sequence[str], copies: SimpleQueue[Path]) -> Ver
         for end in STAGES:
             stage = tests[done:end]
             if stage and (killer := _killer(stage, copy)) is not None:
+                if "::" not in killer:
+                    module.write_text(original, encoding="utf-8")
+                    _check_passes(stage, copy, killer)
                 return Verdict(mutant, killer, done + len(stage))
             done += len(stage)
         return Verdict(mutant, None, done)
     finally:
         module.write_text(original, encoding="utf-8")
         copies.put(copy)
+
+
+def _check_passes(tests: Sequence[str], copy: Path, killer: str) -> None:
+    """Run tests that named no failure again without the mutant, which must have been the reason."""
+    found = _killer(tests, copy)
+    if found is not None:
+        raise SystemExit(f"After {killer}, the same tests end without the mutant by {found}.")
 
 
 def _killer(tests: Sequence[str], copy: Path) -> str | None:

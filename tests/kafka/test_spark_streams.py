@@ -65,37 +65,24 @@ def case(kafka_4, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_row_is_written_once_despite_killed_python_processes(case):
+def test_every_row_is_written_once_despite_kills_at_each_point(case):
     """A stream killed at each point, in the expected state of the cluster, writes each row once."""
     query = case.query
     query.source.add(20, files=4)
     in_tasks = [BEFORE_PRODUCE, BEFORE_FLUSH, AFTER_FLUSH]
     query.kills.add([*(point.value for point in Point), *in_tasks])
+    # Here the whole driver dies; `test_a_group_follows_the_offsets_of_sparks_own_source` kills it
+    # before Spark's commit log.
+    query.kills.add([Point.DECIDED.value], SESSION)
     query.run_to_end()
     case.check_query()
-    assert [] == query.kills.left
+    assert ([], 2) == (query.kills.left, query.starts)
     seen = query.kills.seen
     assert len(Point) + len(in_tasks) == len(seen)
     for point, (state, left_open) in EXPECTED.items():
         look = seen[point.value]
         assert left_open == look["open"], (point, look)
         assert state is None or [state] == look["states"], (point, look)
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_every_row_is_written_once_despite_a_killed_driver(case):
-    """A kill of the JVM after a decision loses and duplicates no row."""
-    # `test_a_group_follows_the_offsets_of_sparks_own_source` kills it before Spark's commit log.
-    query = case.query
-    query.source.add(20, files=2)
-    query.kills.add([Point.DECIDED.value], SESSION)
-    # Each task has its own worker, as with a trigger interval longer than the lifetime of workers.
-    query.run_to_end(**{"spark.python.worker.reuse": "false"})
-    case.check_query()
-    assert ([], 2) == (query.kills.left, query.starts)
-    look = query.kills.seen[Point.DECIDED.value]
-    assert (["decided"], 2) == (look["states"], look["open"])
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Import this before asyncio, and its debug mode has a price that the tests can pay.
+"""Import this before asyncio to make its debug mode cheap.
 
 In debug mode asyncio notes for each callback, coroutine, future and task where it was made, by ten
 frames or by the whole stack, with the text of their lines. That took a quarter of the time of the

@@ -8,6 +8,7 @@ platforms, and with Python versions that it does not support yet, only `fuzz` is
 
 from __future__ import annotations
 
+import platform
 import random
 import re
 import resource
@@ -15,7 +16,6 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +67,9 @@ class CoverageReport:
 
 
 def is_available() -> bool:
-    """Return whether atheris is installed."""
-    return find_spec("atheris") is not None
+    """Return whether there is an atheris for this Python and machine (see pyproject.toml)."""
+    machine = (sys.platform, platform.machine())
+    return machine == ("linux", "x86_64") and sys.version_info < (3, 14)
 
 
 def coverage_fuzz(

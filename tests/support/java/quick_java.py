@@ -31,7 +31,7 @@ def writing_archive(archive: Path) -> list[str]:
 def java_identity(command: str) -> str:
     """Return eight letters that differ between two installations of Java, from the `java` to run.
 
-    An archive can be read only by the very Java that wrote it.
+    An archive can be read only by the Java that wrote it.
     """
     home = Path(command).resolve().parent.parent
     release = home / "release"

@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka.kafka_unavailable import KafkaFailedError, KafkaUnavailableError
 from tests.support.kafka.process_leash import ProcessLeash
 
 if TYPE_CHECKING:
@@ -122,15 +122,21 @@ class KafkaProcess:
         if self._process is None:
             return
         process_group = self._process.pid
+        late = None
         if self._process.poll() is None:
             os.killpg(process_group, signal_number)
             try:
                 self._process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired as error:
+                late = error
                 os.killpg(process_group, signal.SIGKILL)
                 self._process.wait()
         process_leash().release(process_group)
         self._process = None
+        if late is not None:
+            raise KafkaFailedError(
+                f"a broker did not end in {_STOP_SECONDS} s and was killed:\n{self.log_tail()}"
+            ) from late
 
 
 def kafka_command(java: str, jars: Path, directory: Path, options: Sequence[str]) -> list[str]:
@@ -149,16 +155,14 @@ def kafka_command(java: str, jars: Path, directory: Path, options: Sequence[str]
 def wait_for_answer(broker: Broker, seconds: float) -> None:
     """Wait until a started broker answers.
 
-    Raises KafkaUnavailableError, with the end of the log, if it exits or does not answer in time.
+    Raises KafkaFailedError, with the end of the log, if it exits or does not answer in time.
     """
     deadline = time.monotonic() + seconds
     while not answers(broker.address):
         if not broker.is_running:
-            raise KafkaUnavailableError(f"a broker exited:\n{broker.log_tail()}")
+            raise KafkaFailedError(f"a broker exited:\n{broker.log_tail()}")
         if time.monotonic() > deadline:
-            raise KafkaUnavailableError(
-                f"a broker was not ready in {seconds} s:\n{broker.log_tail()}"
-            )
+            raise KafkaFailedError(f"a broker was not ready in {seconds} s:\n{broker.log_tail()}")
         time.sleep(_POLL_SECONDS)
 
 

@@ -34,6 +34,10 @@ class SparkSourceUnavailableError(KafkaUnavailableError):
     ci_needs_it = False
 
 
+class KafkaFailedError(Exception):
+    """A broker that is available exits, or does not start in time: its tests fail everywhere."""
+
+
 def skip_or_fail(reason: KafkaUnavailableError, environment: Mapping[str, str]) -> NoReturn:
     """Skip the current test, or fail it if `CI` is set and requires what is missing."""
     if ci_needs(reason, environment):

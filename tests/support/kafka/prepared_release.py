@@ -34,7 +34,7 @@ from tests.support.kafka.kafka_process import (
     wait_for_answer,
 )
 from tests.support.kafka.kafka_properties import Listener, node_properties, to_text
-from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, ci_needs
+from tests.support.kafka.kafka_unavailable import KafkaFailedError, KafkaUnavailableError, ci_needs
 
 _FORMAT_SECONDS = 120
 _READY_SECONDS = 120
@@ -53,7 +53,7 @@ def prepared_release(version: str) -> Path:
 
     It has the shared archive of the classes that the first broker loaded, and the checkpoint that
     Kafka's tool wrote into its storage. If it is missing, this first broker runs now, for some
-    seconds. Raises KafkaUnavailableError.
+    seconds. Raises KafkaUnavailableError, and KafkaFailedError if it does not start.
     """
     jars = kafka_jars(version)
     java = java_command()
@@ -109,7 +109,7 @@ def _run_format_tool(command: list[str], properties: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise KafkaUnavailableError(f"formatting the storage failed:\n{done.stdout}{done.stderr}")
+        raise KafkaFailedError(f"formatting the storage failed:\n{done.stdout}{done.stderr}")
 
 
 def format_storage(version: str, storage: Path, *, node_id: int, cluster_id: uuid.UUID) -> None:

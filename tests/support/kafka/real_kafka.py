@@ -138,8 +138,8 @@ class KafkaCluster:
     def wait_until_ready(self) -> None:
         """Wait until every broker answers and every broker's metadata lists all brokers.
 
-        Raises KafkaUnavailableError, with the end of the log, if a broker exits or does not answer
-        in time, and TimeoutError if the brokers do not find each other in time.
+        Raises KafkaFailedError, with the end of the log, if a broker exits or does not answer in
+        time, and TimeoutError if the brokers do not find each other in time.
         """
         for broker in self.brokers:
             wait_for_answer(broker, _READY_SECONDS)

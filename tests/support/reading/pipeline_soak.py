@@ -16,7 +16,6 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import chain, repeat
@@ -252,8 +251,10 @@ class _PipelineSoak:
             processes = self._process.python_processes().get(victim.value, [])
             if not processes:
                 return False
-            with suppress(ProcessLookupError):
+            try:
                 os.kill(self._chance.choice(processes), signal.SIGKILL)
+            except ProcessLookupError:
+                return False
         return True
 
     def _check(self) -> None:

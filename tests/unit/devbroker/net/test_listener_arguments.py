@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -25,6 +22,7 @@ from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticat
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.tls import ClientAuth
+from tests.support.devbroker.broker_process import broker_process
 from tests.support.network.raw_client import RawClient
 
 USERS = json.dumps({"alice": "pl4nted"})
@@ -146,16 +144,6 @@ def test_contradictory_options_are_refused(arguments, reason):
         listeners(*arguments)
 
 
-def run(*arguments, **environment):
-    return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "spark_kafka_sink.devbroker", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-
-
 @pytest.mark.slow
 def test_the_process_listens_with_sasl_and_shows_no_secret():
     """The first line names the listeners, a client can authenticate, and no password is printed."""
@@ -165,7 +153,7 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
         "--listener",
         "PLAINTEXT://127.0.0.1:0",
     ]
-    with run(*arguments, **{USERS_VARIABLE: USERS}) as process:
+    with broker_process(*arguments, **{USERS_VARIABLE: USERS}) as process:
         line = process.stdout.readline()
         first, _, second = line.partition(",")
         assert first.startswith("listening on SASL_PLAINTEXT://127.0.0.1:")
@@ -183,7 +171,7 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
 @pytest.mark.slow
 def test_the_process_warns_of_a_listener_without_authentication():
     """The warning goes to standard error and does not change standard output."""
-    with run("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
+    with broker_process("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
         line = process.stdout.readline()
         process.terminate()
         output, errors = process.communicate(timeout=60)
@@ -196,7 +184,7 @@ def test_the_process_warns_of_a_listener_without_authentication():
 def test_the_process_says_what_is_wrong_with_its_users():
     """Users that cannot be parsed cause one line of error, which does not show them."""
     arguments = ["--listener", "SASL_PLAINTEXT://127.0.0.1:0"]
-    with run(*arguments, **{USERS_VARIABLE: "alice=pl4nted"}) as process:
+    with broker_process(*arguments, **{USERS_VARIABLE: "alice=pl4nted"}) as process:
         output, errors = process.communicate(timeout=60)
 
     assert (1, "") == (process.returncode, output)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 
@@ -33,6 +30,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     TopicProduceData,
 )
 from spark_kafka_sink.record.decode import decode_records
+from tests.support.devbroker.broker_process import broker_process
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.network.raw_client import RawClient
 from tests.support.record.plain_batches import PlainRecord, plain_batch
@@ -454,21 +452,11 @@ def test_it_listens_on_loopback_only(broker):
         socket.create_connection(("127.0.0.2", broker.port), timeout=5).close()
 
 
-def run(*arguments):
-    return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "spark_kafka_sink.devbroker", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "0"},
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
     """The process prints one line, serves until a signal, and exits with code 0."""
-    with run("--port", "0", "--topic", "t:3") as process:
+    with broker_process("--port", "0", "--topic", "t:3") as process:
         line = process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:")
         with RawClient(int(line.rpartition(":")[2])) as client:
@@ -486,7 +474,7 @@ def test_the_process_does_what_its_options_say():
     """Options set brokers, topics with configs and faults, and log a line for each request."""
     topic = "t:3:cleanup.policy=compact,delete:max.message.bytes=999"
     faults = ["--fault", "metadata:drop-answer:1", "--fault", "produce:delay=0"]
-    with run(
+    with broker_process(
         "--port", "0", "--brokers", "2", "--topic", topic, *faults, "--log-requests"
     ) as process:
         addresses = process.stdout.readline().removeprefix("listening on ").strip().split(",")
@@ -532,7 +520,7 @@ def test_the_process_does_what_its_options_say():
 )
 def test_the_process_refuses_options_that_make_no_sense(option, value, message):
     """The error names the wrong part, and nothing is started."""
-    with run("--port", "0", option, value) as process:
+    with broker_process("--port", "0", option, value) as process:
         output, errors = process.communicate(timeout=60)
 
     assert (True, "") == (process.returncode in {1, 2}, output)
@@ -542,7 +530,7 @@ def test_the_process_refuses_options_that_make_no_sense(option, value, message):
 @pytest.mark.slow
 def test_the_process_says_why_it_cannot_start(broker):
     """A port in use causes one line on standard error and exit code 1."""
-    with run("--port", str(broker.port)) as process:
+    with broker_process("--port", str(broker.port)) as process:
         output, errors = process.communicate(timeout=60)
 
     assert (1, "") == (process.returncode, output)
@@ -553,7 +541,7 @@ def test_the_process_says_why_it_cannot_start(broker):
 @pytest.mark.parametrize("topic", ["t:x", "t:"])
 def test_the_process_checks_its_arguments(topic):
     """An invalid partition count is a usage error, and an empty one means one partition."""
-    with run("--port", "0", "--topic", topic) as process:
+    with broker_process("--port", "0", "--topic", topic) as process:
         if topic == "t:x":
             output, errors = process.communicate(timeout=60)
             assert (2, "", True) == (process.returncode, output, "'x' is not a number" in errors)

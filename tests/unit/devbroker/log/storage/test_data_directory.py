@@ -6,8 +6,6 @@ import json
 import re
 import signal
 import stat
-import subprocess
-import sys
 
 import pytest
 
@@ -21,6 +19,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.devbroker.admin_requests import delete_records
+from tests.support.devbroker.broker_process import broker_process
 from tests.support.devbroker.broker_requests import ask
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.transactional_client import TransactionalClient, TransactionalRequests
@@ -349,10 +348,9 @@ def _values(broker):
 @pytest.mark.slow
 def test_a_broker_killed_in_mid_write_has_all_that_it_has_answered(tmp_path):
     """After SIGKILL every acknowledged record is there once, and its producer can continue."""
-    command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
-    command += ["--data-dir", str(tmp_path / "data"), "--topic", "t"]
+    data = str(tmp_path / "data")
     answered = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+    with broker_process("--port", "0", "--data-dir", data, "--topic", "t") as process:
         port = int(process.stdout.readline().rpartition(":")[2])
         client = RawClient(port)
         client.send_bytes(b"".join(client.frame(_request(number), 11) for number in range(1000)))
