@@ -42,25 +42,31 @@ SPREAD = frozenset(
         "tests/spark/test_python_memory_limit.py",
     }
 )
-#: The longest groups or files, which begin first, so that none begins when the other processes end.
-LONGEST = (
+#: The groups or files that begin first: those with the shared Spark session, which use all of two
+#: cores; beside them those that mostly wait, for brokers that end and for time-outs; then the
+#: longest of the others, so that none of them begins when the other processes end.
+ORDER = (
     *SPARK_GROUPS,
-    "tests/kafka/test_spark_streams.py",
-    "tests/unit/producer/batch/test_process_memory.py",
-    "tests/spark/test_demo.py",
-    "tests/unit/devbroker/log/storage/test_full_disk.py",
-    "tests/kafka/test_spark_cluster.py",
     "tests/kafka/test_soak.py",
-    "tests/platforms/test_connect.py",
-    "tests/model/test_exactly_once_model.py",
-    "tests/unit/record/compilation/test_kernel_cache.py",
     "tests/kafka/test_faults_three_nodes.py",
     "tests/kafka/test_three_nodes.py",
-    "tests/unit/test_coverage_fuzz.py",
-    "tests/unit/record/compilation/test_warm_cache.py",
-    "tests/kafka/test_consume_transform_produce.py",
-    "tests/spark/test_python_memory_limit.py",
+    "tests/kafka/test_devbroker_reading.py",
+    "tests/kafka/test_faults.py",
+    "tests/kafka/test_mixed_groups.py",
     "tests/kafka/test_exactly_once_kills.py",
+    "tests/unit/exactly_once/test_refused_decisions.py",
+    "tests/kafka/test_spark_streams.py",
+    "tests/unit/record/compilation/test_kernel_cache.py",
+    "tests/platforms/test_connect.py",
+    "tests/model/test_exactly_once_model.py",
+    "tests/unit/producer/batch/test_process_memory.py",
+    "tests/kafka/test_spark_cluster.py",
+    "tests/unit/devbroker/log/storage/test_full_disk.py",
+    "tests/spark/test_demo.py",
+    "tests/kafka/test_consume_transform_produce.py",
+    "tests/unit/record/compilation/test_warm_cache.py",
+    "tests/unit/test_coverage_fuzz.py",
+    "tests/spark/test_python_memory_limit.py",
 )
 _MARKER = re.compile(r"\bmark\.(kafka|slow|spark)\b")
 
@@ -92,7 +98,7 @@ def group(node_id: str) -> str:
 def rank(node_id: str) -> int:
     """Return when a test's group begins: the smaller, the earlier."""
     names = {group(node_id), node_id.partition("::")[0]}
-    return min((LONGEST.index(name) for name in names if name in LONGEST), default=len(LONGEST))
+    return min((ORDER.index(name) for name in names if name in ORDER), default=len(ORDER))
 
 
 class GroupScheduling(LoadScopeScheduling):

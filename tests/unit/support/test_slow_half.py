@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.slow_half import group, rank, slow_files
+from tests.support.slow_half import (
+    ORDER,
+    SPARK_FILES,
+    SPARK_GROUPS,
+    SPREAD,
+    TESTS,
+    group,
+    rank,
+    slow_files,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,3 +51,9 @@ def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> Non
     }
     assert files == {file: group(f"{file}::test_it[a::b]") for file in files}
     assert rank("tests/spark/test_reads.py::test_it") < rank("tests/kafka/test_acks.py::test_it")
+
+
+def test_the_files_that_are_named_exist() -> None:
+    """A file that was renamed does not lose its place in the order unnoticed."""
+    named = {*ORDER, *SPREAD, *SPARK_FILES} - {*SPARK_GROUPS}
+    assert [] == sorted(name for name in named if not (TESTS.parent / name).is_file())
