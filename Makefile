@@ -36,8 +36,8 @@ PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORK
   --dist loadscope --no-loadscope-reorder
 
 # What has event loops, sockets and files is tested in Python's development mode, in which asyncio
-# watches over the loops, and what is not closed is an error. Its checks of the memory of C code,
-# which this project has not, would take a fifth of the time.
+# watches over the loops, and what is not closed is an error. It would also check the
+# memory of C code, of which there is none here, for a sixth of the time.
 DEVELOPMENT := PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 PYTHONMALLOC=pymalloc
 DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_once network producer \
   spark support)

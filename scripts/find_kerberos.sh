@@ -34,6 +34,6 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "The Kerberos tests need packages that are not installed: ${missing[*]} (Debian's names)." >&2
 fi
 have_gssapi && exit 0
-# Only tests run it, and a compiler that does not optimize takes a third of the time.
+# Only tests run it, and its compiler takes most of its time for optimizing.
 CFLAGS="${CFLAGS:-} -O0" "$directory/install_locked.sh" "$environment" "$directory/kerberos.lock" ||
   echo "The package gssapi could not be installed: the Kerberos tests will be skipped." >&2

@@ -96,7 +96,10 @@ class KafkaProcess:
         process_leash().hold(self._process.pid, self._directory.parent)
 
     def stop(self) -> None:
-        """Stop the broker cleanly: it hands over its leadership and flushes its logs."""
+        """Stop the broker cleanly: it hands over its leadership and flushes its logs.
+
+        Raises KafkaFailedError if it does not end in time and had to be killed.
+        """
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -122,21 +125,19 @@ class KafkaProcess:
         if self._process is None:
             return
         process_group = self._process.pid
-        late = None
-        if self._process.poll() is None:
-            os.killpg(process_group, signal_number)
-            try:
+        try:
+            if self._process.poll() is None:
+                os.killpg(process_group, signal_number)
                 self._process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                late = error
-                os.killpg(process_group, signal.SIGKILL)
-                self._process.wait()
-        process_leash().release(process_group)
-        self._process = None
-        if late is not None:
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process_group, signal.SIGKILL)
+            self._process.wait()
             raise KafkaFailedError(
                 f"a broker did not end in {_STOP_SECONDS} s and was killed:\n{self.log_tail()}"
-            ) from late
+            ) from error
+        finally:
+            process_leash().release(process_group)
+            self._process = None
 
 
 def kafka_command(java: str, jars: Path, directory: Path, options: Sequence[str]) -> list[str]:

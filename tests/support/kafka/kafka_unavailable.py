@@ -35,7 +35,7 @@ class SparkSourceUnavailableError(KafkaUnavailableError):
 
 
 class KafkaFailedError(Exception):
-    """A broker that is available exits, or does not start in time: its tests fail everywhere."""
+    """An available broker exits, or does not start or stop in time: its tests fail everywhere."""
 
 
 def skip_or_fail(reason: KafkaUnavailableError, environment: Mapping[str, str]) -> NoReturn:

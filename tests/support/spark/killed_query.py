@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.exactly_once.kill_plan import KillPlan
 from tests.support.spark.mortal_sink import MortalSink
+from tests.support.spark.streams import LATE_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-#: How a query may fail without a planned death: after it was frozen it is not the only one; and
-#: Spark gives a source's process ten seconds to start, which may be too little on a busy machine.
-_OTHER_REASONS = ("another driver has taken over", "failed to connect back")
+#: How a query may fail without a planned death; after it was frozen it is not the only one.
+_OTHER_REASONS = ("another driver has taken over", LATE_SOURCE)
 
 
 def run(spark: SparkSession, given: dict[str, Any]) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: The longest time that a query may take for any awaited step, in seconds.
 PATIENCE_SECONDS = 120
 _STARTS = 5
+#: What the error says if a source's Python process has not started within Spark's ten seconds.
+LATE_SOURCE = "failed to connect back"
 
 
 class NumberedFiles:
@@ -114,7 +116,7 @@ def start(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> StreamingQuer
             seconds=PATIENCE_SECONDS,
             what="the sources of a query",
         )
-        if number == _STARTS or "failed to connect back" not in str(query.exception()):
+        if number == _STARTS or LATE_SOURCE not in str(query.exception()):
             break
         query.stop()
     return query
