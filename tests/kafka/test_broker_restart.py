@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-#: More than the producer's buffer holds, so that it is still writing when the broker is killed.
-ROWS = 1_000_000
+#: Of about eighty bytes; a quarter fills the producer's buffer (see `write_disturbed`).
+ROWS = 200_000
 #: The rows of a Spark job of two tasks at a time. They hold back rows at these shares of their own;
 #: those between the two are less than a producer's buffer holds.
-ROWS_OF_A_JOB = 1_000_000
+ROWS_OF_A_JOB = 400_000
 TASKS = 4
 WAIT_FOR_FREEZE, WAIT_FOR_RESTART = 0.5, 0.9
 #: A task holds its rows back in steps of 10,000, Spark's batches.

@@ -37,7 +37,7 @@ SCRIPTS = {
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("version", SCRIPTS)
+@pytest.mark.parametrize("version", [KAFKA_4, pytest.param(KAFKA_3, marks=pytest.mark.soak)])
 def test_a_mixed_group_misses_no_record_despite_kills_and_freezes(version):
     """In a disturbed group, every record is returned, and a partition has one owner at a time."""
     scripts = SCRIPTS[version]

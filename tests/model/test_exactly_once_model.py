@@ -24,6 +24,11 @@ TV1 = Proto("TV1", tv=1)
 TV2 = Proto("TV2")
 
 
+def in_soak(*parameters):
+    """Leave a mistake that takes tens of thousands of states to `make soak`."""
+    return pytest.param(*parameters, marks=pytest.mark.soak)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("proto", "conf"),
@@ -52,10 +57,10 @@ def test_no_order_of_events_loses_or_duplicates_a_row(proto, conf):
         (ONE, {"commit": "reread"}),
         (ONE, {"claim": False}),
         (ONE, {"claim_first": True}),
-        (ABORT, {"how": "init"}),
+        in_soak(ABORT, {"how": "init"}),
         (ATTEMPTS, {"ids": "noatt"}),
         (ONE, {"ids": "att"}),
-        (TWO_ATTEMPTS, {"ids": "run"}),
+        in_soak(TWO_ATTEMPTS, {"ids": "run"}),
         (ONE, {"ids": "slot_any"}),
         (TWO, {"loser": "after"}),
         (TIMEOUT, {"void_early": True}),
@@ -63,7 +68,7 @@ def test_no_order_of_events_loses_or_duplicates_a_row(proto, conf):
         (ABORT, {"cb": "naive"}),
         (ABORT, {"cb": "verify_nomark"}),
         (QUERIES, {"ledkey": "prefix"}),
-        (TWO_TIMEOUTS, {"keep_in": False}),
+        in_soak(TWO_TIMEOUTS, {"keep_in": False}),
         (QUERIES, {"scope": "own"}),
         (ONE, {"late_rf": True}),
         (TWO, {"fence_winners": True}),

@@ -126,7 +126,7 @@ def install(tmp_path):
 
 @pytest.mark.slow
 def test_only_locked_versions_are_installed(install, tmp_path):
-    """A newer dependency with an extra is ignored, and a missing dependency is an error."""
+    """A newer dependency is ignored; a missing one, and another hash anywhere, are errors."""
     measured = wheel(tmp_path, "measured", "1.0", "Provides-Extra: toml\n")
     wheel(tmp_path, "measured", "1.1", "Provides-Extra: toml\n")
     plugin = wheel(tmp_path, "plugin", "1.0", "Requires-Dist: measured[toml]>=1.0\n")
@@ -135,3 +135,9 @@ def test_only_locked_versions_are_installed(install, tmp_path):
     assert install([measured, plugin]) == (0, "")
     installed = tmp_path.glob("environment/lib/python3*/site-packages/measured-*.dist-info")
     assert [path.name for path in installed] == ["measured-1.0.dist-info"]
+
+    altered = wheel(tmp_path, "altered", "1.0").replace("sha256:", "sha256:0")[:-2] + "\n"
+    for lock in ([altered, measured], [measured, altered]):
+        code, said = install(lock)
+        assert code == 1
+        assert "DO NOT MATCH THE HASHES" in said

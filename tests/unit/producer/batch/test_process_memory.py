@@ -44,7 +44,7 @@ FIXED_BYTES = 16 * MEGA
 BYTES_PER_PARTITION = 6_400
 
 
-@pytest.mark.parametrize("sends", [2_000_000, pytest.param(10_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("sends", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("how", "fault"),
     [
