@@ -26,11 +26,11 @@ export PYTHONUNBUFFERED := 1
 # The tests start hundreds of interpreters, which should share the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in parallel, in one process more than there are cores (at most 8), since some always wait:
+# Tests run in parallel, in more processes than there are cores (at most 8), since some always wait:
 # those that need only Python one by one, the others by groups that share brokers or Spark.
 FAST := not slow and not kafka and not spark
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-SLOW_WORKERS ?= $(WORKERS)
+SLOW_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
 PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORKERS) --maxprocesses 8 \
   --dist loadscope --no-loadscope-reorder

@@ -17,7 +17,7 @@ import socket
 import sys
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -26,6 +26,7 @@ from tests.support import (
     asyncio_debug,  # noqa: F401, before confluent_kafka imports asyncio
     leaks,
 )
+from tests.support.kafka.group_clusters import GroupClusters
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka.kafka_source_jars import kafka_source_jars
 from tests.support.kafka.kafka_unavailable import (
@@ -93,8 +94,15 @@ _SLOW_FOLDERS = frozenset(TESTS / folder for folder in FOLDERS)
 _VERSIONS = tested_versions()
 #: For clusters of one module that show little about a version.
 _NEWEST_FIRST = [KAFKA_4, pytest.param(KAFKA_3, marks=pytest.mark.soak)]
+#: The clusters that the tests of a group share.
+_CLUSTERS = GroupClusters()
 #: The brokers that the processes of the slow half share.
 _SHARED = pytest.StashKey[dict[str, dict[str, str]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Stop the clusters of a group also if the run is interrupted."""
+    config.add_cleanup(_CLUSTERS.close)
 
 
 @pytest.hookimpl(trylast=True)
@@ -133,6 +141,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
             raise pytest.UsageError(f"{item.nodeid}: `slow_files` finds no marker in its file")
     yield
     items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the clusters of a group after its last test."""
+    if nextitem is None or group(nextitem.nodeid) != group(item.nodeid):
+        _CLUSTERS.close()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -201,12 +216,12 @@ def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
 
 
-@pytest.fixture(scope="session", params=[KAFKA_4, KAFKA_3])
-def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Yield a broker that enforces ACLs; everyone may use a resource without ACLs."""
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def kafka_with_acls(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Return a broker that enforces ACLs; everyone may use a resource without ACLs."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    yield from _own_cluster(request.param, overrides)
+    return _CLUSTERS.get(f"{request.param} with ACLs", lambda: _start(request.param, overrides))
 
 
 @pytest.fixture(scope="module", params=_NEWEST_FIRST)
@@ -221,38 +236,47 @@ def secured_kafka(
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Yield a module's own three brokers of the newest version; tests may stop and kill them."""
-    yield from _own_cluster(KAFKA_4, nodes=3)
+def kafka_cluster() -> KafkaCluster:
+    """Return three brokers of the newest version; tests may stop and kill them.
+
+    They are in the racks r1 to r3, and their leaders send consumers to a replica in their rack.
+    """
+    return _three_nodes(KAFKA_4)
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster_3() -> Iterator[KafkaCluster]:
-    """Yield three brokers like those of `kafka_cluster`, of the oldest supported version."""
-    yield from _own_cluster(KAFKA_3, nodes=3)
+def kafka_cluster_3() -> KafkaCluster:
+    """Return three brokers like those of `kafka_cluster`, of the oldest supported version."""
+    return _three_nodes(KAFKA_3)
 
 
 @pytest.fixture(scope="module", params=_NEWEST_FIRST)
-def kafka_in_racks(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Yield three brokers in the racks r1 to r3, whose leaders send consumers to their racks."""
+def kafka_in_racks(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Return three brokers like those of `kafka_cluster`; `make soak` has both versions."""
+    return _three_nodes(request.param)
+
+
+def _three_nodes(version: str) -> KafkaCluster:
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     overrides = {"broker.rack": "r{node_id}", "replica.selector.class": selector}
-    yield from _own_cluster(request.param, overrides, nodes=3)
+    return _CLUSTERS.get(f"{version}, three nodes", lambda: _start(version, overrides, nodes=3))
 
 
 def _own_cluster(
     version: str,
-    overrides: dict[str, str] | None = None,
+    overrides: dict[str, str],
     *,
-    nodes: int = 1,
     secured: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[KafkaCluster]:
+    with _start(version, overrides, secured=secured) as cluster:
+        yield cluster
+
+
+def _start(version: str, overrides: dict[str, str], **more: Any) -> KafkaCluster:
     try:
-        cluster = start_kafka(version, nodes=nodes, overrides=overrides, secured=secured)
+        return start_kafka(version, overrides=overrides, **more)
     except KafkaUnavailableError as error:
         skip_or_fail(error, os.environ)
-    with cluster:
-        yield cluster
 
 
 @pytest.fixture

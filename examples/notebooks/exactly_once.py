@@ -12,7 +12,7 @@
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.testing import DevBroker
 
-NUMBERS = 10_000
+NUMBERS = 6_000
 broker = DevBroker(topics={"numbers": 2, "at_least_once": 2, "exactly_once": 2}).start()
 with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
     for number in range(NUMBERS):

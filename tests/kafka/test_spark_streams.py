@@ -87,7 +87,15 @@ def test_every_row_is_written_once_despite_kills_at_each_point(case):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp_path):
+@pytest.mark.parametrize(
+    "places",
+    [
+        [Point.CHECKED.value],
+        pytest.param([AFTER_FLUSH, Point.CHECKED.value], marks=pytest.mark.soak),
+    ],
+    ids=len,
+)
+def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp_path, places):
     """Drivers frozen after a task's flush or before a decision are fenced when they resume."""
     # However long they are frozen, they must not time out.
     patience = {"kafka.delivery.timeout.ms": "900000", "kafka.max.block.ms": "900000"}
@@ -96,12 +104,12 @@ def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp
     query.source.add(20, files=2)
     with ExitStack() as stack:
         zombies = []
-        for place in (AFTER_FLUSH, Point.CHECKED.value):
+        for place in places:
             zombies.append(query.start_until_frozen(place))
             stack.callback(zombies[-1].close)
         query.run_to_end()
         case.check_query()
-        # The first zombie goes on with these rows; its new plan aborts its tasks' transactions.
+        # The one after a flush goes on with these rows; its new plan aborts its transactions.
         query.source.add(20)
         for zombie in zombies:
             zombie.thaw()

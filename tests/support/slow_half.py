@@ -4,7 +4,7 @@
 collecting all tests takes each process ten seconds. A group runs in one process, which has the
 Spark session of its tests, and the brokers that they may stop. The files that use the shared Spark
 session are in two groups, since one would take longer than all others together. Every other file is
-a group, except those whose tests can be spread.
+a group, except those that share clusters, and those whose tests can be spread.
 """
 
 from __future__ import annotations
@@ -34,6 +34,24 @@ SPARK_FILES = frozenset(
 )
 #: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
 SPARK_GROUPS = ("spark", "spark with kafka")
+#: The groups whose files share clusters of Kafka besides (see `GroupClusters`).
+CLUSTER_GROUPS = {
+    "three nodes": frozenset(
+        f"tests/kafka/test_{name}.py"
+        for name in (
+            "devbroker_brokers",
+            "devbroker_racks",
+            "faults_three_nodes",
+            "lost_markers",
+            "reading_followers",
+            "three_nodes",
+        )
+    ),
+    "access control": frozenset(
+        f"tests/kafka/test_{name}.py"
+        for name in ("admin_client", "exactly_once_rights", "kafka_consumer")
+    ),
+}
 #: Files whose tests share nothing and take minutes: each test is a group.
 SPREAD = frozenset(
     {
@@ -48,8 +66,7 @@ SPREAD = frozenset(
 ORDER = (
     *SPARK_GROUPS,
     "tests/kafka/test_soak.py",
-    "tests/kafka/test_faults_three_nodes.py",
-    "tests/kafka/test_three_nodes.py",
+    "three nodes",
     "tests/kafka/test_devbroker_reading.py",
     "tests/kafka/test_faults.py",
     "tests/kafka/test_mixed_groups.py",
@@ -64,6 +81,7 @@ ORDER = (
     "tests/unit/devbroker/log/storage/test_full_disk.py",
     "tests/spark/test_demo.py",
     "tests/kafka/test_consume_transform_produce.py",
+    "access control",
     "tests/unit/record/compilation/test_warm_cache.py",
     "tests/unit/test_coverage_fuzz.py",
     "tests/spark/test_python_memory_limit.py",
@@ -92,7 +110,9 @@ def group(node_id: str) -> str:
         return node_id
     if PurePosixPath(file).is_relative_to("tests/spark"):
         return SPARK_GROUPS[0]
-    return SPARK_GROUPS[1] if file in SPARK_FILES else file
+    if file in SPARK_FILES:
+        return SPARK_GROUPS[1]
+    return next((name for name, files in CLUSTER_GROUPS.items() if file in files), file)
 
 
 def rank(node_id: str) -> int:

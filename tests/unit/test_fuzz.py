@@ -20,7 +20,9 @@ from tests.support.security.secure_listeners import listener
 KEPT = sorted(FINDINGS.glob("*.hex"))
 
 
-@pytest.mark.parametrize("inputs", [400, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "inputs", [400, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.soak])]
+)
 def test_random_and_mutated_bytes_cause_no_findings(inputs):
     """Thousands of requests, responses and records are accepted or refused, without a finding."""
     report = fuzz(seed=20261121, seconds=300.0, most_inputs=inputs * len(TARGETS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.slow_half import (
+    CLUSTER_GROUPS,
     ORDER,
     SPARK_FILES,
     SPARK_GROUPS,
@@ -41,11 +42,13 @@ def test_files_that_mark_tests_are_found_and_a_conftest_stands_for_its_folder(
 
 
 def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> None:
-    """Files that use the shared Spark session form two groups, every other file its own."""
+    """Files that share the Spark session, or clusters, form groups, every other file its own."""
     files = {
         "tests/spark/test_reads.py": "spark",
         "tests/kafka/test_spark_write.py": "spark with kafka",
         "tests/kafka/test_acks.py": "tests/kafka/test_acks.py",
+        "tests/kafka/test_lost_markers.py": "three nodes",
+        "tests/kafka/test_admin_client.py": "access control",
         "tests/unit/test_locks.py": "tests/unit/test_locks.py",
         "tests/spark/test_demo.py": "tests/spark/test_demo.py::test_it[a::b]",
     }
@@ -55,5 +58,6 @@ def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> Non
 
 def test_the_files_that_are_named_exist() -> None:
     """A file that was renamed does not lose its place in the order unnoticed."""
-    named = {*ORDER, *SPREAD, *SPARK_FILES} - {*SPARK_GROUPS}
+    groups = {*SPARK_GROUPS, *CLUSTER_GROUPS}
+    named = {*ORDER, *SPREAD, *SPARK_FILES}.union(*CLUSTER_GROUPS.values()) - groups
     assert [] == sorted(name for name in named if not (TESTS.parent / name).is_file())
