@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # those that need only Python one by one, the others by groups that share brokers or Spark.
 FAST := not slow and not kafka and not spark
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-SLOW_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+SLOW_WORKERS ?= $(shell echo $$(($(WORKERS) + 1)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
 PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORKERS) --maxprocesses 8 \
   --dist loadscope --no-loadscope-reorder

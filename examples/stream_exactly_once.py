@@ -29,7 +29,7 @@ from spark_kafka_sink import KafkaProducer
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-NUMBERS = 8_000
+NUMBERS = 20_000
 ROWS_PER_BATCH = 1_000
 #: What is added to the name of the topic for that of the copy.
 COPY = "-copy"

@@ -49,7 +49,7 @@ from tests.support.slow_half import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ _MARKERS = {
 _HALF = {"kafka", "slow", "spark"}
 _SLOW_FOLDERS = frozenset(TESTS / folder for folder in FOLDERS)
 _VERSIONS = tested_versions()
-#: For clusters of one module that show little about a version.
+#: For clusters that show little about a version.
 _NEWEST_FIRST = [KAFKA_4, pytest.param(KAFKA_3, marks=pytest.mark.soak)]
 #: The clusters that the tests of a group share.
 _CLUSTERS = GroupClusters()
@@ -143,11 +143,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """Stop the clusters of a group after its last test."""
-    if nextitem is None or group(nextitem.nodeid) != group(item.nodeid):
-        _CLUSTERS.close()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or group(nextitem.nodeid) != group(item.nodeid):
+            _CLUSTERS.close()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -216,12 +221,12 @@ def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
-def kafka_with_acls(request: pytest.FixtureRequest) -> KafkaCluster:
-    """Return a broker that enforces ACLs; everyone may use a resource without ACLs."""
+@pytest.fixture(scope="session", params=[KAFKA_4, KAFKA_3])
+def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Yield a broker that enforces ACLs; everyone may use a resource without ACLs."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    return _CLUSTERS.get(f"{request.param} with ACLs", lambda: _start(request.param, overrides))
+    yield from _own_cluster(request.param, overrides)
 
 
 @pytest.fixture(scope="module", params=_NEWEST_FIRST)
@@ -258,8 +263,13 @@ def kafka_in_racks(request: pytest.FixtureRequest) -> KafkaCluster:
 
 def _three_nodes(version: str) -> KafkaCluster:
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    overrides = {"broker.rack": "r{node_id}", "replica.selector.class": selector}
-    return _CLUSTERS.get(f"{version}, three nodes", lambda: _start(version, overrides, nodes=3))
+    overrides = {
+        "broker.rack": "r{node_id}",
+        "replica.selector.class": selector,
+        # Tests move leaders themselves.
+        "auto.leader.rebalance.enable": "false",
+    }
+    return _CLUSTERS.get(version, lambda: _start(version, overrides, nodes=3))
 
 
 def _own_cluster(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.faults.absent_broker import AbsentBroker
-from tests.support.faults.disturbance import write_disturbed
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.soaking.steady_writer import write_during
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-#: Of about eighty bytes; a quarter fills the producer's buffer (see `write_disturbed`).
-ROWS = 200_000
+#: Large batches, a small buffer, and patience with a broker that restarts on a busy machine.
+SETTINGS = {
+    "most_rows": 10_000,
+    "buffer.memory": 2**21,
+    "max.block.ms": 300_000,
+    "delivery.timeout.ms": 300_000,
+}
 #: The rows of a Spark job of two tasks at a time. They hold back rows at these shares of their own;
 #: those between the two are less than a producer's buffer holds.
 ROWS_OF_A_JOB = 400_000
 TASKS = 4
 WAIT_FOR_FREEZE, WAIT_FOR_RESTART = 0.5, 0.9
 #: A task holds its rows back in steps of 10,000, Spark's batches.
-ROWS_OF_BOTH = int(0.6 * ROWS_OF_A_JOB / TASKS)
+ROWS_OF_BOTH = int(0.55 * ROWS_OF_A_JOB / TASKS)
 
 
 def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
@@ -39,18 +44,13 @@ def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
     topic = own_kafka.create_topic(3)
 
     def kill_and_start():
-        broker.kill()
-        broker.start()
-        own_kafka.wait_until_ready()
+        for _ in range(2):
+            broker.kill()
+            broker.start()
+            own_kafka.wait_until_ready()
 
-    checked = write_disturbed(
-        own_kafka,
-        topic,
-        rows=ROWS,
-        disturbances=[kill_and_start, kill_and_start],
-        **{"compression.type": "none"},
-    )
-    assert RowCheck() == checked
+    settings = {**SETTINGS, "compression.type": "none"}
+    assert RowCheck() == write_during(own_kafka, topic, kill_and_start, **settings)
 
 
 def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
@@ -63,10 +63,8 @@ def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
         broker.start()
         own_kafka.wait_until_ready()
 
-    checked = write_disturbed(
-        own_kafka, topic, rows=ROWS, disturbances=[restart], **{"compression.type": "lz4"}
-    )
-    assert RowCheck() == checked
+    settings = {**SETTINGS, "compression.type": "lz4"}
+    assert RowCheck() == write_during(own_kafka, topic, restart, **settings)
 
 
 def test_a_killed_broker_loses_and_duplicates_no_row_of_a_spark_job(own_kafka, spark, tmp_path):

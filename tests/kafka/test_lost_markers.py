@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -83,6 +83,15 @@ class _Outage:
         leader.start()
         self._cluster.wait_until_ready()
 
+    def __enter__(self) -> Self:
+        """Return the outage itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for an outage that a failed test has left: the cluster is not this file's alone."""
+        if self._thread is not None:
+            self._thread.join(_SECONDS)
+
     def join(self) -> None:
         """Wait until the outage is over; there must have been one."""
         assert self._thread is not None
@@ -110,18 +119,18 @@ def _before_an_append_ends(
 
 def test_rows_in_a_partition_without_a_leader_are_committed_once_it_has_one(here, kafka_cluster):
     """A batch is done only when all of it is visible, even if the coordinator answered earlier."""
-    outage = _Outage(here, kafka_cluster, here.data)
     prepared = []
 
     def begin(point: Point) -> None:
         if point is Point.DECIDED:
             outage.begin([one.transaction.transactional_id for one in prepared])
 
-    driver = here.driver(observe=begin)
-    plan = driver.plan()
-    prepared += here.worker.run(plan)
-    driver.commit(plan, prepared, timeout=_SECONDS)
-    outage.join()
+    with _Outage(here, kafka_cluster, here.data) as outage:
+        driver = here.driver(observe=begin)
+        plan = driver.plan()
+        prepared += here.worker.run(plan)
+        driver.commit(plan, prepared, timeout=_SECONDS)
+        outage.join()
     assert each_once(0) == here.visible(stable=True)
     here.finish(1)
     assert each_once(0, 1) == here.visible(stable=True)
@@ -129,13 +138,13 @@ def test_rows_in_a_partition_without_a_leader_are_committed_once_it_has_one(here
 
 def test_a_decision_in_a_ledger_without_a_leader_is_made_again(here, kafka_cluster):
     """A ledger entry without a marker is not relied on, even if its EndTxn succeeded."""
-    outage = _Outage(here, kafka_cluster, here.ledger)
-    driver = here.driver()
-    plan = driver.plan()
-    prepared = here.worker.run(plan)
-    with _before_an_append_ends(driver, 1, outage, f"{here.prefix}.ledger"):
-        driver.commit(plan, prepared, timeout=_SECONDS)
-    outage.join()
+    with _Outage(here, kafka_cluster, here.ledger) as outage:
+        driver = here.driver()
+        plan = driver.plan()
+        prepared = here.worker.run(plan)
+        with _before_an_append_ends(driver, 1, outage, f"{here.prefix}.ledger"):
+            driver.commit(plan, prepared, timeout=_SECONDS)
+        outage.join()
     here.finish(0)
     here.finish(1)
     assert each_once(0, 1) == here.visible(stable=True)

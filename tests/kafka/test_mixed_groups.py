@@ -12,6 +12,11 @@ from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or
 
 #: It decides how each member commits, and which of the protocols it has if it may have either.
 SEED = 20_261_126
+RANGE = (
+    (Action.STALL, Kind.OURS),
+    (Action.LEAVE, Kind.CONFLUENT),
+    (Action.KILL, Kind.JAVA),
+)
 SCRIPTS = {
     KAFKA_4: {
         "cooperative-sticky": (
@@ -24,14 +29,9 @@ SCRIPTS = {
             (Action.KILL, Kind.OURS),
             (Action.LEAVE, Kind.JAVA),
         ),
+        "range": RANGE,
     },
-    KAFKA_3: {
-        "range": (
-            (Action.STALL, Kind.OURS),
-            (Action.LEAVE, Kind.CONFLUENT),
-            (Action.KILL, Kind.JAVA),
-        )
-    },
+    KAFKA_3: {"range": RANGE},
 }
 
 

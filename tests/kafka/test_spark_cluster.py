@@ -54,7 +54,6 @@ def written_twice(kafka, topics):
     return sum(count > 1 for count in values.values())
 
 
-@pytest.mark.soak
 def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_path):
     """A task that stalls after its flush is overtaken by a speculative copy, and is aborted."""
     [topic, *_] = case.topics

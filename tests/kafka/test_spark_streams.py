@@ -96,7 +96,7 @@ def test_every_row_is_written_once_despite_kills_at_each_point(case):
     ids=len,
 )
 def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp_path, places):
-    """Drivers frozen after a task's flush or before a decision are fenced when they resume."""
+    """Drivers frozen before a decision, or after a flush, are fenced when they resume."""
     # However long they are frozen, they must not time out.
     patience = {"kafka.delivery.timeout.ms": "900000", "kafka.max.block.ms": "900000"}
     case = _Case(kafka_4, kafka_4.create_topic(PARTITIONS), tmp_path, **patience)
@@ -109,7 +109,7 @@ def test_drivers_that_resume_after_another_took_over_change_nothing(kafka_4, tmp
             stack.callback(zombies[-1].close)
         query.run_to_end()
         case.check_query()
-        # The one after a flush goes on with these rows; its new plan aborts its transactions.
+        # The first zombie goes on with these rows. Its new plan aborts what it has flushed.
         query.source.add(20)
         for zombie in zombies:
             zombie.thaw()

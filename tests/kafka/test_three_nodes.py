@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.faults.disturbance import write_disturbed
 from tests.support.producer.producing import produce
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 from tests.support.record.text_rows import numbered_batches
+from tests.support.soaking.steady_writer import write_during
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-#: Of about eighty bytes; a quarter fills the producer's buffer (see `write_disturbed`).
 ROWS = 200_000
-UNCOMPRESSED = {"compression.type": "none"}
+#: Large batches, a small buffer, and patience with brokers that restart on a busy machine.
+SETTINGS = {
+    "most_rows": 10_000,
+    "buffer.memory": 2**21,
+    "compression.type": "none",
+    "max.block.ms": 300_000,
+    "delivery.timeout.ms": 300_000,
+}
 
 
 BOTH_VERSIONS = pytest.mark.parametrize(
@@ -36,15 +42,21 @@ def test_rows_go_to_all_leaders(cluster):
     assert 6 == len(numbers)
 
 
+def settle(cluster, topic):
+    cluster.wait_until_ready()
+    cluster.wait_until_in_sync(topic)
+
+
 def test_a_killed_leader_loses_and_duplicates_no_row(cluster):
     """When a leader is killed and stays down, rows go to the new leaders, once and in order."""
     topic = cluster.create_topic(6)
     killed = cluster.leader(topic)
-    checked = write_disturbed(cluster, topic, rows=ROWS, disturbances=[killed.kill], **UNCOMPRESSED)
-    killed.start()
-    cluster.wait_until_ready()
-    cluster.wait_until_in_sync(topic)
-    assert RowCheck() == checked
+
+    def start_again():
+        killed.start()
+        settle(cluster, topic)
+
+    assert RowCheck() == write_during(cluster, topic, killed.kill, settle=start_again, **SETTINGS)
 
 
 @BOTH_VERSIONS
@@ -56,25 +68,19 @@ def test_a_killed_and_restarted_leader_loses_and_duplicates_no_row(cluster):
     def kill_and_start():
         killed.kill()
         killed.start()
-        cluster.wait_until_ready()
-        cluster.wait_until_in_sync(topic)
+        settle(cluster, topic)
 
-    checked = write_disturbed(
-        cluster, topic, rows=ROWS, disturbances=[kill_and_start], **UNCOMPRESSED
-    )
-    assert RowCheck() == checked
+    assert RowCheck() == write_during(cluster, topic, kill_and_start, **SETTINGS)
 
 
 def test_a_rolling_restart_loses_and_duplicates_no_row(cluster):
     """If all brokers restart one by one, as in an upgrade, every row is there once, in order."""
     topic = cluster.create_topic(6)
 
-    def restart(broker):
-        broker.stop()
-        broker.start()
-        cluster.wait_until_ready()
-        cluster.wait_until_in_sync(topic)
+    def restart_all():
+        for broker in cluster.brokers:
+            broker.stop()
+            broker.start()
+            settle(cluster, topic)
 
-    disturbances = [lambda broker=broker: restart(broker) for broker in cluster.brokers]
-    checked = write_disturbed(cluster, topic, rows=ROWS, disturbances=disturbances, **UNCOMPRESSED)
-    assert RowCheck() == checked
+    assert RowCheck() == write_during(cluster, topic, restart_all, **SETTINGS)

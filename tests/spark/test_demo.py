@@ -61,4 +61,4 @@ def test_a_killed_stream_copies_each_number_once():
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "killed the query after 3 micro-batches\n" in done.stdout
-    assert "8000 numbers were copied, 0 are missing, 0 are duplicated\n" in done.stdout
+    assert "20000 numbers were copied, 0 are missing, 0 are duplicated\n" in done.stdout

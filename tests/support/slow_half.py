@@ -34,7 +34,8 @@ SPARK_FILES = frozenset(
 )
 #: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
 SPARK_GROUPS = ("spark", "spark with kafka")
-#: The groups whose files share clusters of Kafka besides (see `GroupClusters`).
+#: The groups of the other files that share clusters of Kafka, which each process starts that runs
+#: tests with them.
 CLUSTER_GROUPS = {
     "three nodes": frozenset(
         f"tests/kafka/test_{name}.py"

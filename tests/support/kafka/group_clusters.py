@@ -5,6 +5,7 @@ Starting a node takes as much processor time as many tests, and so does one that
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,18 +21,28 @@ class GroupClusters:
         """Start nothing."""
         self._started: dict[str, KafkaCluster] = {}
 
-    def get(self, name: str, start: Callable[[], KafkaCluster]) -> KafkaCluster:
-        """Return the cluster of this name with all of its nodes running, or start it."""
-        cluster = self._started.get(name)
+    def get(self, version: str, start: Callable[[], KafkaCluster]) -> KafkaCluster:
+        """Return the cluster of a version with all of its nodes running, or start it.
+
+        One whose nodes do not come back is stopped, so that the next call starts another.
+        """
+        cluster = self._started.get(version)
         if cluster is None:
-            cluster = self._started[name] = start()
-        elif stopped := [broker for broker in cluster.brokers if not broker.is_running]:
-            for broker in stopped:
-                broker.start()
+            cluster = self._started[version] = start()
+            return cluster
+        try:
+            for broker in cluster.brokers:
+                if not broker.is_running:
+                    broker.start()
             cluster.wait_until_ready()
+        except BaseException:
+            del self._started[version]
+            cluster.close()
+            raise
         return cluster
 
     def close(self) -> None:
         """Stop all clusters."""
-        while self._started:
-            self._started.popitem()[1].close()
+        with ExitStack() as stack:
+            while self._started:
+                stack.callback(self._started.popitem()[1].close)

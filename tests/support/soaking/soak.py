@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _AFTERWARDS_SECONDS = 900
 _POLL_SECONDS = 0.2
 #: The pace of the writers in a plan that ends with its last event, however many rows they write.
-_COMPLETE_PACE = 0.1
+_COMPLETE_PACE = 0.25
 #: How long a fault may take until it strikes, in a plan that must be complete.
 _STRIKE_SECONDS = 120
 #: How long an event of the cluster lane may take until the cluster has recovered.

@@ -40,6 +40,19 @@ def test_missing_ancestors_are_created_for_this_user_alone(tmp_path):
     assert [0o700] * 3 == [stat.S_IMODE(path.stat().st_mode) for path in made]
 
 
+def test_processes_may_create_it_at_once(tmp_path, monkeypatch):
+    """A directory that another process creates at the same moment is used, since it is checked."""
+    create = Path.mkdir
+
+    def too_late(path, mode):
+        create(path, mode)
+        raise FileExistsError
+
+    monkeypatch.setattr(Path, "mkdir", too_late)
+    make_private_directory(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
 def test_nothing_is_created_below_an_unsafe_ancestor(unsafe):
     """An unsafe path is rejected before anything is created in it."""
     with pytest.raises(UnsafeDirectoryError, match=r"other users can write to .*unsafe"):
