@@ -131,7 +131,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         needed = set(getattr(item, "fixturenames", ()))
         markers = [name for name, fixtures in _MARKERS.items() if fixtures & needed]
         if "spark" in markers and group(item.nodeid) not in SPARK_GROUPS:
-            raise pytest.UsageError(f"{item.nodeid}: its file must be in SPARK_FILES")
+            raise pytest.UsageError(f"{item.nodeid}: its file must be in GROUPS, with Spark")
         if is_in(item.path, _SLOW_FOLDERS):
             markers.append("slow")
         for marker in markers:

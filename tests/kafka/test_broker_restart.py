@@ -12,7 +12,7 @@ import pytest
 from tests.support.faults.absent_broker import AbsentBroker
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
-from tests.support.soaking.steady_writer import write_during
+from tests.support.soaking.steady_writer import IN_BULK, write_during
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-#: Large batches, a small buffer, and patience with a broker that restarts on a busy machine.
-SETTINGS = {
-    "most_rows": 10_000,
-    "buffer.memory": 2**21,
-    "max.block.ms": 300_000,
-    "delivery.timeout.ms": 300_000,
-}
 #: The rows of a Spark job of two tasks at a time. They hold back rows at these shares of their own;
 #: those between the two are less than a producer's buffer holds.
 ROWS_OF_A_JOB = 400_000
@@ -49,7 +42,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row(own_kafka):
             broker.start()
             own_kafka.wait_until_ready()
 
-    settings = {**SETTINGS, "compression.type": "none"}
+    settings = {**IN_BULK, "compression.type": "none"}
     assert RowCheck() == write_during(own_kafka, topic, kill_and_start, **settings)
 
 
@@ -63,7 +56,7 @@ def test_an_orderly_broker_restart_loses_and_duplicates_no_row(own_kafka):
         broker.start()
         own_kafka.wait_until_ready()
 
-    settings = {**SETTINGS, "compression.type": "lz4"}
+    settings = {**IN_BULK, "compression.type": "lz4"}
     assert RowCheck() == write_during(own_kafka, topic, restart, **settings)
 
 

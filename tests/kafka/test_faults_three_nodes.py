@@ -54,13 +54,8 @@ def followers(cluster, topic):
     return [broker for broker in cluster.brokers if broker is not leader]
 
 
-def settle(cluster, topic):
-    cluster.wait_until_ready()
-    cluster.wait_until_in_sync(topic)
-
-
 def check(cluster, topic, disturb):
-    return write_during(cluster, topic, disturb, settle=lambda: settle(cluster, topic), **SETTINGS)
+    return write_during(cluster, topic, disturb, settle=lambda: cluster.settle(topic), **SETTINGS)
 
 
 def test_moving_leaders_lose_and_duplicate_no_row(cluster):
@@ -85,7 +80,7 @@ def test_a_leader_killed_during_small_batches_loses_and_duplicates_no_row(cluste
             killed.kill()
             time.sleep(1)
             killed.start()
-            settle(cluster, topic)
+            cluster.settle(topic)
 
     assert RowCheck() == check(cluster, topic, disturb)
 
@@ -156,7 +151,7 @@ def test_rows_wait_for_enough_replicas(cluster):
         wait_until(lambda: in_sync(cluster, topic) == 1, seconds=120, what="the follower's end")
         time.sleep(1)
         follower.start()
-        settle(cluster, topic)
+        cluster.settle(topic)
 
     assert RowCheck() == check(cluster, topic, disturb)
 
@@ -180,7 +175,7 @@ def test_too_few_replicas_for_too_long_are_an_error(cluster):
             write()
     finally:
         follower.start()
-        settle(cluster, topic)
+        cluster.settle(topic)
     found = writer.check(cluster.bootstrap_servers)
     assert RowCheck(lost=found.lost) == found
 

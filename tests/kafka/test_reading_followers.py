@@ -39,8 +39,7 @@ def test_a_follower_that_fails_loses_and_repeats_no_row(kafka_in_racks, failure)
             follower.thaw()
         else:
             follower.start()
-        kafka_in_racks.wait_until_ready()
-        kafka_in_racks.wait_until_in_sync(topic)
+        kafka_in_racks.settle(topic)
 
     read = pa.Table.from_batches([first, *rest.to_batches()])
     assert 0 < first.num_rows < ROWS

@@ -7,19 +7,12 @@ import pytest
 from tests.support.producer.producing import produce
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 from tests.support.record.text_rows import numbered_batches
-from tests.support.soaking.steady_writer import write_during
+from tests.support.soaking.steady_writer import IN_BULK, write_during
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROWS = 200_000
-#: Large batches, a small buffer, and patience with brokers that restart on a busy machine.
-SETTINGS = {
-    "most_rows": 10_000,
-    "buffer.memory": 2**21,
-    "compression.type": "none",
-    "max.block.ms": 300_000,
-    "delivery.timeout.ms": 300_000,
-}
+SETTINGS = {**IN_BULK, "compression.type": "none"}
 
 
 BOTH_VERSIONS = pytest.mark.parametrize(
@@ -42,11 +35,6 @@ def test_rows_go_to_all_leaders(cluster):
     assert 6 == len(numbers)
 
 
-def settle(cluster, topic):
-    cluster.wait_until_ready()
-    cluster.wait_until_in_sync(topic)
-
-
 def test_a_killed_leader_loses_and_duplicates_no_row(cluster):
     """When a leader is killed and stays down, rows go to the new leaders, once and in order."""
     topic = cluster.create_topic(6)
@@ -54,7 +42,7 @@ def test_a_killed_leader_loses_and_duplicates_no_row(cluster):
 
     def start_again():
         killed.start()
-        settle(cluster, topic)
+        cluster.settle(topic)
 
     assert RowCheck() == write_during(cluster, topic, killed.kill, settle=start_again, **SETTINGS)
 
@@ -68,7 +56,7 @@ def test_a_killed_and_restarted_leader_loses_and_duplicates_no_row(cluster):
     def kill_and_start():
         killed.kill()
         killed.start()
-        settle(cluster, topic)
+        cluster.settle(topic)
 
     assert RowCheck() == write_during(cluster, topic, kill_and_start, **SETTINGS)
 
@@ -81,6 +69,6 @@ def test_a_rolling_restart_loses_and_duplicates_no_row(cluster):
         for broker in cluster.brokers:
             broker.stop()
             broker.start()
-            settle(cluster, topic)
+            cluster.settle(topic)
 
     assert RowCheck() == write_during(cluster, topic, restart_all, **SETTINGS)

@@ -17,10 +17,10 @@ from xdist.scheduler import LoadScopeScheduling
 TESTS = Path(__file__).resolve().parents[1]
 #: Folders in which every test is of the slow half.
 FOLDERS = ("kafka", "model", "platforms", "spark")
-#: The files outside of `tests/spark` whose tests use the shared Spark session.
-SPARK_FILES = frozenset(
-    f"tests/kafka/test_{name}.py"
-    for name in (
+#: The groups of files in `tests/kafka`: with the shared Spark session, with clusters of three
+#: nodes, and with the brokers that enforce ACLs. A process starts those of the tests that it runs.
+GROUPS = {
+    "spark with kafka": (
         "authorization",
         "broker_restart",
         "million_rows",
@@ -30,29 +30,21 @@ SPARK_FILES = frozenset(
         "security",
         "source_groups",
         "spark_write",
-    )
-)
+    ),
+    "three nodes": (
+        "devbroker_brokers",
+        "devbroker_racks",
+        "faults_three_nodes",
+        "lost_markers",
+        "reading_followers",
+        "three_nodes",
+    ),
+    "access control": ("admin_client", "exactly_once_rights", "kafka_consumer"),
+}
+#: The group of each of these files.
+GROUPED = {f"tests/kafka/test_{name}.py": of for of, names in GROUPS.items() for name in names}
 #: The groups that use the shared Spark session: with the embedded broker, and with real Kafka.
 SPARK_GROUPS = ("spark", "spark with kafka")
-#: The groups of the other files that share clusters of Kafka, which each process starts that runs
-#: tests with them.
-CLUSTER_GROUPS = {
-    "three nodes": frozenset(
-        f"tests/kafka/test_{name}.py"
-        for name in (
-            "devbroker_brokers",
-            "devbroker_racks",
-            "faults_three_nodes",
-            "lost_markers",
-            "reading_followers",
-            "three_nodes",
-        )
-    ),
-    "access control": frozenset(
-        f"tests/kafka/test_{name}.py"
-        for name in ("admin_client", "exactly_once_rights", "kafka_consumer")
-    ),
-}
 #: Files whose tests share nothing and take minutes: each test is a group.
 SPREAD = frozenset(
     {
@@ -111,9 +103,7 @@ def group(node_id: str) -> str:
         return node_id
     if PurePosixPath(file).is_relative_to("tests/spark"):
         return SPARK_GROUPS[0]
-    if file in SPARK_FILES:
-        return SPARK_GROUPS[1]
-    return next((name for name, files in CLUSTER_GROUPS.items() if file in files), file)
+    return GROUPED.get(file, file)
 
 
 def rank(node_id: str) -> int:

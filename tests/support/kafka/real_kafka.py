@@ -242,6 +242,11 @@ class KafkaCluster:
             what=f"replicas of {topic} to catch up",
         )
 
+    def settle(self, topic: str) -> None:
+        """Wait until all brokers are ready, and all replicas of a topic are in sync."""
+        self.wait_until_ready()
+        self.wait_until_in_sync(topic)
+
     def _is_in_sync(self, topic: str) -> bool:
         pictures: list[dict[int, tuple[int, bool]]] = []
         for admin in self._admins():

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from tests.support.producer.producing import Bootstrap
     from tests.support.record.numbered_rows import RowNumbers
 
+#: Settings for large batches, a small buffer, and patience with brokers that restart on a busy
+#: machine.
+IN_BULK = {
+    "most_rows": 10_000,
+    "buffer.memory": 2**21,
+    "max.block.ms": 300_000,
+    "delivery.timeout.ms": 300_000,
+}
 #: The numbers of one thread's rows begin at a multiple of this.
 _RUN = 10**8
 _START_SECONDS = 120

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.slow_half import (
-    CLUSTER_GROUPS,
+    GROUPED,
+    GROUPS,
     ORDER,
-    SPARK_FILES,
     SPARK_GROUPS,
     SPREAD,
     TESTS,
@@ -58,6 +58,5 @@ def test_tests_that_share_the_spark_session_are_grouped_and_begin_first() -> Non
 
 def test_the_files_that_are_named_exist() -> None:
     """A file that was renamed does not lose its place in the order unnoticed."""
-    groups = {*SPARK_GROUPS, *CLUSTER_GROUPS}
-    named = {*ORDER, *SPREAD, *SPARK_FILES}.union(*CLUSTER_GROUPS.values()) - groups
+    named = {*ORDER, *SPREAD, *GROUPED} - {*SPARK_GROUPS, *GROUPS}
     assert [] == sorted(name for name in named if not (TESTS.parent / name).is_file())
