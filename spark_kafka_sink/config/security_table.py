@@ -65,7 +65,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.truststore.type",
         _STRING,
         "JKS",
-        OneOf(("JKS", "PKCS12", "PEM")),
+        OneOfAnyCase(("JKS", "PKCS12", "PEM")),
         _MEDIUM,
         "The format of the truststore. PKCS12 is read under either of the first two names "
         "(extra `pkcs12`); Java's own JKS must be converted, and the error says how.",
@@ -99,7 +99,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.keystore.type",
         _STRING,
         "JKS",
-        OneOf(("JKS", "PKCS12", "PEM")),
+        OneOfAnyCase(("JKS", "PKCS12", "PEM")),
         _MEDIUM,
         "The format of the keystore, like ssl.truststore.type.",
     )

@@ -80,11 +80,11 @@ class TlsSettings:
     """The `ssl.*` settings under their own names; the repr shows neither secrets nor paths.
 
     `protocol` and `enabled_protocols` are TLS versions; `cipher_suites` are Java's (IANA's) names.
-    `truststore_type` and `keystore_type` are PEM, PKCS12 or JKS; JKS stands for a PKCS12 file, as
-    in most Java stores. `truststore_location` and `keystore_location` are paths of files that
-    `truststore_password`, `keystore_password` and `key_password` decrypt.
-    `keystore_certificate_chain` is PEM text, like `keystore_key`. Raises ValueError for
-    contradictory settings.
+    `truststore_type` and `keystore_type` are PEM, PKCS12 or JKS in any case, and are kept in upper
+    case; JKS stands for a PKCS12 file, as in most Java stores. `truststore_location` and
+    `keystore_location` are paths of files that `truststore_password`, `keystore_password` and
+    `key_password` decrypt. `keystore_certificate_chain` is PEM text, like `keystore_key`. Raises
+    ValueError for contradictory settings.
 
     >>> TlsSettings(keystore_type="PEM", keystore_location="server.pem").keystore_type
     'PEM'
@@ -115,6 +115,9 @@ class TlsSettings:
             # certificate authorities are trusted.
             if getattr(self, each.name) == "":
                 raise ValueError(f"ssl.{each.name.replace('_', '.')} must not be empty")
+        # Java's KeyStore.getInstance ignores case.
+        object.__setattr__(self, "truststore_type", self.truststore_type.upper())
+        object.__setattr__(self, "keystore_type", self.keystore_type.upper())
         self._check_truststore()
         self._check_keystore()
         _version_bounds(self)
@@ -154,8 +157,13 @@ class TlsSettings:
                 raise ValueError(
                     "ssl.keystore.password does not apply to PEM: use ssl.key.password for the key"
                 )
-        elif (self.keystore_location is None) != (self.keystore_password is None):
-            raise ValueError("ssl.keystore.location and ssl.keystore.password must be set together")
+        elif self.keystore_location is None and self.keystore_password is not None:
+            raise ValueError("ssl.keystore.password requires ssl.keystore.location")
+        elif self.keystore_location is not None and self.keystore_password is None:
+            raise ValueError(
+                "ssl.keystore.location requires ssl.keystore.password; or, if the file is in PEM, "
+                "ssl.keystore.type=PEM"
+            )
         elif self.keystore_password not in {None, self.key_password or self.keystore_password}:
             raise ValueError(
                 "ssl.key.password must be the same as ssl.keystore.password: a PKCS12 store has one"

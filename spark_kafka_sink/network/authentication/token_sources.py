@@ -43,6 +43,19 @@ if TYPE_CHECKING:
 _THREAD = "kafka-token"
 _HANDLER = "sasl.login.callback.handler.class"
 _URL = "sasl.oauthbearer.token.endpoint.url"
+#: The options of a login module about its token endpoint -> the settings of `TlsSettings`.
+_ENDPOINT_TLS = {
+    f"ssl.{name.replace('_', '.')}": name
+    for name in (
+        "truststore_type",
+        "truststore_location",
+        "truststore_password",
+        "keystore_type",
+        "keystore_location",
+        "keystore_password",
+        "key_password",
+    )
+}
 
 
 def token_source(
@@ -91,17 +104,15 @@ def _source(
 
 def endpoint_tls(options: Mapping[str, str]) -> TlsSettings:
     """Read the `ssl.*` options of a login module, as in Java; ValueError if unsupported."""
-    if "ssl.truststore.certificates" in options or "ssl.keystore.key" in options:
-        raise ValueError("sasl.jaas.config: use files (ssl.*.location) for the token endpoint")
-    return TlsSettings(
-        truststore_type=options.get("ssl.truststore.type", "JKS"),
-        truststore_location=options.get("ssl.truststore.location"),
-        truststore_password=options.get("ssl.truststore.password"),
-        keystore_type=options.get("ssl.keystore.type", "JKS"),
-        keystore_location=options.get("ssl.keystore.location"),
-        keystore_password=options.get("ssl.keystore.password"),
-        key_password=options.get("ssl.key.password"),
-    )
+    given = {name: value for name, value in options.items() if name.startswith("ssl.")}
+    for name in given:
+        if name not in _ENDPOINT_TLS:
+            raise ValueError(
+                f"sasl.jaas.config: {name} cannot be set for the token endpoint, but only "
+                + ", ".join(_ENDPOINT_TLS)
+            )
+    chosen: dict[str, Any] = {_ENDPOINT_TLS[name]: value for name, value in given.items()}
+    return TlsSettings(**chosen)
 
 
 def _made_here(source: UnsecuredToken, wall_clock: Callable[[], float]) -> GetToken:

@@ -64,6 +64,12 @@ def test_the_security_protocol_is_case_insensitive(protocol):
     assert ("SSL" in protocol, "SASL" in protocol) == (settings.uses_tls, settings.uses_sasl)
 
 
+@pytest.mark.parametrize("name", ["ssl_truststore_type", "ssl_keystore_type"])
+def test_the_types_of_stores_are_case_insensitive(name):
+    """A type of store is accepted in any case, as by Java."""
+    assert "pkcs12" == getattr(config(security_protocol="SSL", **{name: "pkcs12"}).security, name)
+
+
 def test_an_unknown_protocol_is_rejected():
     """The error for an unknown protocol lists the known ones."""
     assert (

@@ -66,7 +66,14 @@ def refusal(**settings):
             {"keystore_type": "PEM", "keystore_password": "planted"},
             "ssl.keystore.password does not apply to PEM",
         ),
-        ({"keystore_location": "/x"}, "ssl.keystore.location and ssl.keystore.password must"),
+        (
+            {"keystore_location": "/x"},
+            "ssl.keystore.location requires ssl.keystore.password; or, if the file is in PEM, ",
+        ),
+        (
+            {"keystore_password": "planted"},
+            "ssl.keystore.password requires ssl.keystore.location",
+        ),
         (
             {"keystore_location": "/x", "keystore_password": "planted", "key_password": "planted2"},
             "ssl.key.password must be the same as ssl.keystore.password",
@@ -93,6 +100,13 @@ def refusal(**settings):
 def test_contradictory_settings_are_refused(settings, problem):
     """Settings that Kafka's DefaultSslEngineFactory rejects raise an error naming them."""
     assert refusal(**settings).startswith(problem)
+
+
+@pytest.mark.parametrize("written", ["pem", "Pkcs12", "jks"])
+def test_store_types_are_accepted_in_any_case(written):
+    """A type of store has any case, as Java's KeyStore accepts it, and is kept in upper case."""
+    settings = TlsSettings(truststore_type=written, keystore_type=written)
+    assert (settings.truststore_type, settings.keystore_type) == (written.upper(),) * 2
 
 
 def test_the_repr_hides_secrets():

@@ -263,7 +263,14 @@ def test_a_response_that_is_not_a_token_is_refused(endpoint):
     ("options", "problem"),
     [
         ({"ssl.truststore.type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
-        ({"ssl.truststore.certificates": "x"}, "sasl.jaas.config: use files (ssl.*.location)"),
+        (
+            {"ssl.truststore.certificates": "x"},
+            "sasl.jaas.config: ssl.truststore.certificates cannot be set for the token endpoint",
+        ),
+        (
+            {"ssl.trustore.location": "/mistyped.pem"},
+            "ssl.trustore.location cannot be set for the token endpoint, but only ssl.truststore.",
+        ),
         ({"ssl.truststore.location": ""}, "ssl.truststore.location must not be empty"),
     ],
 )
