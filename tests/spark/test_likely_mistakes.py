@@ -28,6 +28,12 @@ REFUSED_WRITES = {
     "no servers": (VALUE, {SERVERS: None}, "kafka.bootstrap.servers"),
     "misspelt option": (VALUE, {"kafka.ack": "1"}, "did you mean 'kafka.acks'?"),
     "case of value": (f"{VALUE[:-5]}Value", {}, "are case-sensitive here: rename it"),
+    "an interval": (
+        f"{VALUE}; interval '1' year as x",
+        {},
+        "column 'x' is interval year, which Spark cannot hand to a Python data source: drop it",
+    ),
+    "two equal names": (f"{VALUE}; 1 as x; 2 as x", {}, "2 columns are named 'x', which Spark"),
     "no password": (
         VALUE,
         {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"},

@@ -2,13 +2,15 @@
 
 Names, types and precedence are those of Spark's own Kafka sink (`KafkaWriter`): names are case
 sensitive, the `topic` option takes precedence over a `topic` column (which is then not checked),
-and other columns are ignored. There are two differences: a `timestamp` column of type TIMESTAMP or
-TIMESTAMP_NTZ sets the record's timestamp, and several columns of the same name are an error, where
-Spark takes the first one.
+and other columns are ignored. There are three differences: a `timestamp` column of type TIMESTAMP
+or TIMESTAMP_NTZ sets the record's timestamp (of type VOID: the time of the write), several columns
+of the same name are an error, where Spark takes the first one, and so are the few types that Spark
+cannot hand to a Python data source, even in a column that is ignored.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +19,14 @@ from pyspark.sql.types import (
     BinaryType,
     CharType,
     IntegerType,
+    MapType,
+    NullType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
     VarcharType,
+    YearMonthIntervalType,
 )
 
 from spark_kafka_sink import display
@@ -67,7 +72,7 @@ def _is_partition(kind: DataType) -> bool:
 
 
 def _is_timestamp(kind: DataType) -> bool:
-    return isinstance(kind, TimestampType | TimestampNTZType)
+    return isinstance(kind, TimestampType | TimestampNTZType | NullType)
 
 
 def _is_headers(kind: DataType) -> bool:
@@ -116,6 +121,8 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
     problems = [
         problem for name in considered if (problem := _problem(schema, name, topic)) is not None
     ]
+    others = [name for name in dict.fromkeys(schema.names) if name not in considered]
+    problems += [problem for name in others if (problem := _hand_over(schema, name)) is not None]
     if problems:
         raise SchemaError("; ".join(problems))
     used = tuple(name for name in schema.names if name in considered)
@@ -141,6 +148,39 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
             f"{_other_case(schema, name)}"
         )
     return None
+
+
+def _hand_over(schema: StructType, name: str) -> str | None:
+    """Return why Spark cannot hand an ignored column to Python, which it does through Arrow."""
+    found = [field.dataType for field in schema.fields if field.name == name]
+    if len(found) > 1:
+        problem, advice = f"{len(found)} columns are named {name!r}", "drop or rename them"
+    elif isinstance(found[0], YearMonthIntervalType):
+        # Within a struct, an array or a map, PyArrow does not look at it.
+        problem = f"column {name!r} is {found[0].simpleString()}"
+        advice = "drop it, or cast it to string"
+    elif (field := _repeated_field(found[0])) is not None:
+        problem = f"column {name!r} has a struct with several fields {field!r}"
+        advice = "drop the column, or rename the fields"
+    else:
+        return None
+    return f"{problem}, which Spark cannot hand to a Python data source: {advice}"
+
+
+def _repeated_field(kind: DataType) -> str | None:
+    """Return the first name that a struct in this type has more than once."""
+    match kind:
+        case StructType():
+            repeated = [name for name, count in Counter(kind.names).items() if count > 1]
+            inner = [field.dataType for field in kind.fields]
+        case ArrayType():
+            repeated, inner = [], [kind.elementType]
+        case MapType():
+            repeated, inner = [], [kind.keyType, kind.valueType]
+        case _:
+            repeated, inner = [], []
+    repeated += [name for each in inner if (name := _repeated_field(each)) is not None]
+    return repeated[0] if repeated else None
 
 
 def _listed(schema: StructType) -> str:

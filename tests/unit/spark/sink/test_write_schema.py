@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VarcharType,
+    YearMonthIntervalType,
 )
 
 from spark_kafka_sink.errors import SchemaError
@@ -71,10 +72,57 @@ def test_a_timestamp_without_time_zone_is_used():
     assert ("value", "timestamp") == write_schema(given, "t").used
 
 
+def test_a_timestamp_that_is_always_null_is_used():
+    """`null as timestamp` is of type VOID, and sets the time of the write."""
+    given = schema(value=StringType(), timestamp=NullType())
+    assert ("value", "timestamp") == write_schema(given, "t").used
+
+
 def test_other_columns_are_ignored():
     """Unknown columns are ignored, as in Spark's sink."""
     given = schema(value=StringType(), offset=LongType(), timestampType=IntegerType())
     assert ("offset", "timestampType") == write_schema(given, "t").ignored
+
+
+TWINS = StructType([StructField("a", IntegerType()), StructField("a", LongType())])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "problem", "advice"),
+    [
+        (
+            [YearMonthIntervalType()],
+            "column 'x' is interval year to month",
+            "drop it, or cast it to string",
+        ),
+        (
+            [MapType(StringType(), ArrayType(StructType([StructField("inner", TWINS)])))],
+            "column 'x' has a struct with several fields 'a'",
+            "drop the column, or rename the fields",
+        ),
+        ([LongType(), LongType()], "2 columns are named 'x'", "drop or rename them"),
+    ],
+)
+def test_an_ignored_column_that_spark_cannot_hand_over_is_rejected(kinds, problem, advice):
+    """Spark hands all columns to Python through Arrow, which cannot carry some: an early error."""
+    fields = [StructField("x", kind) for kind in kinds]
+    assert f"{problem}, which Spark cannot hand to a Python data source: {advice}" == refusal(
+        StructType([StructField("value", StringType()), *fields])
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ArrayType(YearMonthIntervalType()),
+        StructType([]),
+        NullType(),
+        MapType(StringType(), LongType()),
+    ],
+)
+def test_an_ignored_column_may_have_any_other_type(kind):
+    """What Spark can hand over is ignored: also an interval within another type."""
+    assert ("x",) == write_schema(schema(value=StringType(), x=kind), "t").ignored
 
 
 def test_the_topic_option_takes_precedence_over_the_column():
