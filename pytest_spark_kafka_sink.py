@@ -1,4 +1,4 @@
-"""Fixtures for testing Spark jobs, or any other code, that write to Kafka.
+"""For testing Spark jobs, or any other code, that write to Kafka: fixtures, and Spark's Python.
 
 pytest loads this module through its entry point (`pytest11`) wherever the package is installed;
 nothing else imports it. It imports the embedded broker only when a test first uses one.
@@ -6,6 +6,8 @@ nothing else imports it. It imports the embedded broker only when a test first u
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spark_kafka_sink.testing import DevBroker, StartDevBroker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Spark start the Python that runs the tests, unless the environment names one.
+
+    Otherwise it starts the `python3` of the PATH, which in a virtual environment that is not
+    activated has neither this package nor the project's own.
+    """
+    if not {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"} & os.environ.keys():
+        patch = pytest.MonkeyPatch()
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        config.add_cleanup(patch.undo)
 
 
 @pytest.fixture

@@ -139,14 +139,12 @@ def _cure(session: SparkSession) -> str:
         # Variables of the client change nothing on the server.
         return "install the same versions in the server's Python"
     if str(session.sparkContext.master).startswith("local"):
-        return (
-            f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before the session "
-            "starts"
-        )
-    return (
-        "set PYSPARK_PYTHON, before the session starts, to a path that has such a Python on the "
-        "driver and on every worker"
-    )
+        named, python = "PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON", sys.executable
+    else:
+        named = "PYSPARK_PYTHON"
+        python = "a path that has such a Python on the driver and on every worker"
+    # The JVM keeps its environment, also for the next session.
+    return f"start again (in a notebook: a new kernel) with {named} set to {python}"
 
 
 def _reason(message: str, cure: str) -> str | None:

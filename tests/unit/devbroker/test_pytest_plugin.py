@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
 
+import pytest_spark_kafka_sink
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 
 TIMEOUT = 120.0
@@ -44,6 +47,29 @@ def test_loading_the_plug_in_imports_nothing_else():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert "False" == done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["PYSPARK_PYTHON", sys.executable]),
+        ({"PYSPARK_PYTHON": "/own"}, ["PYSPARK_PYTHON", "/own"]),
+        ({"PYSPARK_DRIVER_PYTHON": "/own"}, ["PYSPARK_DRIVER_PYTHON", "/own"]),
+    ],
+)
+def test_spark_starts_the_python_of_the_tests_unless_another_is_named(given, expected, monkeypatch):
+    """Without variables Spark would start python3, which may be outside the environment."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    undo = []
+    pytest_spark_kafka_sink.pytest_configure(SimpleNamespace(add_cleanup=undo.append))
+
+    assert [expected] == [list(it) for it in os.environ.items() if it[0].startswith("PYSPARK_")]
+    for each in undo:
+        each()
+    assert given == {name: it for name, it in os.environ.items() if name.startswith("PYSPARK_")}
 
 
 def test_the_fixture_is_a_running_broker(devbroker):

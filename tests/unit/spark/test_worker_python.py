@@ -22,7 +22,10 @@ HERE = {
     "pyarrow": "26.0.1",
     "numba": "0.68.1",
 }
-CURE = f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before the session starts"
+CURE = (
+    "start again (in a notebook: a new kernel) with PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON set "
+    f"to {sys.executable}"
+)
 
 
 @pytest.fixture
