@@ -112,7 +112,7 @@ def test_available_now_reads_in_limited_batches(topics, stream, fill, collected,
     values += fill(topic, 1) + fill(topic, 5, partition=2)
     run_to_end(stream(topic, **limited))
     assert values == collected.values
-    assert json.dumps({topic: {"0": 31, "1": 10, "2": 5}}) == offsets_of(checkpoint, 2)
+    assert {"0": 31, "1": 10, "2": 5} == json.loads(offsets_of(checkpoint, 2))[topic]
 
 
 @needs_limits
@@ -213,8 +213,8 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(
     values = fill(topic, 3) + fill(topic, 2, partition=1)
     run_to_end(stream(topic, **EARLIEST))
     path = checkpoint.path / "offsets" / "0"
-    ours, theirs = json.dumps({topic: {"0": 3, "1": 2}}), f'{{"{topic}":{{"1":2,"0":3}}}}'
-    assert path.read_text().endswith(ours)
+    ours, theirs = offsets_of(checkpoint, 0), f'{{"{topic}":{{"1":2,"0":3}}}}'
+    assert {"0": 3, "1": 2} == json.loads(ours)[topic]
     path.write_text(path.read_text().removesuffix(ours) + theirs)
     path.with_name(".0.crc").unlink(missing_ok=True)
     values += fill(topic, 4)
@@ -240,6 +240,23 @@ def test_lost_rows_end_a_query_unless_they_may(topics, stream, fill, collected):
     more = fill(topic, 1)
     catch_up(stream(**given, failOnDataLoss="false"))
     assert [*values, *lost[2:], *more] == collected.values
+
+
+def test_each_use_of_a_stream_in_a_query_reads_a_topic_made_again(
+    topics, spark, fill, collected, checkpoint
+):
+    """The checkpoint has the id of the old topic; both halves of a union read all of the new."""
+    topic = topics.create()
+    options = {**topics.servers, **EARLIEST, "subscribe": topic, "failOnDataLoss": "false"}
+    df = spark.readStream.format("pykafka").options(**options).load()
+    writer = df.union(df).writeStream.option("checkpointLocation", str(checkpoint.path))
+    values = fill(topic, 2)
+    run_to_end(writer.foreachBatch(collected))
+    topics.broker.delete_topic(topic)
+    topics.broker.create_topic(topic, partitions=1, configs={})
+    values += fill(topic, 3)
+    catch_up(writer.foreachBatch(collected))
+    assert sorted(2 * values) == collected.values
 
 
 @pytest.mark.filterwarnings("ignore:Trigger.Once:FutureWarning")

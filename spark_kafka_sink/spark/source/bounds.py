@@ -21,6 +21,7 @@ from spark_kafka_sink.config.source.offset_specs import (
 from spark_kafka_sink.config.source.positions import BATCH_END
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.spark.source.first_batch import Start
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +73,7 @@ def starting_offsets(
     given: list[TopicPartition] = []
     if isinstance(spec, SpecificOffsets):
         given = [one for one, offset in spec.offsets.items() if offset >= 0]
-    return Start(offsets, latest, frozenset(given))
+    return Start(StreamOffsets(offsets), latest, frozenset(given))
 
 
 def ending_offsets(

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.offsets_json import Offsets
+    from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 
 
 class Start(NamedTuple):
     """The offsets at which a new query starts, and where they come from."""
 
-    offsets: Offsets
+    offsets: StreamOffsets
     #: The partitions that start at their latest offset.
     from_latest: frozenset[TopicPartition] = frozenset()
     #: The partitions whose offset is in the options.
@@ -85,7 +85,7 @@ class FirstBatch:
         #: The first latest offsets, if Spark asked for them before the start (PySpark 4.1).
         self._first_latest: Offsets | None = None
 
-    def begin(self, start: Start) -> Offsets:
+    def begin(self, start: Start) -> StreamOffsets:
         """Record the start that `initialOffset()` returns, and return its offsets.
 
         The first start counts, if Spark asks again. Offsets that were taken from the latest ones
@@ -96,7 +96,7 @@ class FirstBatch:
         if self._first_latest is not None:
             known = self._first_latest
             pinned = {one: known[one] for one in start.from_latest if one in known}
-            start = start._replace(offsets={**start.offsets, **pinned})
+            start = start._replace(offsets=start.offsets.at({**start.offsets, **pinned}))
         self.start = start
         self._move(Call.INITIAL_OFFSET)
         return start.offsets

@@ -11,7 +11,8 @@ from spark_kafka_sink.errors import DataLossError
 from spark_kafka_sink.spark.source.planning import split_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
@@ -24,9 +25,14 @@ _MOST_NAMED: Final = 5
 
 
 def input_partitions(
-    planned: PlannedRanges, options: SourceOptions, cluster: SourceCluster
+    planned: PlannedRanges,
+    options: SourceOptions,
+    cluster: SourceCluster,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> list[InputPartition]:
     """Return the input partitions of a batch, in order.
+
+    `topic_ids` are those of the topics in which the offsets were found, if that was earlier.
 
     Raises DataLossError if offsets are lost, unless failOnDataLoss is false.
     """
@@ -36,10 +42,12 @@ def input_partitions(
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    return _with_ids(ranges, cluster)
+    return _with_ids(ranges, cluster, topic_ids or {})
 
 
-def _with_ids(ranges: Sequence[OffsetRange], cluster: SourceCluster) -> list[InputPartition]:
+def _with_ids(
+    ranges: Sequence[OffsetRange], cluster: SourceCluster, topic_ids: Mapping[str, UUID]
+) -> list[InputPartition]:
     from spark_kafka_sink.consumer.fetching.range_values import PartitionRange
 
     ids = cluster.ids(dict.fromkeys(one.topic_partition for one in ranges))
@@ -48,8 +56,9 @@ def _with_ids(ranges: Sequence[OffsetRange], cluster: SourceCluster) -> list[Inp
         known = ids.get(one.topic_partition)
         place = PartitionRange(*one.topic_partition, one.start, one.end)
         if known is not None:
+            topic_id = topic_ids.get(one.topic_partition.topic, known.topic_id)
             place = PartitionRange(
-                *one.topic_partition, one.start, one.end, known.topic_id, known.leader_epoch
+                *one.topic_partition, one.start, one.end, topic_id, known.leader_epoch
             )
         found.append(InputPartition(place))
     return found

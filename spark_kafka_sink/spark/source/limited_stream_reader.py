@@ -54,7 +54,7 @@ class KafkaLimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 -- Spark's name
         """Return the latest offsets as last seen, for the query's progress."""
         latest = self._driver.latest
-        return offsets_json(latest) if latest else None
+        return offsets_json(dict(latest)) if latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Make the first trigger decide where the query ends."""

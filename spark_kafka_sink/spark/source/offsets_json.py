@@ -1,17 +1,24 @@
 """The offsets of a stream as Spark keeps them: `{"topic": {"partition": offset}}`.
 
+Offsets mean something only in the topic in which they were found: one that was deleted and created
+again has other records. So the id of each topic is stored, too, in the key of an entry without
+partitions: `{"t": {"0": 7}, "t?topicId=...": {}}`. No topic has such a name, and whatever reads the
+offsets of partitions finds none there: Spark's own source, which accepts nothing but numbers of
+partitions and offsets, and anything that reads the progress of a query.
+
 Spark stores the offsets of a Python source as the text that `json.dumps` makes of them, and
 compares texts: the same offsets in another order count as new data, in every trigger. So all
 offsets that leave this package are in one form: topics sorted, partitions sorted as numbers, plain
 `int`.
 
-The shape is that of Spark's own Kafka source, so a checkpoint of it can be read.
+The shape is that of Spark's own Kafka source, so a checkpoint of either can be read by the other.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -22,9 +29,33 @@ if TYPE_CHECKING:
 #: For each partition, the offset of the next record to read.
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 
+_TOPIC: Final = re.compile(
+    r"(?P<topic>[^?]+)\?topicId=(?P<topic_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+)
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_OFFSET: Final = 2**63 - 1
+
+
+class StreamOffsets(dict[TopicPartition, int]):
+    """Offsets, and the topics in which they were found; they are equal if the offsets are."""
+
+    def __init__(self, offsets: Offsets, topic_ids: Mapping[str, UUID] | None = None) -> None:
+        """Store both; the ids of topics are those that are known."""
+        super().__init__(offsets)
+        self.topic_ids = dict(topic_ids or {})
+
+    def at(self, offsets: Offsets) -> StreamOffsets:
+        """Return other offsets in the same topics."""
+        return StreamOffsets(offsets, self.topic_ids)
+
+    def replaced(self, before: StreamOffsets) -> frozenset[str]:
+        """Return the topics that are others here than they were before."""
+        return frozenset(
+            topic
+            for topic, topic_id in self.topic_ids.items()
+            if before.topic_ids.get(topic, topic_id) != topic_id
+        )
 
 
 def offsets_json(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -37,14 +68,18 @@ def offsets_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     for topic, partition in sorted(offsets):
         offset = offsets[TopicPartition(topic, partition)]
         found.setdefault(topic, {})[str(int(partition))] = int(offset)
+    if isinstance(offsets, StreamOffsets):
+        for topic in tuple(found):
+            if topic in offsets.topic_ids:
+                found[f"{topic}?topicId={offsets.topic_ids[topic]}"] = {}
     return found
 
 
-def parse_offsets(stored: Any) -> dict[TopicPartition, int]:
+def parse_offsets(stored: Any) -> StreamOffsets:
     """Parse offsets that Spark has stored, in any order; raises ConfigError for anything else."""
     if not isinstance(stored, dict):
         raise _not_offsets(stored)
-    offsets: dict[TopicPartition, int] = {}
+    found = StreamOffsets({})
     for topic, partitions in stored.items():
         if not isinstance(partitions, dict):
             raise _not_offsets(partitions)
@@ -54,8 +89,10 @@ def parse_offsets(stored: Any) -> dict[TopicPartition, int]:
             # bool is a subclass of int.
             if type(offset) is not int or not 0 <= offset <= _MAX_OFFSET:
                 raise _not_offsets(offset)
-            offsets[TopicPartition(topic, int(partition))] = offset
-    return offsets
+            found[TopicPartition(topic, int(partition))] = offset
+        if not partitions and (known := _TOPIC.fullmatch(topic)):
+            found.topic_ids[known["topic"]] = UUID(known["topic_id"])
+    return found
 
 
 def _not_offsets(found: object) -> ConfigError:

@@ -10,9 +10,8 @@ there.
 - A partition that the end lacks is gone, and an end before the start means that the log was cut:
   rows are lost. In the first batch this is only true of offsets that the user has given: see
   `first_batch`.
-- A topic that was deleted and created again is another topic: the offsets of the checkpoint belong
-  to no record of it. Spark stores no ids of topics, so a restarted query knows those that it finds
-  first.
+- A topic that was deleted and created again is another topic: offsets that were found in the old
+  one belong to no record of it.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Collection, Sequence
 
-    from spark_kafka_sink.consumer.consumer_client import PartitionIds
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
@@ -127,26 +124,6 @@ def plan_ranges(
     return PlannedRanges(tuple(ranges), tuple(losses))
 
 
-class KnownTopics:
-    """The ids of the topics, as far as brokers have them (Kafka 2.8)."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._ids: dict[str, UUID] = {}
-
-    def learn(self, found: Mapping[TopicPartition, PartitionIds]) -> None:
-        """Store the ids of topics that are not known yet."""
-        for topic, topic_id in _topic_ids(found).items():
-            self._ids.setdefault(topic, topic_id)
-
-    def replace(self, found: Mapping[TopicPartition, PartitionIds]) -> frozenset[str]:
-        """Store the ids; return the topics that had others before."""
-        newest = _topic_ids(found)
-        replaced = {topic for topic, new in newest.items() if self._ids.get(topic, new) != new}
-        self._ids |= newest
-        return frozenset(replaced)
-
-
 def lost_with_topics(topics: Collection[str], start: Offsets) -> tuple[LostOffsets, ...]:
     """Return the losses of the partitions whose topics were replaced."""
     return tuple(
@@ -160,10 +137,6 @@ def lost_with_topics(topics: Collection[str], start: Offsets) -> tuple[LostOffse
         for one, wanted in sorted(start.items())
         if one.topic in topics
     )
-
-
-def _topic_ids(found: Mapping[TopicPartition, PartitionIds]) -> dict[str, UUID]:
-    return {one.topic: ids.topic_id for one, ids in found.items() if ids.topic_id is not None}
 
 
 def within_logs(

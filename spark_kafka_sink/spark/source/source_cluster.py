@@ -23,6 +23,7 @@ from spark_kafka_sink.spark.source.client_cache import client_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from spark_kafka_sink.config.source.offset_specs import Selection
     from spark_kafka_sink.config.source_options import SourceOptions
@@ -132,6 +133,14 @@ class SourceCluster:
             # A batch that Spark replays begins without a question about its partitions.
             self.remaining_partitions()
         return {one: self._ids[one] for one in wanted if one in self._ids}
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        """Return the ids of the topics of partitions, as far as brokers have them (Kafka 2.8)."""
+        return {
+            one.topic: ids.topic_id
+            for one, ids in self.ids(partitions).items()
+            if ids.topic_id is not None
+        }
 
     def commit(self, group_id: str, offsets: Offsets) -> Mapping[TopicPartition, KafkaError]:
         """Commit offsets to a group, and return which were refused; asked once only."""

@@ -24,9 +24,8 @@ from spark_kafka_sink.spark.source.bounds import starting_offsets
 from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
 from spark_kafka_sink.spark.source.group_commits import GroupCommits
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
-from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.planning import (
-    KnownTopics,
     MinimumOffsets,
     limit_offsets,
     lost_with_topics,
@@ -80,25 +79,23 @@ class StreamDriver:
         group = options.commit_group
         self._commits = None if group is None else GroupCommits(group, self._cluster.commit)
         #: The offsets that a batch has reached, for PySpark 4.1, which does not pass them.
-        self._reached: Offsets | None = None
-        #: The topics that the offsets belong to.
-        self._topics = KnownTopics()
+        self._reached: StreamOffsets | None = None
         #: The latest offsets as last seen, for the progress of the query.
         self.latest: Offsets | None = None
         self.is_available_now = False
         #: With AvailableNow: the latest offsets of the first trigger, at which the query ends.
-        self._target: Offsets | None = None
+        self._target: StreamOffsets | None = None
         for warning in options.warnings:
             logger.warning("Kafka: %s", warning)
 
-    def initial(self) -> Offsets:
+    def initial(self) -> StreamOffsets:
         """Return the offsets at which a new query starts."""
         if self._first.start is None:
             return self._first.begin(self._start())
         return self._first.start.offsets
 
     def _start(self) -> Start:
-        return starting_offsets(
+        start = starting_offsets(
             self._options.starting,
             self._options.starting_option,
             self._cluster.partitions(),
@@ -106,21 +103,29 @@ class StreamDriver:
             strategy=self._options.starting_timestamp_strategy,
             accepted=STREAM_START,
         )
+        return start._replace(offsets=self._found(start.offsets))
 
     def next_end(
-        self, start: Offsets, *, max_offsets: int | None = None, reads_all: bool = False
-    ) -> Offsets:
+        self, start: StreamOffsets, *, max_offsets: int | None = None, reads_all: bool = False
+    ) -> StreamOffsets:
         """Return where the batch from `start` ends; `start` itself if there is nothing to read.
 
         `reads_all` stands for a trigger that ignores all limits.
         """
+        end = self._end(start, max_offsets=max_offsets, reads_all=reads_all)
+        # Another text of the same offsets would count as new data.
+        return start if end == start else end
+
+    def _end(
+        self, start: StreamOffsets, *, max_offsets: int | None, reads_all: bool
+    ) -> StreamOffsets:
         pinned = self._first.pinned(start)
         latest = self._latest(start)
         self._first.plan(latest)
         self.latest = latest
         end = latest
         if pinned is not None:
-            end = {one: pinned.get(one, latest[one]) for one in latest if one in start}
+            end = latest.at({one: pinned.get(one, latest[one]) for one in latest if one in start})
         if reads_all:
             return end
         if (
@@ -133,38 +138,45 @@ class StreamDriver:
         if max_offsets is None:
             return end
         earliest = self._cluster.earliest(new_partitions(start, end))
-        return limit_offsets(max_offsets, start, end, earliest)
+        return end.at(limit_offsets(max_offsets, start, end, earliest))
 
-    def end_of_all(self) -> Offsets:
+    def end_of_all(self) -> StreamOffsets:
         """Return the latest offsets, for PySpark 4.1, which tells neither start nor limit."""
-        self.latest = self._latest(self._reached or {})
-        self._first.plan(self.latest)
-        return self.latest
+        reached = self._reached
+        self.latest = latest = self._latest(reached or {})
+        self._first.plan(latest)
+        return reached if reached is not None and reached == latest else latest
 
-    def _latest(self, known: Offsets) -> Offsets:
+    def _latest(self, known: Offsets) -> StreamOffsets:
         if self._target is not None:
             return self._target
-        latest = self._cluster.latest(self._cluster.remaining_partitions(), known)
-        self._topics.learn(self._cluster.ids(latest))
+        latest = self._found(self._cluster.latest(self._cluster.remaining_partitions(), known))
         if self.is_available_now:
             self._target = latest
         return latest
 
-    def divide(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Return the input partitions of a batch, which may be one that Spark replays."""
+    def _found(self, offsets: Offsets) -> StreamOffsets:
+        return StreamOffsets(offsets, self._cluster.topic_ids(offsets))
+
+    def divide(self, start: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
+        """Return the input partitions of a batch, which may be one that Spark replays.
+
+        Spark asks once for each time that a query uses the stream, and the answers must be equal.
+        So they depend on the offsets only, and nothing is remembered that would change the next.
+        """
         first = self._first.divide(start)
         self._reached = end
         if start == end:
             return []
         if first is not None and self._first.phase is Phase.REPLAYED:
             _warn_of_replay(first, end)
-        replaced = self._topics.replace(self._cluster.ids(end))
+        replaced = end.replaced(start)
         losses = lost_with_topics(replaced, start)
         known = {one: offset for one, offset in start.items() if one.topic not in replaced}
         earliest = self._earliest_of_new(known, end)
         planned = plan_ranges(known, end, earliest, first=first)
         planned = planned._replace(losses=losses + planned.losses)
-        return input_partitions(planned, self._options, self._cluster)
+        return input_partitions(planned, self._options, self._cluster, end.topic_ids)
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
         new = new_partitions(start, end)

@@ -9,10 +9,11 @@ from spark_kafka_sink.spark.source.first_batch import (
     Phase,
     Start,
 )
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
-LATEST = Start({A: 5, B: 7}, frozenset({A, B}))
-EARLIEST = Start({A: 0, B: 0})
+LATEST = Start(StreamOffsets({A: 5, B: 7}), frozenset({A, B}))
+EARLIEST = Start(StreamOffsets({A: 0, B: 0}))
 
 
 def latest_offset(first, start, latest):
@@ -105,7 +106,7 @@ def test_where_the_end_is_asked_for_first_the_start_is_taken_from_it():
     first = FirstBatch()
     first.plan({A: 5, B: 7})
     expected = {A: 3, B: 7}
-    assert expected == first.begin(Start({A: 3, B: 99}, frozenset({B})))
+    assert expected == first.begin(Start(StreamOffsets({A: 3, B: 99}), frozenset({B})))
     assert first.divide(expected)
     first.plan({A: 9, B: 9})
     assert not first.divide(expected)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 
 PARTITIONS = st.builds(
     TopicPartition,
@@ -30,6 +31,26 @@ def test_equal_offsets_have_equal_texts(offsets, random):
 def test_offsets_survive_the_checkpoint(offsets):
     """Parsing the stored text returns the same offsets."""
     assert offsets == parse_offsets(json.loads(json.dumps(offsets_json(offsets))))
+
+
+def test_the_ids_of_topics_survive_the_checkpoint():
+    """They are in keys that are no names of topics, with no partitions."""
+    topic_id = UUID("6f1b0f5c-0000-4000-8000-0123456789ab")
+    offsets = StreamOffsets({TopicPartition(topic, 0): 7 for topic in "ba"}, {"a": topic_id})
+    text = json.dumps(offsets_json(offsets))
+    assert (
+        '{"a": {"0": 7}, "b": {"0": 7}, "a?topicId=6f1b0f5c-0000-4000-8000-0123456789ab": {}}'
+        == text
+    )
+    found = parse_offsets(json.loads(text))
+    assert (offsets, {"a": topic_id}) == (found, found.topic_ids)
+
+
+@pytest.mark.parametrize("key", ["", "b", "a?topicId=7", "a?topicId=", "a?later=1", "?"])
+def test_other_keys_without_partitions_are_ignored(key):
+    """A later version may store more."""
+    found = parse_offsets({"a": {"0": 7}, key: {}})
+    assert ({("a", 0): 7}, {}) == (found, found.topic_ids)
 
 
 def test_partitions_are_sorted_as_numbers():

@@ -9,6 +9,7 @@ import pytest
 
 from spark_kafka_sink.errors import DataLossError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from spark_kafka_sink.spark.source.stream_reader import StreamDriver
 from tests.support.spark.fake_source import FakeClient, FakeClients, source_options
@@ -338,18 +339,57 @@ def test_a_topic_made_again_is_read_from_its_start_if_the_loss_is_accepted(drive
     assert [(0, 120, 125)] == next_batch(query, end)[1]
 
 
-def test_a_topic_made_again_before_the_first_batch_of_a_process_is_noticed_from_then_on(
-    driver, client
-):
-    """A restarted query that has found nothing to read yet knows its topics, too."""
+def test_each_use_of_a_stream_in_a_query_reads_the_same(driver, client):
+    """A query that uses a stream twice asks for its partitions twice, and gets one answer."""
     client.topic_ids["t"] = UUID(int=1)
-    query = driver()
-    end = {A: 100, B: 10}
-    assert end == query.next_end(end)
+    query = driver(startingOffsets="earliest", failOnDataLoss="false")
+    _, start, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    client.logs = {A: (0, 40), B: (0, 3)}
+    end = query.next_end(start)
+    expected = [(0, 0, 40), (1, 0, 3)]
+    assert [expected, expected] == [ranges(query.divide(start, end)) for _ in range(2)]
+
+
+def test_a_topic_made_again_between_two_runs_is_a_loss(driver, client):
+    """The checkpoint has the topic in which its offsets were found."""
+    client.topic_ids["t"] = UUID(int=1)
+    _, end, _ = first_batch(driver())
+    stored = parse_offsets(offsets_json(end))
     client.topic_ids["t"] = UUID(int=2)
     grow(client, a=1)
     with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again"):
-        next_batch(query, end)
+        next_batch(driver(), stored)
+
+
+def test_offsets_without_a_topic_id_are_those_of_any_topic(driver, client):
+    """Spark's own source stores none, and neither have brokers before 2.8."""
+    client.topic_ids["t"] = UUID(int=2)
+    end, found = next_batch(driver(), StreamOffsets({A: 90, B: 10}))
+    assert ([(0, 90, 100)], {"t": UUID(int=2)}) == (found, end.topic_ids)
+
+
+def test_a_topic_made_again_is_noticed_although_its_log_has_the_same_end(driver, client):
+    """Equal offsets are nothing new, so the topic is noticed as soon as there is more."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver()
+    _, start, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    assert start is query.next_end(start)
+    grow(client, a=1)
+    with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again"):
+        next_batch(query, start)
+
+
+def test_a_replayed_batch_is_read_from_the_topic_in_which_it_was_planned(driver, client):
+    """If the topic was created again meanwhile, the tasks find out, and read nothing else."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(startingOffsets="earliest")
+    start = query.initial()
+    end = query.next_end(start)
+    client.topic_ids["t"] = UUID(int=2)
+    partitions = driver(startingOffsets="earliest").divide(start, end)
+    assert {UUID(int=1)} == {one.value.topic_id for one in partitions}
 
 
 def test_a_minimum_makes_triggers_wait(driver, client):
@@ -405,7 +445,7 @@ def test_available_now_continues_from_a_checkpoint(driver, client):
     grow(client, c=7)
     query = driver()
     query.is_available_now = True
-    end, found = next_batch(query, {A: 90, B: 10})
+    end, found = next_batch(query, StreamOffsets({A: 90, B: 10}))
     assert ({A: 100, B: 10, C: 7}, [(0, 90, 100), (2, 0, 7)]) == (end, found)
     assert (end, []) == next_batch(query, end)
 
@@ -421,14 +461,14 @@ def test_ranges_carry_the_ids_of_their_topic(driver):
 
 def test_ranges_of_a_replayed_batch_carry_the_ids_of_their_topic(driver):
     """The first question of a restarted query may be about a batch that it replays."""
-    [partition] = driver().divide({A: 90, B: 10}, {A: 100, B: 10})
+    [partition] = driver().divide(StreamOffsets({A: 90, B: 10}), StreamOffsets({A: 100, B: 10}))
     assert 3 == partition.value.leader_epoch
 
 
 def test_an_equal_start_and_end_cost_nothing(driver, client):
     """On a restart, PySpark 4.1 asks for the partitions of an empty range."""
     query = driver()
-    assert [] == query.divide({A: 5}, {A: 5})
+    assert [] == query.divide(StreamOffsets({A: 5}), StreamOffsets({A: 5}))
     assert [] == client.calls
 
 
@@ -445,7 +485,8 @@ def test_where_the_end_is_asked_for_first_the_start_is_pinned_too(driver, client
 def test_where_no_start_is_told_the_reached_offsets_are_known(driver, client):
     """PySpark 4.1 does not pass the start, so a stale answer is compared with the last batch."""
     query = driver()
-    query.divide({A: 100, B: 10}, {A: 100, B: 10})
+    reached = StreamOffsets({A: 100, B: 10})
+    query.divide(reached, reached)
     client.stale = [{A: 50, B: 10}]
     assert {A: 100, B: 10} == query.end_of_all()
 
