@@ -138,7 +138,7 @@ def _ranges(
     ends = _offsets(client, "end", end, partitions)
     ids = client.partition_ids(partitions)
     for partition in partitions:
-        if isinstance(start, dict) and starts[partition] > ends[partition]:
+        if starts[partition] > ends[partition]:
             raise ConfigError(
                 f"{partition}: start is offset {starts[partition]}, which is after the end, offset "
                 f"{ends[partition]}"

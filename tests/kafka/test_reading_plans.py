@@ -61,6 +61,14 @@ REFUSED = {
     "a missing partition": {"startingOffsets": _offsets(1, 2)},
     "an unknown partition": {"startingOffsets": _offsets(1, 2, 3, 4)},
     "a time without a match": {"startingTimestamp": IN_TWO_MS},
+    "an end in time before the start": {
+        "startingTimestamp": START_MS + 9_000,
+        "endingTimestamp": START_MS + 3_000,
+    },
+    "an end in time before an offset": {
+        "startingOffsets": _offsets(7, 7, 7),
+        "endingTimestamp": START_MS + 3_000,
+    },
     "a reset of offsets": {"kafka.auto.offset.reset": "earliest"},
     "a deserializer": {"kafka.key.deserializer": "Bytes"},
 }

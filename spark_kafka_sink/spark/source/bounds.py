@@ -84,6 +84,16 @@ def ending_offsets(
     return offsets
 
 
+def end_before_start(
+    partition: TopicPartition, start_option: str, start: int, end_option: str, end: int
+) -> ConfigError:
+    """Return the error for a batch that would end before it starts."""
+    return ConfigError(
+        f"{partition}: the read starts at offset {start} ({start_option}), after its end, offset "
+        f"{end} ({end_option}): choose an end that is not before the start"
+    )
+
+
 def _resolve(
     spec: OffsetSpec,
     option: str,

@@ -144,15 +144,14 @@ def within_logs(
 ) -> PlannedRanges:
     """Return the ranges of a batch whose offsets the user has chosen, and what is not in the logs.
 
-    `latest` is None if the ends of the logs do not matter. Ranges are cut to what there is; a start
-    beyond the end reads nothing.
+    `latest` is None if the ends of the logs do not matter. Ranges are cut to what there is.
     """
     ranges = []
     losses = []
     for topic_partition in sorted(end):
         first, last = start[topic_partition], end[topic_partition]
         oldest = earliest.get(topic_partition, first)
-        newest = last if latest is None else latest.get(topic_partition, last)
+        newest = max(first, last) if latest is None else latest[topic_partition]
         if first < oldest:
             losses.append(
                 LostOffsets(
@@ -161,6 +160,15 @@ def within_logs(
                     oldest,
                     f"the read starts at offset {first}, but the log starts at offset {oldest}",
                     oldest - first,
+                )
+            )
+        elif last < oldest:
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    last,
+                    oldest,
+                    f"the read ends at offset {last}, but the log starts at offset {oldest}",
                 )
             )
         for wanted, what in ((first, "starts"), (last, "ends")):

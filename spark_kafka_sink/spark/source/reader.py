@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark_kafka_sink.config.source.offset_specs import SpecificOffsets
 from spark_kafka_sink.config.source.positions import BATCH_START
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
+from spark_kafka_sink.spark.source.bounds import end_before_start, ending_offsets, starting_offsets
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.planning import within_logs
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
@@ -67,12 +67,18 @@ class KafkaBatchReader(DataSourceReader):
         # Only offsets that the user has chosen can be outside of the logs. Records of transactions
         # that are still open lie between the last stable offset and the end of the log.
         is_chosen = isinstance(options.starting, SpecificOffsets)
-        earliest = cluster.earliest(partitions) if is_chosen else {}
+        reversed_ = [one for one in partitions if start[one] > end[one]]
+        earliest = cluster.earliest(partitions if is_chosen else reversed_)
         latest = None
         if (
             is_chosen or isinstance(options.ending, SpecificOffsets)
         ) and not options.consumer.is_read_committed:
             latest = cluster.latest(partitions)
+        for one in reversed_:
+            if start[one] > earliest[one] and (latest is None or start[one] <= latest[one]):
+                raise end_before_start(
+                    one, options.starting_option, start[one], options.ending_option, end[one]
+                )
         planned = within_logs(start, end, earliest, latest)
         return input_partitions(planned, options, cluster)
 

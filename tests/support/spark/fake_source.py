@@ -33,8 +33,8 @@ class FakeClient:
         """Begin without topics."""
         #: For each partition, the earliest and the latest offset.
         self.logs: dict[TopicPartition, tuple[int, int]] = {}
-        #: For each partition, the offset of the first record at or after any time.
-        self.times: dict[TopicPartition, int] = {}
+        #: For each partition, the offset of the first record at or after any time, or by time.
+        self.times: dict[TopicPartition, int | dict[int, int]] = {}
         #: The ids of topics, where the broker has them.
         self.topic_ids: dict[str, UUID] = {}
         #: The errors of the next calls, one for each call.
@@ -96,7 +96,11 @@ class FakeClient:
     def offsets_for_times(self, times: Any, *, timeout: float) -> dict[TopicPartition, int | None]:
         """Return the offsets of the times."""
         self._call("offsets_for_times")
-        return {one: self.times.get(one) for one in times}
+        found = {one: self.times.get(one) for one in times}
+        return {
+            one: offset.get(times[one]) if isinstance(offset, dict) else offset
+            for one, offset in found.items()
+        }
 
     def partition_ids(self, partitions: Any) -> dict[TopicPartition, Ids]:
         """Return the ids of partitions that were listed once."""

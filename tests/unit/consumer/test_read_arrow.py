@@ -22,6 +22,7 @@ from tests.support.network.leaps import leap_at_search_for_anybody
 ALL = numbered(20)
 EXACTLY = "must name exactly the partitions that are read"
 EITHER = "; -2 stands for the earliest offset; -1 stands for the latest offset"
+BASE, SECOND = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -82,6 +83,28 @@ def test_times_select_records(broker):
     assert [] == read(broker, start=now + timedelta(days=1))
     assert [*ALL] == read(broker, start={0: now - timedelta(days=1), 1: 5}, end={0: -1, 1: 5})
     assert len(ALL) + 5 == len(read(broker, end=now + timedelta(days=1)))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (BASE + 2 * SECOND, BASE + SECOND),
+        (BASE + 2 * SECOND, {0: 1}),
+        ({0: 2}, BASE + SECOND),
+        (BASE + 3 * SECOND, {0: 2}),
+    ],
+    ids=["times", "time and offset", "offset and time", "late time and offset"],
+)
+def test_an_end_before_the_start_is_an_error_of_the_call(broker, start, end, fail):
+    """Times are compared once their offsets are known, whether or not losses are accepted."""
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        for number in range(3):
+            time_ms = int((BASE + number * SECOND).timestamp()) * 1000
+            producer.send("v", b"", timestamp=time_ms)
+    message = r"^v-0: start is offset (2|3), which is after the end, offset (1|2)$"
+    with pytest.raises(ConfigError, match=message):
+        read(broker, "v", start=start, end=end, fail_on_data_loss=fail)
 
 
 @pytest.mark.parametrize(

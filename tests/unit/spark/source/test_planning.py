@@ -311,9 +311,18 @@ def test_a_given_start_beyond_the_end_is_a_loss():
 
 
 def test_chosen_offsets_within_the_logs_are_read():
-    """A batch whose offsets exist reads from start to end; a start beyond the end reads nothing."""
-    planned = within_logs({A: 2, B: 5, C: 9}, {A: 7, B: 5, C: 3}, {A: 2}, {A: 7, B: 9, C: 9})
+    """A batch whose offsets exist reads from start to end."""
+    planned = within_logs({A: 2, B: 5}, {A: 7, B: 5}, {A: 2}, {A: 7, B: 9})
     assert PlannedRanges(tuple(ranges_of((A, 2, 7))), ()) == planned
+
+
+def test_an_end_before_the_start_of_the_log_is_a_loss():
+    """The records that were to be read are gone, however far back "earliest" was meant to be."""
+    planned = within_logs({A: 5}, {A: 3}, {A: 5}, None)
+    assert () == planned.ranges
+    [loss] = planned.losses
+    assert "t1-1: the read ends at offset 3, but the log starts at offset 5" == str(loss)
+    assert (3, 5, 0) == (loss.wanted, loss.available, loss.lost)
 
 
 def test_chosen_offsets_outside_of_the_logs_are_losses():

@@ -62,6 +62,58 @@ def test_chosen_offsets_must_be_in_the_logs(client):
         plan(endingOffsets='{"t": {"0": -1, "1": 6}}')
 
 
+ZERO_TO_FOUR = '{"t": {"0": 4, "1": 0}}'
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"failOnDataLoss": "false"}, {"kafka.isolation.level": "read_committed"}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("starting", "ending", "offsets"),
+    [
+        ({"startingTimestamp": "7"}, {"endingOffsets": ZERO_TO_FOUR}, (6, 4)),
+        ({"startingOffsets": '{"t": {"0": 8, "1": 0}}'}, {"endingTimestamp": "7"}, (8, 6)),
+        ({"startingTimestamp": "9"}, {"endingTimestamp": "7"}, (8, 6)),
+        (
+            {"startingTimestamp": "11", "startingOffsetsByTimestampStrategy": "latest"},
+            {"endingOffsets": ZERO_TO_FOUR},
+            (10, 4),
+        ),
+    ],
+    ids=["time and offset", "offset and time", "times", "late time and offset"],
+)
+def test_an_end_before_the_start_is_an_error(client, starting, ending, offsets, settings):
+    """Bounds are compared once their offsets are known, whether or not losses are accepted."""
+    client.times = {A: {7: 6, 9: 8}, B: {7: 0, 9: 0, 11: 0}}
+    with pytest.raises(ConfigError) as caught:
+        plan(**starting, **ending, **settings)
+    first, last = offsets
+    assert (
+        f"t-0: the read starts at offset {first} ({next(iter(starting))}), after its end, offset "
+        f"{last} ({next(iter(ending))}): choose an end that is not before the start"
+    ) == str(caught.value)
+
+
+def test_an_end_before_the_earliest_offset_is_a_loss(client):
+    """The records up to that end were deleted."""
+    end = {"endingOffsets": '{"t": {"0": 2, "1": -1}}'}
+    with pytest.raises(
+        DataLossError, match=r"t-0: the read ends at offset 2, .*starts at offset 3"
+    ):
+        plan(**end)
+    assert [(1, 0, 5)] == plan(**end, failOnDataLoss="false")
+
+
+def test_a_start_beyond_the_log_is_a_loss_although_the_end_is_before_it(client):
+    """The log that ends too early is named, rather than the order of the offsets."""
+    start = {"startingOffsets": '{"t": {"0": 50, "1": 2}}'}
+    with pytest.raises(DataLossError, match=r"t-0: the read starts at offset 50, .* ends at .* 10"):
+        plan(**start)
+    assert [(1, 2, 5)] == plan(**start, failOnDataLoss="false")
+
+
 def test_with_read_committed_the_end_of_the_log_is_left_to_the_tasks(client):
     """Beyond the last stable offset there may be transactions that are still open."""
     end = {"endingOffsets": '{"t": {"0": -1, "1": 6}}', "kafka.isolation.level": "read_committed"}
