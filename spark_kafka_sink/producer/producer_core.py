@@ -269,8 +269,7 @@ class ProducerCore:
         is_first = False
         try:
             is_first = self.accumulator.enqueue(batch)
-        except KafkaError as error:
-            self.accumulator.refuse_batch(batch, error)
+        except KafkaError:
             if not self.is_network_thread:
                 raise
             # The network thread must go on: it still handles the batches in the queues.

@@ -55,20 +55,29 @@ class BufferPool:
 
     def try_allocate(self, size: int) -> NDArray[np.uint8] | None:
         """Return a block of `size` bytes (best from `block_bytes`), or None if memory is short."""
-        with self._lock:
-            if self._closed_by is not None:
-                raise self._closed_by
-            if size > self.available_bytes:
-                return None
-            self._used_bytes += size
-            if cached := self._cached_blocks.get(size):
-                self._cached_bytes -= size
-                return cached.pop()
-            self._evict_cached_blocks()
-        return np.empty(size, dtype=np.uint8)
+        lent: NDArray[np.uint8] | None = None
+        try:
+            with self._lock:
+                self._raise_if_closed()
+                if size > self.available_bytes:
+                    return None
+                if cached := self._cached_blocks.get(size):
+                    self._cached_bytes -= size
+                    block = cached.pop()
+                else:
+                    self._evict_cached_blocks(size)
+                    block = np.empty(size, dtype=np.uint8)
+                # In one step: what is counted can be given back.
+                self._used_bytes, lent = self._used_bytes + size, block
+            return lent  # noqa: TRY300  an interrupt may strike here, too
+        except BaseException:
+            if lent is not None:
+                self.deallocate(lent)
+            raise
 
-    def _evict_cached_blocks(self) -> None:
-        while self._cached_bytes and self._used_bytes + self._cached_bytes > self.total_bytes:
+    def _evict_cached_blocks(self, wanted: int = 0) -> None:
+        most = self.total_bytes - self._used_bytes - wanted
+        while self._cached_bytes and self._cached_bytes > most:
             size, blocks = next(iter(self._cached_blocks.items()))
             if blocks:
                 blocks.pop()
@@ -98,6 +107,11 @@ class BufferPool:
             self._used_bytes -= size
             self._wake_waiting()
 
+    def replace(self, block: NDArray[np.uint8], size: int) -> None:
+        """Return a block, and reserve `size` bytes, which hold its contents now."""
+        self.reserve(size)
+        self.deallocate(block)
+
     def _wake_waiting(self) -> None:
         # Rarely anybody waits, and every batch returns its memory.
         if self.waiting_threads:
@@ -113,9 +127,12 @@ class BufferPool:
                 )
             finally:
                 self.waiting_threads -= 1
-            if self._closed_by is not None:
-                raise self._closed_by
+            self._raise_if_closed()
             return enough
+
+    def _raise_if_closed(self) -> None:
+        if self._closed_by is not None:
+            raise self._closed_by
 
     def close(self, error: Exception) -> None:
         """Make every waiting and later allocation raise `error`."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
     from spark_kafka_sink.producer.batch.row_history import BatchRows
     from spark_kafka_sink.record.compression import CompressionType
@@ -144,6 +145,14 @@ class ProducerBatch:
                 f"it cannot become {state.name}"
             )
         self.final_state = state
+
+    def free(self, pool: BufferPool) -> None:
+        """Return its memory to the pool; nothing may read its bytes any more."""
+        if self.block is not None:
+            block, self.block = self.block, None
+            pool.deallocate(block)
+        else:
+            pool.release(self.size_bytes)
 
     def __str__(self) -> str:
         """Return what an operator needs to find the rows."""

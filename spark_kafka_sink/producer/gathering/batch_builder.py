@@ -25,7 +25,7 @@ from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.batch_split import batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
-from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch, empty_header
 from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, FilledBlock, OpenBatches
 from spark_kafka_sink.record.compression import CompressionType
@@ -124,7 +124,6 @@ class BatchBuilder:
         #: How often callers have restarted the numbering of rows.
         self._numbering = 0
         self._moves = open_batches.moves
-        self._open_bytes = 0
         self._listener = listener
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
@@ -278,26 +277,29 @@ class BatchBuilder:
         # The largest record takes all the memory; a size rounded up could never be allocated.
         size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
         block = self._allocate(size, slot, row, call)
-        self._open_bytes += block.nbytes
-        now = self._clock() if call.began_at is None else call.began_at
-        self.first_opened_at = min(self.first_opened_at, now)
-        # `record_bytes` was measured after other records, where it takes a few more bytes.
-        origin = RowOrigin(self._history.position + row, call.input_row(row), self._numbering)
-        self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
+        try:
+            now = self._clock() if call.began_at is None else call.began_at
+            self.first_opened_at = min(self.first_opened_at, now)
+            # `record_bytes` was measured after other records, where it takes a few more bytes.
+            origin = RowOrigin(self._history.position + row, call.input_row(row), self._numbering)
+            self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
+        finally:
+            if slot not in self._open:
+                self._pool.deallocate(block)
 
     def _grow(self, slot: int, needed: int) -> bool:
         target = self._target_bytes(slot)
-        size = min(
-            block_bytes(max(GROWTH * self._open.block_bytes(slot), needed)), block_bytes(target)
-        )
-        if size <= self._open.block_bytes(slot):
+        old = self._open.block(slot)
+        size = min(block_bytes(max(GROWTH * old.nbytes, needed)), block_bytes(target))
+        if size <= old.nbytes:
             return False
         block = self._pool.try_allocate(size)
         if block is None:
             return False
-        old = self._open.grow(slot, block, min(size, target))
-        self._open_bytes += block.nbytes - old.nbytes
-        self._pool.deallocate(old)
+        try:
+            self._open.grow(slot, block, min(size, target))
+        finally:
+            self._pool.deallocate(block if self._open.block(slot) is old else old)
         return True
 
     def _target_bytes(self, slot: int) -> int:
@@ -310,7 +312,7 @@ class BatchBuilder:
 
     def _allocate(self, size: int, slot: int, row: int, call: _AppendCall) -> NDArray[np.uint8]:
         while (block := self._pool.try_allocate(size)) is None:
-            if size > self._pool.total_bytes - self._open_bytes:
+            if size > self._pool.total_bytes - self._open.allocated_bytes:
                 # Waiting cannot help: the memory is in open batches, which nothing else closes.
                 self.close(self._open.fullest())
                 continue
@@ -424,13 +426,12 @@ class BatchBuilder:
         for slot in self._open.open_slots():
             result = self._open.result(slot)
             try:
-                filled = self._open.take(slot)
-                had_records = had_records or filled.record_count > 0
-                self._open_bytes -= filled.block.nbytes
-                self._pool.deallocate(filled.block)
+                had_records |= self._open.used_bytes(slot) > RECORD_BATCH_OVERHEAD
+                self._discard_open(slot)
                 result.fail(error)
             except BaseException:
                 # After an interrupt, too, no future may wait for ever.
+                self._discard_open(slot)
                 result.fail(error)
                 raise
         return had_records
@@ -440,17 +441,27 @@ class BatchBuilder:
         result = self._open.result(slot)
         try:
             filled = self._open.take(slot)
-            self._open_bytes -= filled.block.nbytes
-            if filled.record_count == 0:
+            if filled.record_count:
+                self.enqueue(filled)
+            else:
                 self._pool.deallocate(filled.block)
-                return
-            self.enqueue(filled)
         except BaseException as error:
+            self._discard_open(slot)
             # No future may wait for ever, and lost rows without a future must be noted.
             broken = interruption_error(error)
             result.fail(broken)
             self._sending.note_loss(broken)
             raise
+
+    def _discard_open(self, slot: int) -> None:
+        if slot not in self._open:
+            return
+        block = self._open.block(slot)
+        try:
+            self._open.discard(slot)
+        finally:
+            if slot not in self._open:
+                self._pool.deallocate(block)
 
     def fill_single(
         self, record: StagedRecord, partition_count: int, *, now_ms: int, opened_at: float
@@ -470,38 +481,65 @@ class BatchBuilder:
         block = self._pool.try_allocate(block_bytes(used_bytes))
         if block is None:
             return None
-        slot = NO_SLOT
+        filled: FilledBlock | None = None
         try:
             slot = self._placement.place_single(
                 record, partition_count, len(encoded), self._batch_size_of(record.topic)
             )
-        finally:
             if slot == NO_SLOT:
+                return None
+            block.data[RECORD_BATCH_OVERHEAD:used_bytes] = encoded
+            origin = RowOrigin(self._history.position, None, self._numbering)
+            self._history.add(None, np.array((slot,), np.int32))
+            filled = FilledBlock(
+                topic_partition=self._open.topic_partition(slot),
+                slot=slot,
+                result=self._open.new_result(slot),
+                opened_at=opened_at,
+                block=block,
+                used_bytes=used_bytes,
+                record_count=1,
+                base_timestamp=timestamp,
+                max_timestamp=timestamp,
+                max_record_bytes=len(encoded),
+                origin=origin,
+            )
+            return filled
+        finally:
+            if filled is None:
                 self._pool.deallocate(block)
-        if slot == NO_SLOT:
-            return None
-        block.data[RECORD_BATCH_OVERHEAD:used_bytes] = encoded
-        origin = RowOrigin(self._history.position, None, self._numbering)
-        self._history.add(None, np.array((slot,), np.int32))
-        return FilledBlock(
-            topic_partition=self._open.topic_partition(slot),
-            slot=slot,
-            result=self._open.new_result(slot),
-            opened_at=opened_at,
-            block=block,
-            used_bytes=used_bytes,
-            record_count=1,
-            base_timestamp=timestamp,
-            max_timestamp=timestamp,
-            max_record_bytes=len(encoded),
-            origin=origin,
-        )
+
+    def discard(self, filled: FilledBlock) -> None:
+        """Return the memory of a filled block to the pool, instead of queueing its batch."""
+        self._pool.deallocate(filled.block)
 
     def enqueue(self, filled: FilledBlock) -> None:
-        """Add the batch of a filled block to its queue, compressed if another thread sends it."""
+        """Add the batch of a filled block to its queue, compressed if another thread sends it.
+
+        If this raises, the memory of what is in no queue has been freed.
+        """
+        try:
+            batches = [self._closed_batch(filled)]
+        except BaseException:
+            self.discard(filled)
+            raise
+        try:
+            if not (batches[0].is_compressed or self._sending.is_network_thread):
+                self._compress(batches)
+            while batches:
+                # From here on the queues own it, even if they refuse it.
+                self._sending.enqueue(batches.pop(0))
+        except BaseException:
+            for batch in batches:
+                batch.free(self._pool)
+            raise
+
+    def _closed_batch(self, filled: FilledBlock) -> ProducerBatch:
         origin = filled.origin
         records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
-        batch = ProducerBatch(
+        codec = self._compression.codec
+        is_final = codec is CompressionType.NONE
+        return ProducerBatch(
             topic_partition=filled.topic_partition,
             result=filled.result,
             payload=records,
@@ -510,23 +548,22 @@ class BatchBuilder:
             max_timestamp=filled.max_timestamp,
             uncompressed_bytes=len(records),
             max_record_bytes=filled.max_record_bytes,
-            compression=self._compression.codec,
+            compression=codec,
             first_row=origin.row,
             last_row=self._last_row if origin.numbering == self._numbering else None,
             created_at=filled.opened_at if self._lingers else self._clock(),
             rows=BatchRows(self._history, filled.slot, origin.position),
+            block=filled.block,
+            header=filled.block.data[:RECORD_BATCH_OVERHEAD] if is_final else empty_header(),
+            is_compressed=is_final,
         )
-        if batch.compression is CompressionType.NONE:
-            batch.block = filled.block
-            batch.header = filled.block.data[:RECORD_BATCH_OVERHEAD]
-            self._sending.enqueue(batch)
-        elif self._sending.is_network_thread:
-            batch.block = filled.block
-            batch.is_compressed = False
-            self._sending.enqueue(batch)
-        else:
-            batches = batches_of(batch, self._compression.compressed(batch))
-            self._pool.reserve(sum(part.size_bytes for part in batches))
-            self._pool.deallocate(filled.block)
-            for part in batches:
-                self._sending.enqueue(part)
+
+    def _compress(self, batches: list[ProducerBatch]) -> None:
+        """Replace the only batch, whose records are in its block, by its compressed parts."""
+        batch = batches[0]
+        parts = batches_of(batch, self._compression.compressed(batch))
+        size = sum(part.size_bytes for part in parts)
+        block, batch.block = batch.block, None
+        batches[:] = parts
+        if block is not None:
+            self._pool.replace(block, size)

@@ -95,6 +95,8 @@ class OpenBatches:
         self._partitions: list[TopicPartition] = []
         #: By slot.
         self._batches: dict[int, _OpenBatch] = {}
+        #: The size of all blocks together.
+        self.allocated_bytes = 0
         #: A heap of all open batches and some closed ones, by `opened_at`.
         self._by_age: list[tuple[float, int, _OpenBatch]] = []
         self._numbers = count()
@@ -162,12 +164,15 @@ class OpenBatches:
         self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
         """Open a batch in an empty block, of which `limit` bytes may be used."""
-        batch = _OpenBatch(block, origin, now, self.new_result(slot), slot)
-        self._batches[slot] = batch
-        if len(self._by_age) > 2 * len(self._batches) + MAX_STALE:
+        batch = _OpenBatch(block, origin, now, self.new_result(slot), NO_SLOT)
+        if len(self._by_age) > 2 * (len(self._batches) + 1) + MAX_STALE:
             self._by_age = [each for each in self._by_age if each[2].slot != NO_SLOT]
             heapify(self._by_age)
         heappush(self._by_age, (now, next(self._numbers), batch))
+        # From here on the block belongs to the table.
+        self._batches[slot] = batch
+        batch.slot = slot
+        self.allocated_bytes += block.nbytes
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["position"] = RECORD_BATCH_OVERHEAD
@@ -179,9 +184,9 @@ class OpenBatches:
         """Return the bytes an open batch has used, including the header's space."""
         return int(self.slots["position"][slot])
 
-    def block_bytes(self, slot: int) -> int:
-        """Return the size of an open batch's block in bytes."""
-        return self._batches[slot].block.nbytes
+    def block(self, slot: int) -> NDArray[np.uint8]:
+        """Return the block of an open batch."""
+        return self._batches[slot].block
 
     def result(self, slot: int) -> ProduceResult:
         """Return the pending result of the records in an open batch."""
@@ -210,22 +215,21 @@ class OpenBatches:
             heappush(self._by_age, entry)
         return [batch.slot for _, _, batch in found], next_opened_at
 
-    def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
-        """Move an open batch to a larger block; return the old block."""
+    def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> None:
+        """Move an open batch to a larger block."""
         old = self._batches[slot].block
         used = self.used_bytes(slot)
         block[:used] = old[:used]
         self._batches[slot].block = block
+        self.allocated_bytes += block.nbytes - old.nbytes
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["limit"] = limit
-        return old
 
     def take(self, slot: int) -> FilledBlock:
         """Close an open batch and return its contents."""
         entry = self.slots[slot]
-        batch = self._batches.pop(slot)
-        batch.slot = NO_SLOT
+        batch = self._batches[slot]
         filled = FilledBlock(
             topic_partition=self._partitions[slot],
             slot=slot,
@@ -239,14 +243,22 @@ class OpenBatches:
             max_record_bytes=int(entry["max_record_bytes"]),
             origin=batch.origin,
         )
-        # The entry stays in the heap for a while, and must not keep the block in memory.
-        batch.block = _NO_BLOCK
         self.last_bytes[slot] = max(filled.used_bytes, self.last_bytes[slot] // 2)
+        self.discard(slot)
+        return filled
+
+    def discard(self, slot: int) -> None:
+        """Remove an open batch with its records; its block belongs to the caller."""
+        entry = self.slots[slot]
         entry["address"] = 0
         entry["position"] = 0
         entry["limit"] = 0
         entry["record_count"] = 0
-        return filled
+        batch = self._batches.pop(slot)
+        self.allocated_bytes -= batch.block.nbytes
+        batch.slot = NO_SLOT
+        # The entry stays in the heap for a while, and must not keep the block in memory.
+        batch.block = _NO_BLOCK
 
     def open_slots(self) -> list[int]:
         """Return the slots with an open batch."""

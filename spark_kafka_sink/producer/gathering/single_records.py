@@ -32,7 +32,11 @@ def send_single(
         filled = builder.fill_single(record, partition_count, now_ms=now_ms, opened_at=opened_at)
         if filled is None:
             return False
-        staged.place_single(record, filled.result, filled.base_timestamp)
+        try:
+            staged.place_single(record, filled.result, filled.base_timestamp)
+        except BaseException:
+            builder.discard(filled)
+            raise
         builder.enqueue(filled)
     except BaseException as error:
         broken = interruption_error(error)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import UNKNOWN_OFFSET
 from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.batch.producer_batch import FinalState
 
@@ -98,15 +99,23 @@ class RecordAccumulator:
 
         Returns whether the sender must look for it. It need not if the batch is behind another:
         whatever lets that one be sent, such as an answer, wakes the sender, which then goes on with
-        this one. A batch that its transaction no longer accepts fails instead.
+        this one. A batch that its transaction no longer accepts fails instead. So does one for
+        which this raises.
         """
-        with self._lock:
-            self._raise_if_failed()
-            refusal = self._refusal(batch)
-            is_first = batch.topic_partition not in self._queues
-            if refusal is None:
-                self._queues.setdefault(batch.topic_partition, deque()).append(batch)
-                self._add_incomplete(batch, (next(self._numbers),))
+        try:
+            with self._lock:
+                self._raise_if_failed()
+                refusal = self._refusal(batch)
+                is_first = batch.topic_partition not in self._queues
+                if refusal is None:
+                    self._queues.setdefault(batch.topic_partition, deque()).append(batch)
+                    self._add_incomplete(batch, (next(self._numbers),))
+        except BaseException as error:
+            with self._lock:
+                self._remove_from_queue(batch)
+                self._by_place.pop(self._incomplete.pop(batch, ()), None)
+            self.refuse_batch(batch, interruption_error(error))
+            raise
         if refusal is not None:
             self.refuse_batch(batch, refusal)
         return is_first
@@ -382,13 +391,16 @@ class RecordAccumulator:
         batch.finish(FinalState.FAILED)
         if self._transaction_manager is not None:
             self._transaction_manager.fail(batch)
+        self._remove_from_queue(batch)
+        self._muted.discard(batch.topic_partition)
+        self._settle(batch)
+
+    def _remove_from_queue(self, batch: ProducerBatch) -> None:
         queue = self._queues.get(batch.topic_partition)
         if queue is not None and batch in queue:
             queue.remove(batch)
             if not queue:
                 del self._queues[batch.topic_partition]
-        self._muted.discard(batch.topic_partition)
-        self._settle(batch)
 
     def abort_undrained_batches(self, error: Exception) -> bool:
         """Fail every batch that has never been sent (RecordAccumulator.abortUndrainedBatches).
@@ -420,14 +432,8 @@ class RecordAccumulator:
         self._release(batch)
 
     def _release(self, batch: ProducerBatch) -> None:
-        if batch.is_held:
-            # See `no_longer_held`.
-            return
-        if batch.block is not None:
-            self._pool.deallocate(batch.block)
-            batch.block = None
-        else:
-            self._pool.release(batch.size_bytes)
+        if not batch.is_held:  # see `no_longer_held`
+            batch.free(self._pool)
 
     def no_longer_held(self, batches: Sequence[ProducerBatch]) -> None:
         """Record that no connection or worker reads the bytes of these batches any more.

@@ -39,6 +39,15 @@ LOCKING = {
 RECORDS = 6
 
 
+def _check_memory(harness: GathererHarness, struck: str) -> None:
+    """Check that batches own all used memory, unless the producer ended or its pool was struck."""
+    for batch in harness.batches:
+        batch.free(harness.pool)
+    harness.builder.abort_open(KafkaError("the test is over"))
+    if not (harness.broken or struck.startswith("buffer_pool.py")):
+        assert harness.pool.total_bytes == harness.pool.available_bytes, struck
+
+
 @contextmanager
 def _interrupted_at(line: int) -> Iterator[list[str]]:
     """Raise KeyboardInterrupt at the n-th line run in the producer, and yield where that was."""
@@ -96,6 +105,7 @@ def _interrupt(call: str, arguments: tuple[object, ...], line: int) -> str | Non
         assert all(ended), struck
     queue.end()
     assert Counter(futures) == Counter(called), struck
+    _check_memory(harness, struck[0])
     return struck[0]
 
 
@@ -173,6 +183,7 @@ def _interrupt_send(line: int, *, by_kernels: bool) -> str | None:
             acknowledge(batch)
     assert future.done(), struck
     assert [future] == called, struck
+    _check_memory(harness, struck[0])
     return struck[0]
 
 
