@@ -32,21 +32,24 @@ class BrokerQuestions:
         self, timestamps: Mapping[TopicPartition, int], seconds: float
     ) -> dict[TopicPartition, int | None]:
         """Return the first offsets at or after times in ms since 1970; None if there is none."""
-        call = self._context.calls.offsets(
-            timestamps, self._core.clock() + seconds, is_committed=self._is_committed
+        call = partial(
+            self._context.calls.offsets,
+            timestamps,
+            self._core.clock() + seconds,
+            is_committed=self._is_committed,
         )
         return self._core.call(call, seconds, "ListOffsets")
 
     def partitions_for(self, topic: str, seconds: float) -> list[PartitionInfo]:
         """Return the partitions of a topic; raises BrokerError if it does not exist."""
-        call = self._context.calls.describe([topic], self._core.clock() + seconds)
+        call = partial(self._context.calls.describe, [topic], self._core.clock() + seconds)
         found = _partitions(self._core.call(call, seconds, "Metadata"))
         return found[topic]
 
     def list_topics(self, seconds: float) -> dict[str, list[PartitionInfo]]:
         """Return the partitions of all topics, also of internal ones."""
         deadline = self._core.clock() + seconds
-        call = self._context.calls.describe(None, deadline, includes_internal=True)
+        call = partial(self._context.calls.describe, None, deadline, includes_internal=True)
         return _partitions(self._core.call(call, seconds, "Metadata"))
 
     def current_lag(self, partition: TopicPartition) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
@@ -92,7 +93,7 @@ class Commits:
                 f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
             )
         left = max(deadline - self._core.clock(), 0)
-        call = self._requests.commit(prepared, deadline)
+        call = partial(self._requests.commit, prepared, deadline)
         self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
 
@@ -111,7 +112,7 @@ class Commits:
         try:
             with self._context.lock:
                 self._pending.add(pending)
-            self._core.submit(self._commit_later(prepared, offsets, callback, pending))
+            self._core.submit(partial(self._commit_later, prepared, offsets, callback, pending))
         except BaseException:
             # After Ctrl-C it may not have been sent, and would be waited for in vain.
             self._pending.discard(pending)
@@ -182,7 +183,7 @@ class Commits:
         if self._auto_commit.is_due(now):
             prepared = self._prepare_automatic()
             if prepared is not None:
-                self._core.submit(self._commit_automatically(prepared))
+                self._core.submit(partial(self._commit_automatically, prepared))
             # Not before, or none would follow after Ctrl-C. It ends later: that needs the lock.
             self._auto_commit.begin(now, is_sent=prepared is not None)
         return self._auto_commit.wake_up_at
@@ -247,7 +248,7 @@ class Commits:
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Implement `KafkaConsumer.committed`."""
-        call = self._requests.fetch(partitions, self._core.clock() + timeout)
+        call = partial(self._requests.fetch, partitions, self._core.clock() + timeout)
         return self._core.call(call, timeout, "OffsetFetch")
 
     def commit_before_close(self, timeout: float) -> None:
@@ -261,7 +262,7 @@ class Commits:
             else:
                 # It is sent before LeaveGroup, and its answer is not waited for.
                 prepared = self._requests.prepare(offsets, is_of_user=False)
-                self._core.submit(self._requests.commit_last(prepared))
+                self._core.submit(partial(self._requests.commit_last, prepared))
         except KafkaError as error:
             logger.warning("automatic commit while the consumer is closed: %s", error)
 
@@ -279,16 +280,15 @@ class Commits:
         """
         if self._pending:
             limit = self._core.config.request_timeout_ms / 1000
-            self._core.call(_nothing(), limit, "OffsetCommit", is_wakeable=False)
+            self._core.call(_nothing, limit, "OffsetCommit", is_wakeable=False)
 
     def await_pending(self, deadline: float, *, is_wakeable: bool = False) -> bool:
         """Wait for the asynchronous commits; return whether they have ended."""
-        with self._context.lock:
-            while self._pending and (left := deadline - self._core.clock()) > 0:
-                if is_wakeable:
-                    self._core.raise_wakeup()
-                self._context.lock.wait(left)
-            return not self._pending
+        while self._pending and (left := deadline - self._core.clock()) > 0:
+            if is_wakeable:
+                self._core.raise_wakeup()
+            self._context.wait(left)
+        return not self._pending
 
 
 async def _nothing() -> None:

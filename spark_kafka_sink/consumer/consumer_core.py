@@ -26,15 +26,16 @@ from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+from spark_kafka_sink.consumer.polling.call_guard import closed_error
 from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
-from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+from spark_kafka_sink.consumer.polling.consumer_context import Answer, ConsumerContext
 from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.polling.fetcher import Fetcher
 from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.consumer.reconciliation.member_values import MemberSettings
-from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
+from spark_kafka_sink.errors import KafkaTimeoutError, WakeupError
 from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
@@ -56,11 +57,6 @@ logger = logging.getLogger(__name__)
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 #: Seconds by which the network thread's own answer to a timeout may be late.
 _ANSWER_TIMEOUT: Final = 1.0
-
-
-def closed_error() -> IllegalStateError:
-    """Return the error of calls after `close`."""
-    return IllegalStateError("the consumer is closed: create another one")
 
 
 class ConsumerCore:
@@ -108,7 +104,6 @@ class ConsumerCore:
         )
         self.topics = TopicUpdates(self.context)
         self.fetcher = Fetcher(self.context)
-        self.context.call = self.call
         #: The user has called `wakeup`.
         self.is_woken = False
         #: The consumer is being closed, which nothing is to interrupt.
@@ -167,11 +162,12 @@ class ConsumerCore:
 
     def stop(self) -> None:
         """Close all connections, end the network thread, and close the metrics reporters."""
-        self._owner_end.detach()
         try:
             self._thread.stop()
         finally:
             self.metrics.close()
+        # Not before: after Ctrl-C the garbage collector would still do this.
+        self._owner_end.detach()
 
     # --- the network thread
 
@@ -235,34 +231,34 @@ class ConsumerCore:
 
     def call(
         self,
-        coroutine: Coroutine[Any, Any, T],
+        work: Callable[[], Coroutine[Any, Any, T]],
         timeout: float,
         what: str,
         *,
         is_wakeable: bool = True,
     ) -> T:
-        """Run a coroutine on the network thread, and return its result.
+        """Run a coroutine, which `work` returns, on the network thread, and return its result.
 
         It has to end by itself within `timeout` seconds. Raises WakeupError after `wakeup`, unless
         `is_wakeable` is False: then a later call does. Raises KafkaTimeoutError if it does not end,
         and what it raises.
         """
         context = self.context
-        answer = self._thread.submit(coroutine)
-        answer.add_done_callback(lambda _: self._notify())
+        answer = Answer(work)
         until = self.clock() + timeout + _ANSWER_TIMEOUT
         try:
-            with context.lock:
-                while not answer.done():
-                    if is_wakeable:
-                        self.raise_wakeup()
-                    left = until - self.clock()
-                    if left <= 0:
-                        raise KafkaTimeoutError(f"{what}: no answer within {timeout:g} s")
-                    context.lock.wait(left)
-            return answer.result()
+            context.start_for_user(answer)
+            while not answer.is_done:
+                if is_wakeable:
+                    self.raise_wakeup()
+                left = until - self.clock()
+                if left <= 0:
+                    raise KafkaTimeoutError(f"{what}: no answer within {timeout:g} s")
+                context.wait(left)
+            return answer.get()
         finally:
-            answer.cancel()
+            if not answer.is_done:
+                context.cancel(answer)
 
     @contextmanager
     def timed(self, record: Callable[[float, float], None]) -> Iterator[None]:
@@ -274,22 +270,18 @@ class ConsumerCore:
             now = self.clock()
             record(now - started, now)
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine on the network thread, and do not wait for it."""
-        self._thread.submit(coroutine)
-
-    def _notify(self) -> None:
-        with self.context.lock:
-            self.context.lock.notify_all()
+        self.context.start(work)
 
     def wakeup(self) -> None:
         """Make the call that waits, or the next one that would, raise WakeupError."""
         with self.context.lock:
             self.is_woken = True
-            self.context.lock.notify_all()
+            self.context.ring()
 
     def raise_wakeup(self) -> None:
-        """Raise WakeupError once after `wakeup`; call it under the lock."""
+        """Raise WakeupError once after `wakeup`."""
         if self.is_woken and not self.ignores_wakeups:
             self.is_woken = False
             raise WakeupError("another thread has called wakeup()")

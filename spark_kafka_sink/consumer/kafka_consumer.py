@@ -9,7 +9,7 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import (
@@ -20,7 +20,7 @@ from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
-from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
+from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
@@ -117,7 +117,7 @@ class KafkaConsumer:
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
-        self._is_closed = self._is_closing = False
+        self._is_closing = self._has_stopped = False
         self._guard = CallGuard()
         self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
@@ -270,8 +270,6 @@ class KafkaConsumer:
         """
         while True:
             with self._guard.call():
-                if self._is_closed:
-                    raise closed_error()
                 records = self._polls.next_record(_ITERATION_TIMEOUT)
             yield from records
 
@@ -382,8 +380,7 @@ class KafkaConsumer:
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
         wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
-            for each in wanted:
-                self._need_assigned(each)
+            self._need_assigned(*wanted)
             self._context.forget_positions()
             for each in wanted or self._subscriptions.assigned_partitions:
                 self._subscriptions.request_offset_reset(each, reset)
@@ -393,8 +390,7 @@ class KafkaConsumer:
         """Return no records of these `partitions` until `resume`; what was fetched is kept."""
         wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
-            for each in wanted:
-                self._need_assigned(each)
+            self._need_assigned(*wanted)
             for each in wanted:
                 self._subscriptions.pause(each)
             # What is kept of them no longer delays the fetches of other partitions.
@@ -404,8 +400,7 @@ class KafkaConsumer:
         """Return records of these `partitions` again."""
         wanted = partitions_of(partitions)
         with self._call(), self._context.lock:
-            for each in wanted:
-                self._need_assigned(each)
+            self._need_assigned(*wanted)
             for each in wanted:
                 self._subscriptions.resume(each)
             self._context.wake()
@@ -508,7 +503,8 @@ class KafkaConsumer:
         """Commit if enable.auto.commit is set, leave the group, and close all connections.
 
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
-        until its session times out. A second call does nothing.
+        until its session times out. A second call does nothing, unless Ctrl-C has interrupted the
+        first one: then it ends what is left.
         """
         self._close(seconds_of(timeout), commits=True)
 
@@ -516,23 +512,30 @@ class KafkaConsumer:
         if self._guard.is_forked:
             # The threads and connections are those of the process that was forked.
             return
-        with self._guard.call():
-            if self._is_closing:
+        is_nested = self._guard.is_calling
+        with self._guard.call(closes=True):
+            if self._has_stopped or (is_nested and self._is_closing):
                 return
-            if self._guard.depth > 1:
+            if is_nested:
                 raise IllegalStateError(
                     "close was called by a listener or a callback: call it after poll has returned"
                 )
-            self._is_closing = True
-            with ExitStack() as closing:
-                closing.callback(self._set_closed)
-                closing.callback(self._plug_ins.close)
-                closing.callback(self._core.stop)
-                # The listener is called, and may commit.
-                self._polls.close(seconds, commits=commits)
+            try:
+                if not self._is_closing:
+                    self._is_closing = True
+                    # The listener is called, and may commit.
+                    self._polls.close(seconds, commits=commits)
+            finally:
+                self._guard.is_closed = True
+                self._stop()
 
-    def _set_closed(self) -> None:
-        self._is_closed = True
+    def _stop(self) -> None:
+        """End the thread and the plug-ins; after Ctrl-C another `close` does the rest."""
+        try:
+            self._core.stop()
+        finally:
+            self._plug_ins.close()
+        self._has_stopped = True
 
     def __enter__(self) -> Self:
         """Return the consumer."""
@@ -562,32 +565,31 @@ class KafkaConsumer:
     def __repr__(self) -> str:
         """Show the group, the subscription and whether it is closed."""
         group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
-        state = ", closed" if self._is_closed else ""
+        state = ", closed" if self._guard.is_closed else ""
         return f"<KafkaConsumer{group} {self._subscriptions.subscription}{state}>"
 
     # --- helpers
 
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        """Run a call of the user's, unless the consumer is closed."""
-        with self._guard.call():
-            if self._is_closed:
-                raise closed_error()
-            self._polls.end_calm()
-            yield
+    def _call(self) -> AbstractContextManager[Any]:
+        """Return what to hold during a call of the user's; raise if the consumer is closed."""
+        call = self._guard.call()
+        self._polls.end_calm()
+        return call
 
     def _timeout(self, timeout: float | None) -> float:
-        default = self._config.default_api_timeout_ms / 1000
-        return default if timeout is None else seconds_of(timeout)
+        return (
+            self._config.default_api_timeout_ms / 1000 if timeout is None else seconds_of(timeout)
+        )
 
     def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:
             raise ConfigError(f"{method} needs a group: set group.id")
         return self._core.coordinator
 
-    def _need_assigned(self, partition: TopicPartition) -> None:
-        if not self._subscriptions.is_assigned(partition):
-            raise IllegalStateError(f"{partition} is not assigned to this consumer")
+    def _need_assigned(self, *partitions: TopicPartition) -> None:
+        for each in partitions:
+            if not self._subscriptions.is_assigned(each):
+                raise IllegalStateError(f"{each} is not assigned to this consumer")
 
     def _offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None

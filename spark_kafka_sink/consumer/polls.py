@@ -190,12 +190,11 @@ class Polls:
             if (found := take()) is not None:
                 self._calm_changes = seen
                 return found
-            with context.lock:
-                now = core.clock()
-                if now >= deadline:
-                    return None
-                if seen == context.changes and not core.is_woken and context.failure is None:
-                    context.lock.wait(until - now)
+            now = core.clock()
+            if now >= deadline:
+                return None
+            if seen == context.changes and not core.is_woken and context.failure is None:
+                context.wait(until - now)
 
     def _check_subscribed(self) -> None:
         with self._context.lock:
@@ -481,8 +480,8 @@ class Polls:
         """Implement `KafkaConsumer.position`."""
         core, context = self._core, self._context
         deadline = core.clock() + timeout
-        with context.lock:
-            while True:
+        while True:
+            with context.lock:
                 core.raise_wakeup()
                 context.raise_failure()
                 if not self._subscriptions.is_assigned(partition):
@@ -491,10 +490,10 @@ class Polls:
                 if offset is not None:
                     return offset
                 self._begin_look_ups()
-                left = deadline - core.clock()
-                if left <= 0:
-                    raise KafkaTimeoutError(f"{partition}: no position was found in {timeout:g} s")
-                context.lock.wait(left)
+            left = deadline - core.clock()
+            if left <= 0:
+                raise KafkaTimeoutError(f"{partition}: no position was found in {timeout:g} s")
+            context.wait(left)
 
     # --- leaving
 
@@ -538,15 +537,14 @@ class Polls:
             self._commits.call_back()
         finally:
             left = max(min(deadline - self._core.clock(), 1.0), 0)
-            self._core.call(self._core.fetcher.close(), left, "Fetch", is_wakeable=False)
+            self._core.call(self._core.fetcher.close, left, "Fetch", is_wakeable=False)
 
     def _await_leaves(self, deadline: float) -> None:
         """Wait for the answers of a coordinator to whom this member has said that it leaves."""
-        coordinator, lock = self._core.coordinator, self._context.lock
-        with lock:
-            while (
-                coordinator is not None
-                and coordinator.unanswered_leaves
-                and (left := deadline - self._core.clock()) > 0
-            ):
-                lock.wait(left)
+        coordinator = self._core.coordinator
+        while (
+            coordinator is not None
+            and coordinator.unanswered_leaves
+            and (left := deadline - self._core.clock()) > 0
+        ):
+            self._context.wait(left)

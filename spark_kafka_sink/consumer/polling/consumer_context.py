@@ -4,13 +4,19 @@ Two threads meet here: the user's, within the consumer's methods, and the networ
 share is changed only under `lock`, which neither holds while it waits, decodes records or calls the
 user. The network thread runs coroutines; an error that none of them expects is raised by the user's
 next call.
+
+Ctrl-C may strike the user's thread after each C function and at the start of each Python function.
+So both locks are those of the C library, which a `with` releases in any case. A Condition or a
+Future is not: its methods are Python functions, and an interrupted one leaves it locked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from spark_kafka_sink.errors import LogTruncationError, NoOffsetForPartitionError
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
@@ -29,6 +35,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Answer(Generic[T]):
+    """What a coroutine on the network thread returns, for the user's thread."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Prepare to run `work`, which returns the coroutine."""
+        self._work = work
+        self._result: T
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.is_done = False
+
+    async def run(self) -> None:
+        """Run the coroutine."""
+        self._task = asyncio.current_task()
+        try:
+            self._result = await self._work()
+        except BaseException as error:  # noqa: BLE001  `get` raises it
+            self._error = error
+        self.is_done = True
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, on the network thread."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def get(self) -> T:
+        """Return the result, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
 class ConsumerContext:
     """The lock, the subscriptions and, once the network thread has started, the connections."""
 
@@ -45,8 +83,10 @@ class ConsumerContext:
         self.subscriptions = subscriptions
         self.clock = clock
         self.measures = measures
-        #: The user's thread waits for it in `poll`.
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        #: Locked until there is something that the user's thread may wait for.
+        self._bell = threading.Lock()
+        self._bell.acquire()
         #: Whether positions may be looked up: the user has called `poll` since partitions were
         #: assigned, and since a look-up has failed.
         self.may_look_up = False
@@ -58,8 +98,6 @@ class ConsumerContext:
         self.commit_positions: Callable[
             [Mapping[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
         ]
-        #: Runs a coroutine on the network thread: within so many seconds, and what it does.
-        self.call: Callable[..., Any]
         self.client: NetworkClient
         self.requests: BrokerRequests
         self.calls: OffsetCalls
@@ -115,15 +153,47 @@ class ConsumerContext:
             if not wait.done():
                 wait.set_result(None)
 
+    def wait(self, seconds: float) -> None:
+        """Wait on the user's thread until there may be news; it has to look again then.
+
+        Call it without the lock.
+        """
+        self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
+
+    def ring(self) -> None:
+        """Wake the user's thread, if it waits; call it under the lock."""
+        # A signal handler may have rung meanwhile.
+        with suppress(RuntimeError):
+            self._bell.release()
+
+    def note_change(self) -> None:
+        """Wake the user's thread for what may concern it; call it under the lock."""
+        self.changes += 1
+        self.ring()
+
     def tell_user(self) -> None:
         """Wake the user's thread, if it waits, and the network thread; call it under the lock."""
-        self.changes += 1
-        self.lock.notify_all()
+        self.note_change()
         self.wake()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine on the network thread; any thread may call it."""
         self._loop.call_soon_threadsafe(self._start, work)
+
+    def start_for_user(self, answer: Answer[Any]) -> None:
+        """Run the coroutine of an answer, and wake the user's thread when it is there."""
+        self.start(partial(self._run_for_user, answer))
+
+    async def _run_for_user(self, answer: Answer[Any]) -> None:
+        await answer.run()
+        with self.lock:
+            self.ring()
+
+    def cancel(self, answer: Answer[Any]) -> None:
+        """Cancel the coroutine of an answer; the user's thread does not wait for it any more."""
+        with suppress(RuntimeError):
+            # Otherwise the thread has ended, and has cancelled it.
+            self._loop.call_soon_threadsafe(answer.cancel)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(work())
@@ -139,8 +209,7 @@ class ConsumerContext:
     def fail(self, error: BaseException) -> None:
         """Raise an error from the user's next call; call it under the lock."""
         self.failure = self.failure or error
-        self.changes += 1
-        self.lock.notify_all()
+        self.note_change()
 
     def forget_positions(self) -> None:
         """Drop an error about positions, because there are others now; call it under the lock."""

@@ -199,17 +199,18 @@ class ConsumerCoordinator(Coordinator):
     def _next_of_leaving(self, deadline: float) -> Callback | None:
         """Return the next callback before the member has left; None when it has, or in the end."""
         context = self.context
-        with context.lock:
-            while self._membership.is_leaving:
+        while True:
+            with context.lock:
+                if not self._membership.is_leaving:
+                    return None
                 now = context.clock()
                 until = self.advance(now, may_join=True)
                 if self.for_user and not self._is_calling_back:
                     step: Callback = self.for_user[0]
                     return step
                 if now >= deadline or not self._membership.is_leaving:
-                    break
-                context.lock.wait(min(until, deadline) - now)
-        return None
+                    return None
+            context.wait(min(until, deadline) - now)
 
     def enforce_rebalance(self, reason: str) -> None:
         """Implement `Coordinator`: as in Java, members of this protocol cannot."""

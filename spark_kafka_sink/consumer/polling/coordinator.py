@@ -259,5 +259,4 @@ class Coordinator(ABC):
     def for_poll(self, step: Any) -> None:
         """Add a step for the user's thread."""
         self.for_user.append(step)
-        self.context.changes += 1
-        self.context.lock.notify_all()
+        self.context.note_change()

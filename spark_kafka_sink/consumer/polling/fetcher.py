@@ -203,8 +203,7 @@ class Fetcher:
         )
         if data.error_code or len(fetch.records):
             self.buffer.add(fetch)
-            context.changes += 1
-            context.lock.notify_all()
+            context.note_change()
         else:
             # Nothing that could concern the user: the end of the log, as far as it is known.
             self.apply(fetch)

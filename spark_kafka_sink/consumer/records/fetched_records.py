@@ -279,21 +279,25 @@ class FetchedRecords:
     def _decode(self, reading: _Reading) -> None:
         """Decode the next rows, or find that there are none."""
         error, end = self._header_error, self._index.next_offset
+        # A decoder that was interrupted is not used again: it may hold rows, or half of one.
+        self._reading = None
         try:
-            rows = next(reading.batches, None)
-        except CorruptRecordError as corrupt:
-            error, end = corrupt, reading.decoder.failed_offset
-            rows = None
+            try:
+                rows = next(reading.batches, None)
+            except CorruptRecordError as corrupt:
+                error, end = corrupt, reading.decoder.failed_offset
+                rows = None
+            is_last = rows is None
+            if is_last:
+                rows = reading.decoder.flush()
         except BaseException:
-            # The decoder holds some of the rows, which are not to be returned twice.
-            self._reading = None
             self._stop_reading()
             raise
-        if rows is None:
-            rows = reading.decoder.flush()
+        if is_last:
             self._decoders.give_back(self._schema, reading.decoder)
-            self._reading = None
             self._error, self._end = error, end
+        else:
+            self._reading = reading
         if rows is None:
             self._finish()
         else:

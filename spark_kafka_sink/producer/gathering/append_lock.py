@@ -103,14 +103,6 @@ class AppendLock:
         # As threading.Condition asks its lock.
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001
 
-    def __enter__(self) -> None:
-        """Acquire the lock, waiting without limit."""
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        """Release the lock."""
-        self.release()
-
 
 def lock_timeout(seconds: float) -> KafkaTimeoutError:
     """Return the error of a thread that waited `seconds` for the lock."""

@@ -194,19 +194,23 @@ class RecordGatherer:
         memory is not available by then. After each wait that ends with memory, the next row may
         wait for max.block.ms again.
         """
+
         # With the lock held, so that no record moves from one transaction to another.
-        check = self._sending.fail_if_transaction_not_ready
-        with self._filling_batches(check, give_up_at=give_up_at):
-            self._write_all_staged(give_up_at)
-            self._builder.append(
-                columns,
-                partition_counts=partition_counts,
-                first_row=first_row,
-                now_ms=self._wall_clock_ms(),
-                watcher=watcher,
-                give_up_at=give_up_at,
-                renews=True,
-            )
+        def write() -> None:
+            self._sending.fail_if_transaction_not_ready()
+            with self._reporting_interrupts():
+                self._write_all_staged(give_up_at)
+                self._builder.append(
+                    columns,
+                    partition_counts=partition_counts,
+                    first_row=first_row,
+                    now_ms=self._wall_clock_ms(),
+                    watcher=watcher,
+                    give_up_at=give_up_at,
+                    renews=True,
+                )
+
+        self._hold_batches(write, give_up_at)
 
     def write_table(
         self,
@@ -305,14 +309,18 @@ class RecordGatherer:
 
         Raises KafkaTimeoutError if that was not possible by `give_up_at`.
         """
-        with self._filling_batches(give_up_at=give_up_at):
-            shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
-            self._builder.close_all()
-            if shortage is not None:
-                raise KafkaTimeoutError(
-                    "no buffer memory became free in time for the last records. Check that the "
-                    "brokers keep up, or raise buffer.memory"
-                ) from shortage
+
+        def close() -> None:
+            with self._reporting_interrupts():
+                shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+                self._builder.close_all()
+                if shortage is not None:
+                    raise KafkaTimeoutError(
+                        "no buffer memory became free in time for the last records. Check that the "
+                        "brokers keep up, or raise buffer.memory"
+                    ) from shortage
+
+        self._hold_batches(close, give_up_at)
 
     def abort(self, error: Exception, give_up_at: float | None = None) -> None:
         """Fail all records that are in no closed batch; later records are accepted.
@@ -322,20 +330,26 @@ class RecordGatherer:
         # The holder of the lock may be waiting for memory that the network thread frees by this
         # abort.
         self._sending.wake_network_thread()
-        with self._holding_batches(give_up_at):
+
+        def fail() -> None:
             self._builder.abort_open(error)
             self._fail_staged(error)
+
+        self._hold_batches(fail, give_up_at)
 
     def end_transaction(self, begin: Callable[[], T], give_up_at: float | None = None) -> T:
         """Close every open batch, and call `begin` to commit before another one can be opened.
 
         Raises KafkaTimeoutError if that was not possible by `give_up_at`: nothing has begun then.
         """
-        with self._holding_batches(give_up_at):
+
+        def end() -> T:
             with self._reporting_interrupts():
                 self._write_all_staged(give_up_at)
                 self._builder.close_all()
             return begin()
+
+        return self._hold_batches(end, give_up_at)
 
     def begin_transaction(
         self, begin: Callable[[], None], error: Exception, give_up_at: float | None = None
@@ -344,38 +358,29 @@ class RecordGatherer:
 
         Raises KafkaTimeoutError when another thread does not release the lock in time.
         """
-        with self._holding_batches(give_up_at):
+
+        def fail_late() -> None:
             late = len(self.staged)
             begin()
             self._fail_oldest(late, error)
 
-    @contextmanager
-    def _holding_batches(self, give_up_at: float | None) -> Iterator[None]:
+        self._hold_batches(fail_late, give_up_at)
+
+    def _hold_batches(self, work: Callable[[], T], give_up_at: float | None) -> T:
+        """Return what `work` returns with the lock held."""
         left = -1 if give_up_at is None else max(give_up_at - self._clock(), 0)
         if not self._lock.acquire(timeout=left):
             raise lock_timeout(left)
         try:
-            yield
+            return work()
         finally:
             self._lock.is_held = False
             self._lock.unlock()
             self._lock.signal_release()
 
     @contextmanager
-    def _filling_batches(
-        self, check: Callable[[], None] = lambda: None, *, give_up_at: float | None = None
-    ) -> Iterator[None]:
-        """Hold the lock; end the producer if the open batches may have lost rows.
-
-        `check` is called first: what it raises changes nothing.
-        """
-        with self._holding_batches(give_up_at):
-            check()
-            with self._reporting_interrupts():
-                yield
-
-    @contextmanager
     def _reporting_interrupts(self) -> Iterator[None]:
+        """End the producer if the open batches may have lost rows; needs the lock."""
         try:
             yield
         except (RecordError, KafkaTimeoutError):
@@ -576,6 +581,9 @@ class RecordGatherer:
         if self.is_writing:
             return
         # The holder of the lock no longer waits for memory: the pool is closed by now.
-        with self._lock:
+        self._lock.acquire()
+        try:
             if self._fail_staged_and_open(error):
                 self._sending.refuse(error)
+        finally:
+            self._lock.release()

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
+import itertools
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import spark_kafka_sink
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 #: Seconds in which a thread handles a signal, unless it has missed it.
 _MISSED_AFTER = 0.2
+#: The sources in which `interrupted_at` strikes: the package, and what of Python has locks.
+_INTERRUPTED = (
+    str(Path(spark_kafka_sink.__file__).parent),
+    str(Path(asyncio.__file__).parent),
+    str(Path(concurrent.futures.__file__).parent),
+    contextlib.__file__,
+    threading.__file__,
+)
 
 needs_signals = pytest.mark.skipif(
     not hasattr(signal, "pthread_kill"), reason="the system cannot send a signal to a thread"
@@ -51,3 +66,36 @@ def interrupting(*_: object) -> NeverAnswer:
     """Interrupt the main thread when a request arrives at a broker, and do not answer it."""
     interrupt()
     return NeverAnswer()
+
+
+def interrupted_at(moment: int, call: Callable[[], object]) -> KeyboardInterrupt | None:
+    """Raise KeyboardInterrupt in a call at the n-th moment at which Python handles signals.
+
+    That is when a function begins, and after each function of the C library, but not when a `with`
+    has called one of the latter to enter. Return the error, which holds all frames, as that of an
+    interactive Python does; None if the call has ended before.
+    """
+    count = itertools.count(1)
+    struck: list[KeyboardInterrupt] = []
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event not in {"call", "c_return"} or not code.co_filename.startswith(_INTERRUPTED):
+            return
+        if next(count) == moment:
+            sys.setprofile(None)
+            place = f"{Path(code.co_filename).name}:{frame.f_lineno} ({event})"
+            struck.append(KeyboardInterrupt(place))
+            raise struck[0]
+
+    # Python itself drops what is raised while it closes a generator.
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert struck
+    finally:
+        sys.setprofile(None)
+        sys.unraisablehook = unraisable
+    return next(iter(struck), None)

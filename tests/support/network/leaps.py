@@ -42,7 +42,8 @@ def leap(client: Any) -> None:
         core.clock = core.context.clock = loop.time
         core.context.wake()
         # Nor does a thread that waits in `poll`.
-        core._notify()
+        with core.context.lock:
+            core.context.ring()
 
 
 def leap_broker(broker: DevBroker) -> None:

@@ -218,6 +218,16 @@ class GathererHarness:
 
 
 @contextmanager
+def held(lock: AppendLock) -> Iterator[None]:
+    """Hold the lock of the open batches on this thread."""
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def held_elsewhere(lock: AppendLock) -> Iterator[None]:
     """Hold the lock of the open batches on another thread, which signals nothing on release."""
     held, done = threading.Event(), threading.Event()

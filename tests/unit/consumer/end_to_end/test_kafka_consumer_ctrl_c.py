@@ -12,7 +12,6 @@ from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordin
 from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import IllegalStateError
 from tests.support.consumer.commits import BY_HAND, committed_by
 from tests.support.consumer.embedded_consuming import (
     GROUP,
@@ -196,9 +195,8 @@ def test_an_asynchronous_commit_that_was_interrupted_is_not_waited_for(broker, m
     """A later commit does not run into its timeout."""
     submit = ConsumerCore.submit
 
-    def interrupted(_core, coroutine):
+    def interrupted(_core, _work):
         monkeypatch.setattr(ConsumerCore, "submit", submit)
-        coroutine.close()
         interrupt()
 
     with consuming(broker, **BY_HAND) as consumer:
@@ -209,39 +207,6 @@ def test_an_asynchronous_commit_that_was_interrupted_is_not_waited_for(broker, m
             consumer.commit_async()
         consumer.commit(timeout=PATIENCE)
         assert 3 == committed_by(consumer)
-
-
-class InterruptedOnRelease:
-    """The lock of a guard, whose first release Ctrl-C interrupts."""
-
-    def __init__(self, lock) -> None:
-        """Use the lock itself from then on."""
-        self._lock = lock
-        self._is_interrupted = False
-
-    def __enter__(self) -> None:
-        """Take the lock."""
-        self._lock.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        """Release it, and interrupt once."""
-        self._lock.__exit__(*error)
-        if not self._is_interrupted:
-            self._is_interrupted = True
-            interrupt()
-
-
-def test_a_call_that_is_interrupted_as_it_begins_does_not_go_on(broker):
-    """The consumer could not even be closed."""
-    with consuming(broker, **GROUP) as consumer:
-        guard = consumer._guard
-        guard._lock = InterruptedOnRelease(guard._lock)
-        with pytest.raises(KeyboardInterrupt):
-            consumer.assignment()
-        assert 0 == guard.depth
-        consumer.close()
-    with pytest.raises(IllegalStateError, match="closed"):
-        consumer.assignment()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

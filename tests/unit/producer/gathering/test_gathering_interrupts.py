@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,14 @@ from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
+from tests.support.faults.interrupts import interrupted_at
 from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+
+    from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 
 SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
 #: Between a lock and the code that releases it Python leaves a few unprotected moments.
@@ -121,6 +125,27 @@ def test_an_interrupt_at_any_line_leaves_no_record_and_no_callback_pending(call,
 
 def _begin_nothing() -> None:
     """Do nothing, in place of beginning a transaction."""
+
+
+HOLDERS: dict[str, Callable[[RecordGatherer], object]] = {
+    "close_batches": lambda gatherer: gatherer.close_batches(),
+    "end_transaction": lambda gatherer: gatherer.end_transaction(_begin_nothing),
+    "begin_transaction": lambda it: it.begin_transaction(_begin_nothing, KafkaError("late")),
+    "abort": lambda gatherer: gatherer.abort(KafkaError("aborted")),
+}
+
+
+@pytest.mark.parametrize("call", HOLDERS.values(), ids=HOLDERS)
+def test_no_call_leaves_the_lock_held_whenever_it_is_interrupted(call):
+    """Another thread can write, although the error of the interrupt still refers to all frames."""
+    for moment in itertools.count(1):
+        harness = GathererHarness(**{"linger.ms": 5_000})
+        harness.stage(b"v")
+        struck = interrupted_at(moment, partial(call, harness.gatherer))
+        assert not harness.gatherer._lock.is_held_here, repr(struck)
+        if struck is None:
+            break
+    assert moment > 5
 
 
 def _interrupt_failure(call: str, line: int) -> bool:

@@ -24,6 +24,7 @@ from tests.support.producer.gatherer_harness import (
     NOW_MS,
     GathererHarness,
     acknowledge,
+    held,
     held_elsewhere,
     records_of,
 )
@@ -240,7 +241,7 @@ def test_the_network_thread_never_waits_for_the_lock(harness):
     future = harness.stage(b"v")
     harness.gather()
     harness.now = 5.0
-    with harness.gatherer._lock:
+    with held(harness.gatherer._lock):
         assert NEVER == harness.gather()
         assert future.chunk is None
         assert 1 == harness.wakeups
@@ -255,12 +256,12 @@ def test_a_check_that_finds_the_lock_held_is_repeated(harness):
     harness.now = 5.0
     assert DELIVERY_TIMEOUT == harness.gather(lambda topic_partition: False)
     wakeups = harness.wakeups
-    with harness.gatherer._lock:
+    with held(harness.gatherer._lock):
         assert NEVER == harness.gather()
     assert wakeups + 1 == harness.wakeups
     assert NEVER == harness.gather()
     assert [b"v"] == harness.values()
-    with harness.gatherer._lock:
+    with held(harness.gatherer._lock):
         pass
     assert wakeups + 1 == harness.wakeups
 
@@ -518,10 +519,10 @@ def test_staged_records_and_open_batches_are_seen_without_the_lock(harness):
     """The sender checks for them after a response, also while a caller holds the lock."""
     assert not harness.gatherer.has_open()
     harness.stage(b"a")
-    with harness.gatherer._lock:
+    with held(harness.gatherer._lock):
         assert harness.gatherer.has_open()
     harness.gatherer.write_staged()
-    with harness.gatherer._lock:
+    with held(harness.gatherer._lock):
         assert harness.gatherer.has_open()
     harness.gatherer.close_batches()
     assert not harness.gatherer.has_open()

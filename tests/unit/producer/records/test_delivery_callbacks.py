@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
-from tests.support.producer.gatherer_harness import GathererHarness, held_elsewhere
+from tests.support.producer.gatherer_harness import GathererHarness, held, held_elsewhere
 from tests.support.producer.producing import patiently
 from tests.support.producer.sending import LONG_LINGER, PARTITIONS, TIMEOUT, sending_producer
 from tests.support.record.record_columns import columns
@@ -151,7 +151,7 @@ def test_records_of_callbacks_wait_for_a_writer_while_memory_is_free():
     for _ in range(CHUNK_RECORDS):
         harness.stage(b"v")
     gatherer = harness.gatherer
-    with gatherer._lock:
+    with held(gatherer._lock):
         gatherer.check_may_stage()
         harness.pool.waiting_threads = 1
         with pytest.raises(BufferExhaustedError, match="from another thread"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -44,7 +45,8 @@ def committed(consumer):
 def send_late(consumer, prepared):
     """Commit what was prepared before, as after a search for the coordinator."""
     core = consumer._core
-    core.call(core.offset_commits.commit(prepared, core.clock() + PATIENCE), PATIENCE, "commit")
+    commit = partial(core.offset_commits.commit, prepared, core.clock() + PATIENCE)
+    core.call(commit, PATIENCE, "commit")
 
 
 @pytest.mark.parametrize("is_of_user", [True, False])
@@ -121,7 +123,7 @@ def test_an_asynchronous_commit_is_sent_before_its_member_leaves(broker, member,
         assert resumed.wait(PATIENCE)
 
     errors = []
-    member._core.submit(block())
+    member._core.submit(block)
     member.commit_async(callback=lambda _, error: errors.append(error))
     resumes = threading.Timer(0.2, resumed.set)
     resumes.start()

@@ -1,0 +1,57 @@
+"""No interrupt leaves a lock of the package locked."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import spark_kafka_sink
+from tests.support.lock_rules import EXEMPT, check_locks
+
+PACKAGE_DIRECTORY = Path(spark_kafka_sink.__file__).parent
+SOURCES = {
+    PurePosixPath(path.relative_to(PACKAGE_DIRECTORY).as_posix()): path.read_text()
+    for path in sorted(PACKAGE_DIRECTORY.rglob("*.py"))
+}
+
+
+def test_with_takes_only_locks_of_the_c_library():
+    """Every module follows the rule."""
+    assert SOURCES
+    assert [] == [str(violation) for violation in check_locks(SOURCES)]
+
+
+@pytest.mark.parametrize("name", sorted(EXEMPT))
+def test_each_exemption_is_needed(name):
+    """An exemption names a context manager that would be refused otherwise."""
+    assert any(f"def {name}(" in source for source in SOURCES.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("self._lock = threading.Lock()\nwith self._lock: pass", []),
+        ("self._lock = threading.RLock()\nwith a, self._lock: pass", []),
+        ("with self._context.lock: pass", []),
+        ("with open(path) as file: pass", []),
+        ("self._lock = AppendLock()\nwith self._lock: pass", [2]),
+        ("self._lock: Any = Own()\nwith self._lock: pass", [2]),
+        ("with self._unknown_lock: pass", [1]),
+        ("self._changed = threading.Condition()\nwith self._changed: pass", [2]),
+        ("self._changed = Condition(self._lock)\nself._changed.wait()", []),
+        ("slots = asyncio.Semaphore()\nasync def f():\n    async with slots: pass", []),
+        ("@contextmanager\ndef m(self):\n    with self._context.lock:\n        yield", [3]),
+        ("@contextlib.contextmanager\ndef m(a):\n    a.acquire()\n    yield", [3]),
+        ("@contextmanager\ndef m(self):\n    self.depth += 1\n    yield", [3]),
+        ("@contextmanager\ndef m(self):\n    yield self.clock()", []),
+        ("class A:\n    def __exit__(self, *_):\n        self._lock.release()", [3]),
+        ("class A:\n    def __exit__(self, *_):\n        self.close()", []),
+        ("def locked(self):\n    self.depth += 1", []),
+    ],
+)
+def test_a_violation_is_found(source, expected):
+    """The checker refuses a `with` on anything that an interrupt may leave locked."""
+    other = {PurePosixPath("context.py"): "self.lock = threading.RLock()"}
+    found = check_locks({PurePosixPath("m.py"): source, **other})
+    assert expected == [violation.line for violation in found]
