@@ -37,12 +37,14 @@ _ERROR_CODES = "protocol.error_codes"
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset({"display"}),
     "display": frozenset(),
+    "private_directory": frozenset(),
     "model": frozenset({"display"}),
     "offset_arguments": frozenset({"model"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
     "metrics": _BOTTOM | {"config"},
+    "record": _BOTTOM | {"private_directory"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM
     | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
@@ -72,7 +74,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "observability": _BOTTOM | {"spark", "version"},
     # The command for container images.
     "warm_cache": _BOTTOM | {"command_line", "record"},
-    "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
+    "devbroker": _BOTTOM | {"command_line", "private_directory", "protocol", "record", "security"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM

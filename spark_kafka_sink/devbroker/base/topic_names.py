@@ -17,11 +17,11 @@ def validate_topic_name(name: str) -> None:
     if not name:
         reason = "the empty string is not allowed"
     elif name in {".", ".."}:
-        reason = f"'{name}' is not allowed"
+        reason = f"{name!r} is not allowed"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
         reason = f"it has {len(name)} characters, and at most {MAX_TOPIC_NAME_LENGTH} are allowed"
     elif not _LEGAL_TOPIC_NAME.fullmatch(name):
-        reason = f"'{name}' contains characters other than ASCII letters, digits, '.', '_' and '-'"
+        reason = f"{name!r} contains characters other than ASCII letters, digits, '.', '_' and '-'"
     else:
         return
     raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")

@@ -103,6 +103,7 @@ class LogManager:
             self._recovery_points = data.read_recovery_points()
             self._log_starts = data.read_log_starts()
             self._cleaner_offsets = data.read_cleaner_offsets()
+            data.remove_deleted()
             self._clean = data.take_clean_shutdown()
         except BaseException:
             data.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: All functions of the `disk` module.
 OPERATIONS = (
     "open_file",
+    "create_file",
     "write",
     "truncate",
     "sync",
@@ -88,7 +89,7 @@ class FaultyDisk:
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def act(*args: Any, **kwargs: Any) -> Any:
             self.first_by_way.setdefault((name, *_way()), self.count)
-            if self.is_failing and self._concerns(name, args):
+            if self.is_failing and self._concerns(name, args, kwargs):
                 if name == "write" and len(args[1]) > 1:
                     descriptor, buffer, position = args
                     if self._half_written != (descriptor, position):
@@ -104,10 +105,11 @@ class FaultyDisk:
 
         return act
 
-    def _concerns(self, name: str, args: tuple[Any, ...]) -> bool:
+    def _concerns(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if self._failure is not Failure.FULL:
             return True
-        return name == "write" or (name in {"open_file", "make_directory"} and not args[0].exists())
+        creates = kwargs.get("create", name in {"create_file", "make_directory"})
+        return name == "write" or (creates and not args[0].exists())
 
 
 def _way() -> list[tuple[str, int]]:

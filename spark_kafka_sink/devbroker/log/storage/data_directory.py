@@ -18,7 +18,9 @@ a change is sent:
      "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
 
 Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
-no `cluster.json` is rejected, so that no foreign files are mistaken for the cluster's.
+no `cluster.json` is rejected, so that no foreign files are mistaken for the cluster's. So is one
+that another user can change (`private_directory`), or with symbolic links in it. Names that lead to
+paths are validated when they are read, before anything is changed.
 """
 
 from __future__ import annotations
@@ -32,12 +34,19 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.files import OpenFiles, replace_file
+from spark_kafka_sink.devbroker.log.storage.files import OpenFiles, read_file, replace_file
 from spark_kafka_sink.devbroker.log.storage.log_directory import FileLogDirectory
 from spark_kafka_sink.devbroker.log.storage.reserve import Reserve
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.private_directory import (
+    UnsafeDirectoryError,
+    check_private_files,
+    make_private_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,8 +64,12 @@ _DELETE_SUFFIX = "-delete"
 _VERSION = 1
 _CHECKPOINT_VERSION = 0
 _HEADER_LINES = 2
-_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
+#: As Kafka writes it: no leading zeros, and at most the digits of an int32.
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_PARTITION_DIRECTORY = re.compile(rf"(.+)-({_PARTITION.pattern})")
 _ID_LINE = "topic_id: "
+#: What a stored cluster of any other content raises.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _WHOLE_METADATA = re.compile(rf"version: 0\n{_ID_LINE}[\w-]{{22}}\n")
 
 
@@ -89,13 +102,18 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         """Open and lock the directory, and create it if it does not exist.
 
-        Files of deleted topics that an earlier broker has left are removed. Raises OSError,
-        ConfigError.
+        Raises OSError, ConfigError.
         """
-        self.path = path
+        try:
+            self.path = path = make_private_directory(path, follow_link=True)
+            check_private_files(path, levels=2)
+        except UnsafeDirectoryError as error:
+            raise ConfigError(
+                f"the data directory {path} cannot be used: {error}. Nobody but this user may be "
+                "able to change it: use another directory, or remove what is there"
+            ) from error
         self.open_files = OpenFiles()
         self._reserve = Reserve(path / _RESERVE)
-        disk.make_directory(path, parents=True)
         if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
                 f"{path} is not empty and has no {_CLUSTER}: use an empty directory, or one that "
@@ -109,11 +127,6 @@ class DataDirectory:
             raise ConfigError(
                 f"{path} is in use by another broker: stop it, or use another directory"
             ) from error
-        try:
-            self.remove_deleted()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Close all files and release the directory's lock."""
@@ -137,11 +150,12 @@ class DataDirectory:
     def read_cluster(self) -> StoredCluster | None:
         """Read the stored cluster; None if there is none. Raises ConfigError."""
         path = self.path / _CLUSTER
-        if not path.exists():
+        content = read_file(path)
+        if content is None:
             return None
         try:
-            return _decode_cluster(json.loads(path.read_text("utf-8")))
-        except (ValueError, KeyError, TypeError) as error:
+            return _decode_cluster(json.loads(content.decode()))
+        except _MALFORMED as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
 
     def write_cluster(self, cluster: StoredCluster) -> None:
@@ -178,7 +192,7 @@ class DataDirectory:
         metadata = path / _PARTITION_METADATA
         encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
         content = f"version: 0\n{_ID_LINE}{encoded}\n"
-        present = metadata.read_text("ascii", "replace") if metadata.exists() else ""
+        present = (read_file(metadata) or b"").decode("ascii", "replace")
         if present != content and _WHOLE_METADATA.fullmatch(present):
             for error in self.delete_logs([topic_partition]):
                 raise error
@@ -225,8 +239,7 @@ class DataDirectory:
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic that have a directory, sorted."""
-        matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
-        return sorted(int(match[2]) for match in matches if match and match[1] == topic)
+        return sorted(log.partition for log in self.logs() if log.topic == topic)
 
     def logs(self) -> set[TopicPartition]:
         """Return all partitions that have a directory."""
@@ -265,13 +278,14 @@ class DataDirectory:
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Read a checkpoint (OffsetCheckpointFile). Raises ConfigError."""
         path = self.path / name
-        if not path.exists():
+        content = read_file(path)
+        if content is None:
             return {}
         try:
-            lines = path.read_text("ascii").splitlines()
+            lines = content.decode("ascii").splitlines()
             entries = [line.split(" ") for line in lines[_HEADER_LINES:]]
             offsets = {
-                TopicPartition(topic, int(partition)): int(offset)
+                TopicPartition(_topic_name(topic), _partition(partition)): int(offset)
                 for topic, partition, offset in entries
             }
             is_whole = (int(lines[0]), int(lines[1])) == (_CHECKPOINT_VERSION, len(offsets))
@@ -294,12 +308,12 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
         cluster_id=str(content["cluster_id"]),
         next_producer_id=int(content["next_producer_id"]),
         internal_topic_ids={
-            str(name): uuid.UUID(topic_id)
+            _topic_name(name): uuid.UUID(topic_id)
             for name, topic_id in content["internal_topic_ids"].items()
         },
         topics={
-            str(topic["name"]): StoredTopic(
-                name=str(topic["name"]),
+            _topic_name(topic["name"]): StoredTopic(
+                name=topic["name"],
                 topic_id=uuid.UUID(topic["id"]),
                 configs={str(key): str(value) for key, value in topic["configs"].items()},
                 replicas=tuple(tuple(map(int, replicas)) for replicas in topic["replicas"]),
@@ -307,3 +321,18 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
             for topic in content["topics"]
         },
     )
+
+
+def _topic_name(name: str) -> str:
+    """Return a stored name; raise ValueError unless it is one of a topic: it becomes a path."""
+    try:
+        validate_topic_name(name)
+    except RefusedError as error:
+        raise ValueError(error.message) from error
+    return name
+
+
+def _partition(number: str) -> int:
+    if not _PARTITION.fullmatch(number):
+        raise ValueError(f"{number!r} is not the number of a partition")
+    return int(number)

@@ -5,16 +5,20 @@ system becomes read-only. They are in one place so that a test can make any of t
 import the module, not the functions, and no other module of the broker opens, writes, renames or
 removes a file.
 
-The contents of the files may be confidential: only the broker's own user can access them.
+The contents of the files may be confidential: only the broker's own user can access them. The
+directory may have been prepared by somebody else: no function follows a symbolic link, neither in
+place of a file nor of its directory.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _FILE_MODE: Final = 0o600
@@ -23,7 +27,12 @@ _DIRECTORY_MODE: Final = 0o700
 
 def open_file(path: Path, *, create: bool) -> int:
     """Open a file for reading and writing; return its descriptor."""
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), _FILE_MODE)
+    return _open(path, os.O_CREAT if create else 0)
+
+
+def create_file(path: Path) -> int:
+    """Create a file, which must not exist, for reading and writing; return its descriptor."""
+    return _open(path, os.O_CREAT | os.O_EXCL)
 
 
 def write(descriptor: int, buffer: bytes | memoryview, position: int) -> int:
@@ -43,28 +52,49 @@ def sync(descriptor: int) -> None:
 
 def sync_directory(path: Path) -> None:
     """Flush a directory, so that created, renamed and removed entries survive a machine crash."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with _opened(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory; a file replaces an existing one of that name."""
-    source.replace(target)
+    """Rename an entry of a directory; a file replaces an existing one of that name."""
+    with _opened(source.parent) as parent:
+        os.replace(source.name, target.name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def remove(path: Path) -> None:
     """Remove a file, if it exists."""
-    path.unlink(missing_ok=True)
+    with _opened(path.parent) as parent, suppress(FileNotFoundError):
+        os.unlink(path.name, dir_fd=parent)
 
 
-def make_directory(path: Path, *, parents: bool = False) -> None:
+def make_directory(path: Path) -> None:
     """Create a directory, unless it exists."""
-    path.mkdir(mode=_DIRECTORY_MODE, parents=parents, exist_ok=True)
+    with _opened(path.parent) as parent, suppress(FileExistsError):
+        os.mkdir(path.name, _DIRECTORY_MODE, dir_fd=parent)
 
 
 def remove_directory(path: Path) -> None:
     """Remove a directory with everything in it."""
-    shutil.rmtree(path)
+    with _opened(path.parent) as parent:
+        shutil.rmtree(path.name, dir_fd=parent)
+
+
+def _open(path: Path, flags: int) -> int:
+    flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    with _opened(path.parent) as parent:
+        return os.open(path.name, flags, _FILE_MODE, dir_fd=parent)
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    """Open a directory for functions that take a descriptor; their errors name the whole path."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    except OSError as error:
+        if isinstance(error.filename, str):
+            error.filename = str(directory / error.filename)
+        raise
+    finally:
+        os.close(descriptor)

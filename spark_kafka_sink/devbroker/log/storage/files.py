@@ -142,6 +142,16 @@ class AppendFile:
             self._is_torn = False
 
 
+def read_file(path: Path) -> bytes | None:
+    """Return the content of a small file; None if it does not exist. Raises OSError."""
+    try:
+        descriptor = disk.open_file(path, create=False)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
 def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
     """Replace a small file atomically: it always has either the old content or the new.
 
@@ -150,9 +160,9 @@ def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
     only the directory cannot be flushed, the file has the new content and a warning is logged.
     """
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = disk.open_file(temporary, create=True)
+    disk.remove(temporary)
+    descriptor = disk.create_file(temporary)
     try:
-        disk.truncate(descriptor, 0)
         written = 0
         while written < len(content):
             written += disk.write(descriptor, content[written:], written)

@@ -22,7 +22,12 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles, replace_file
+from spark_kafka_sink.devbroker.log.storage.files import (
+    AppendFile,
+    OpenFiles,
+    read_file,
+    replace_file,
+)
 from spark_kafka_sink.devbroker.log.storage.index_file import IndexFile
 from spark_kafka_sink.devbroker.log.storage.indexes import OffsetIndex, TimeIndex
 from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment, SegmentParts
@@ -213,7 +218,7 @@ class FileLogDirectory:
 
     def read_snapshot(self, offset: int) -> bytes:
         """Read the snapshot of the producers at an offset."""
-        return self.file_path(offset, SNAPSHOT_SUFFIX).read_bytes()
+        return read_file(self.file_path(offset, SNAPSHOT_SUFFIX)) or b""
 
     def delete_snapshots(self, *, keep: set[int]) -> None:
         """Remove all snapshots except those at the given offsets."""
@@ -227,8 +232,7 @@ class FileLogDirectory:
 
     def read_leader_epochs(self) -> bytes | None:
         """Read the leader epochs; None if there is no file."""
-        path = self.path / LEADER_EPOCH_CHECKPOINT
-        return path.read_bytes() if path.exists() else None
+        return read_file(self.path / LEADER_EPOCH_CHECKPOINT)
 
     def flush(self) -> None:
         """Flush the directory, so that its entries survive a crash of the machine."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import stat
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.log.storage import disk
 from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -290,6 +294,164 @@ def test_no_topic_leads_out_of_the_directory(cluster, name):
 
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == caught.value.error_code
     assert [".lock", ".reserve", "cluster.json"] == files(cluster, "*")
+
+
+def _snapshot(directory):
+    """Return the files below a directory, each with its content."""
+    return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../home/x", "../home", "a/b", "..", ".", "", "a\nb", "x" * 250, 7, None, ["t"]]
+)
+@pytest.mark.parametrize("place", ["topics", "internal_topic_ids"])
+def test_no_stored_name_leads_out_of_the_directory(cluster, tmp_path, name, place):
+    """A stored cluster with a name that no topic can have is refused before anything changes."""
+    create(cluster, "orders")
+    cluster.close()
+    (tmp_path / "home" / "x-0").mkdir(parents=True)
+    (tmp_path / "home" / "x-0" / "letter").write_text("x")
+    (cluster.path / "old-delete").mkdir()
+    stored = json.loads((cluster.path / "cluster.json").read_text())
+    if place == "topics":
+        stored["topics"][0]["name"] = name
+    else:
+        stored["internal_topic_ids"] = {str(name or "/"): "00000000-0000-0000-0000-000000000000"}
+        if name in (7, ["t"]):
+            stored["internal_topic_ids"] = [name]
+    (cluster.path / "cluster.json").write_text(json.dumps(stored))
+    before = _snapshot(tmp_path)
+
+    with pytest.raises(ConfigError, match=r"cluster\.json cannot be read: ") as caught:
+        cluster.open()
+
+    assert 1 == len(str(caught.value).splitlines())
+    assert before == _snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("entry", ["../x 0 1", "t -1 1", "t 1_0 1", "t 00 1", "t \u0661 1"])
+def test_a_checkpoint_with_a_name_or_number_that_cannot_be_is_refused(tmp_path, entry):
+    """Checkpoints name partitions, which are paths too."""
+    (tmp_path / "cluster.json").write_text("{}")
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\n{entry}\n")
+    data = DataDirectory(tmp_path)
+
+    with pytest.raises(ConfigError, match="cleaner-offset-checkpoint cannot be read"):
+        data.read_cleaner_offsets()
+    data.close()
+
+
+def test_a_directory_is_a_log_only_under_the_name_that_kafka_gives_it(cluster):
+    """A number with leading zeros does not stand for the partition of another directory."""
+    create(cluster, "t", 2)
+    (cluster.path / "t-01").mkdir(mode=0o700)
+    (cluster.path / "t-\u0661").mkdir(mode=0o700)
+
+    assert [0, 1] == cluster.broker.cluster.logs.data.partitions("t")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["cluster.json", "cluster.json.tmp", ".lock", ".reserve", "t-0", "t-0/partition.metadata",
+     "t-0/00000000000000000000.log"],
+)  # fmt: skip
+def test_no_link_is_followed(cluster, tmp_path, place):
+    """A link in place of any file or log is refused, and its target is unchanged."""
+    create(cluster)
+    cluster.close()
+    path = cluster.path / place
+    target = tmp_path / "target"
+    if path.exists():
+        path.rename(target)
+    else:
+        target.write_text("precious")
+    path.symlink_to(target)
+    before = _snapshot(tmp_path)
+
+    with pytest.raises(ConfigError, match=f"{path} is not a (file|directory)"):
+        cluster.open()
+
+    assert before == _snapshot(tmp_path)
+
+
+def test_a_link_that_appears_later_is_not_followed(cluster, tmp_path):
+    """A small file is replaced by a new one, whatever is in the way under its temporary name."""
+    (tmp_path / "target").write_text("precious")
+    (cluster.path / "cluster.json.tmp").symlink_to(tmp_path / "target")
+    create(cluster, "orders")
+
+    assert "precious" == (tmp_path / "target").read_text()
+    assert "orders" in (cluster.path / "cluster.json").read_text()
+    assert not (cluster.path / "cluster.json").is_symlink()
+
+
+@pytest.mark.parametrize("operation", ["open_file", "create_file", "rename", "remove"])
+@pytest.mark.parametrize("linked", ["directory", "file"])
+def test_no_disk_function_follows_a_link(tmp_path, operation, linked):
+    """Neither a file nor its directory is reached through a link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("precious")
+    (tmp_path / "link").symlink_to("real" if linked == "directory" else "real/file")
+    path = tmp_path / "link" / "file" if linked == "directory" else tmp_path / "link"
+    arguments = {"open_file": {"create": True}, "rename": {"target": path.with_name("other")}}
+    with suppress(OSError):
+        getattr(disk, operation)(path, **arguments.get(operation, {}))
+
+    assert ["file"] == [each.name for each in (tmp_path / "real").iterdir()]
+    assert "precious" == (tmp_path / "real" / "file").read_text()
+    assert linked != "directory" or (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757])
+@pytest.mark.parametrize("place", [".", "data", "data/t-0"])
+def test_a_directory_that_others_can_change_is_refused(cluster, tmp_path, mode, place):
+    """Another user could put a link or another topic into it, at any time."""
+    create(cluster)
+    cluster.close()
+    cluster.path.chmod(0o755)
+    (tmp_path / place).chmod(mode)
+    before = _snapshot(tmp_path)
+
+    with pytest.raises(ConfigError, match=rf"other users can write to {tmp_path / place}\. "):
+        cluster.open()
+
+    assert before == _snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["data", "data/cluster.json", "data/t-0"])
+def test_a_directory_of_another_user_is_refused(cluster, tmp_path, monkeypatch, place):
+    """Its owner could change it whatever its mode."""
+    create(cluster)
+    cluster.close()
+    read = Path.lstat
+
+    def lstat(path):
+        fields = list(read(path))
+        fields[stat.ST_UID] += path == tmp_path / place
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(
+        ConfigError, match=rf"{tmp_path / place} belongs to user {os.geteuid() + 1}"
+    ):
+        cluster.open()
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_a_directory_with_the_usual_mode_works(cluster, tmp_path, through_link):
+    """A directory that the user has made before, or a link to it, is as good as a new one."""
+    cluster.close()
+    path = tmp_path / "made"
+    path.mkdir(mode=0o755)
+    if through_link:
+        path = tmp_path / "link"
+        path.symlink_to("made")
+    again = DurableCluster(path)
+    create(again, "orders")
+    broker = again.restart()
+
+    assert ["orders"] == [topic.name for topic in broker.cluster.topics]
+    again.close()
 
 
 def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):

@@ -8,12 +8,17 @@ next one is read or created:
 - and others cannot write to it, unless its sticky bit prevents them from replacing others' files.
 
 The directory itself, and each file in it, must belong to this user.
+
+The members of a group count as others, except for a group of this user alone: many systems give
+each user such a group, and with it a umask of 002 (pam_umask, `usergroups`).
 """
 
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +27,6 @@ from typing import Final
 #: The number of links that Linux follows in one path.
 _MAX_LINKS: Final = 40
 _ROOT: Final = 0
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _OPEN_TO_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
 
 
@@ -30,29 +34,36 @@ class UnsafeDirectoryError(OSError):
     """Another user could change the content of a directory."""
 
 
-def make_private_directory(directory: Path) -> None:
-    """Create a directory that only this user can change, or check an existing one.
+def make_private_directory(directory: Path, *, follow_link: bool = False) -> Path:
+    """Create a directory that only this user can change, or check an existing one; return its path.
 
-    Missing ancestors are created too. Raises UnsafeDirectoryError if another user could change the
-    content of the directory, and OSError if it cannot be created.
+    Missing ancestors are created too. With `follow_link`, the path itself may be a link to a
+    directory; the returned path contains no link. Raises UnsafeDirectoryError if another user could
+    change the content of the directory, and OSError if it cannot be created.
     """
-    _walk(directory.parent.absolute())
+    reached = _walk(directory.absolute() if follow_link else directory.parent.absolute())
+    directory = reached if follow_link else reached / directory.name
     status = _step(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise UnsafeDirectoryError(f"{directory} is not a directory")
     if status.st_uid != os.geteuid():
         raise UnsafeDirectoryError(f"{directory} belongs to user {status.st_uid}")
-    if status.st_mode & _WRITABLE_BY_OTHERS:
+    if _others_can_write(status):
         raise UnsafeDirectoryError(f"other users can write to {directory}")
+    return directory
 
 
-def check_private_files(directory: Path) -> None:
+def check_private_files(directory: Path, *, levels: int = 1) -> None:
     """Raise UnsafeDirectoryError if a private directory contains anything but this user's files.
 
-    A file that others can write to is unsafe too, unless they cannot enter the directory. Raises
-    OSError if the directory cannot be read.
+    It may have subdirectories, `levels` - 1 deep. What others can write to is unsafe too, unless
+    they cannot enter the directory. Raises OSError if a directory cannot be read.
     """
-    is_open = directory.lstat().st_mode & _OPEN_TO_OTHERS
+    _check_files(directory, levels, is_open=True)
+
+
+def _check_files(directory: Path, levels: int, *, is_open: bool) -> None:
+    is_open = is_open and bool(directory.lstat().st_mode & _OPEN_TO_OTHERS)
     for path in directory.iterdir():
         try:
             status = path.lstat()
@@ -60,14 +71,20 @@ def check_private_files(directory: Path) -> None:
             continue  # Another process of this user has just renamed it.
         if status.st_uid != os.geteuid():
             raise UnsafeDirectoryError(f"{path} belongs to user {status.st_uid}")
-        if not stat.S_ISREG(status.st_mode):
+        is_subdirectory = levels > 1 and stat.S_ISDIR(status.st_mode)
+        if not stat.S_ISREG(status.st_mode) and not is_subdirectory:
             raise UnsafeDirectoryError(f"{path} is not a file")
-        if is_open and status.st_mode & _WRITABLE_BY_OTHERS:
+        if is_open and _others_can_write(status):
             raise UnsafeDirectoryError(f"other users can write to {path}")
+        if is_subdirectory:
+            _check_files(path, levels - 1, is_open=is_open)
 
 
-def _walk(path: Path) -> None:
-    """Check every directory and link on the path to a directory, starting at the root."""
+def _walk(path: Path) -> Path:
+    """Check every directory and link on the path to a directory, starting at the root.
+
+    Returns the path without links.
+    """
     pending = list(reversed(path.parts))
     reached = Path()
     links = 0
@@ -86,6 +103,7 @@ def _walk(path: Path) -> None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         # An absolute target begins with the root, so the next step starts there.
         pending += reversed(step.readlink().parts)
+    return reached
 
 
 def _step(path: Path) -> os.stat_result:
@@ -100,8 +118,28 @@ def _step(path: Path) -> os.stat_result:
         raise UnsafeDirectoryError(f"{path} belongs to user {status.st_uid}")
     if (
         stat.S_ISDIR(status.st_mode)
-        and status.st_mode & _WRITABLE_BY_OTHERS
+        and _others_can_write(status)
         and not status.st_mode & stat.S_ISVTX
     ):
         raise UnsafeDirectoryError(f"other users can write to {path}")
     return status
+
+
+def _others_can_write(status: os.stat_result) -> bool:
+    """Return whether the mode of a directory or file lets other users write to it."""
+    if status.st_mode & stat.S_IWGRP and not _is_group_of_one(status.st_gid, status.st_uid):
+        return True
+    return bool(status.st_mode & stat.S_IWOTH)
+
+
+def _is_group_of_one(group_id: int, user_id: int) -> bool:
+    """Return whether a group is a user's own: it has the user's name, and no other member."""
+    try:
+        user, group = pwd.getpwuid(user_id), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    return (
+        user.pw_gid == group_id
+        and group.gr_name == user.pw_name
+        and set(group.gr_mem) <= {user.pw_name}
+    )

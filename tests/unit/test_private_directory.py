@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink.record.compilation.private_directory import (
+from spark_kafka_sink import private_directory
+from spark_kafka_sink.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
     make_private_directory,
@@ -21,6 +23,18 @@ def safe(tmp_path):
     directory = tmp_path / "safe"
     directory.mkdir(mode=0o700)
     return directory
+
+
+@pytest.fixture(autouse=True)
+def own_group(monkeypatch):
+    """Return this user's group, which has the user's name, no members, and can be changed."""
+    user = SimpleNamespace(pw_name="alice", pw_gid=os.getegid())
+    group = SimpleNamespace(gr_name="alice", gr_mem=[])
+    users = SimpleNamespace(getpwuid=lambda user_id: user)
+    groups = SimpleNamespace(getgrgid=lambda group_id: group)
+    monkeypatch.setattr(private_directory, "pwd", users)
+    monkeypatch.setattr(private_directory, "grp", groups)
+    return group
 
 
 @pytest.fixture
@@ -118,7 +132,66 @@ def test_a_relative_path_is_checked_from_the_root_on(safe, unsafe, monkeypatch):
         make_private_directory(Path("directory"))
 
 
+def test_a_link_to_the_directory_is_followed_only_on_request(tmp_path, safe):
+    """The caller decides whether the directory itself may be a link, and receives its target."""
+    (tmp_path / "link").symlink_to(safe)
+    assert safe == make_private_directory(tmp_path / "link", follow_link=True)
+    with pytest.raises(UnsafeDirectoryError, match="link is not a directory"):
+        make_private_directory(tmp_path / "link")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002])
+def test_the_usual_umasks_make_private_directories(tmp_path, umask):
+    """A directory that this user's own group can write to is private, as its other ancestors."""
+    before = os.umask(umask)
+    try:
+        (tmp_path / "a" / "b").mkdir(parents=True)
+        (tmp_path / "a" / "b" / "file").touch()
+    finally:
+        os.umask(before)
+    make_private_directory(tmp_path / "a" / "b")
+    check_private_files(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize(
+    "change", [{"gr_name": "staff"}, {"gr_mem": ["bob"]}, {"gr_mem": ["alice", "bob"]}]
+)
+def test_a_group_with_other_members_counts_as_others(safe, own_group, change):
+    """A group is a user's own only by its name, and without another member."""
+    safe.chmod(0o770)
+    make_private_directory(safe)
+    own_group.__dict__.update(change)
+    with pytest.raises(UnsafeDirectoryError, match=r"other users can write to .*safe"):
+        make_private_directory(safe)
+
+
+@pytest.mark.parametrize("unknown", [("pwd", "getpwuid"), ("grp", "getgrgid")])
+def test_a_group_that_the_system_does_not_know_counts_as_others(safe, monkeypatch, unknown):
+    """In a container, a user or group may have a number only."""
+
+    def not_found(number):
+        raise KeyError(number)
+
+    safe.chmod(0o770)
+    module, function = unknown
+    monkeypatch.setattr(private_directory, module, SimpleNamespace(**{function: not_found}))
+    with pytest.raises(UnsafeDirectoryError, match=r"other users can write to .*safe"):
+        make_private_directory(safe)
+
+
 # --- the content of a directory
+
+
+def test_subdirectories_are_checked_to_the_level_that_is_allowed(safe):
+    """Files in subdirectories are checked too, and no subdirectory is allowed beyond the level."""
+    (safe / "log").mkdir(mode=0o700)
+    (safe / "log" / "file").touch()
+    check_private_files(safe, levels=2)
+    with pytest.raises(UnsafeDirectoryError, match="log is not a file"):
+        check_private_files(safe)
+    (safe / "log" / "link").symlink_to(safe)
+    with pytest.raises(UnsafeDirectoryError, match="link is not a file"):
+        check_private_files(safe, levels=2)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
@@ -148,8 +221,9 @@ def test_a_link_is_not_trusted(safe):
 
 @pytest.mark.parametrize("directory_mode", [0o710, 0o701, 0o711])
 @pytest.mark.parametrize("file_mode", [0o620, 0o602])
-def test_a_file_that_others_can_write_to_is_not_trusted(safe, directory_mode, file_mode):
+def test_a_file_that_others_can_write_to_is_not_trusted(safe, own_group, directory_mode, file_mode):
     """A writable file is unsafe even if others can enter the directory but not list it."""
+    own_group.gr_mem.append("bob")
     (safe / "file").touch()
     (safe / "file").chmod(file_mode)
     safe.chmod(directory_mode)
