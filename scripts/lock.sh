@@ -12,7 +12,9 @@ environment=$1
 tools=.cache/locker
 
 [ -x "$tools/bin/python" ] || "$environment/bin/python" -m venv "$tools"
-"$tools/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+# The locker is locked, too.
+"$tools/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+  -r <(sed -n -E '/^uv==/,/[^\]$/p' scripts/dist.lock)
 
 # Lock the requirements $2... (files, or options of uv) into the file $1, for every platform.
 lock() {

@@ -3,13 +3,15 @@
 Each version has its own directory, since a class path with the jars of two versions fails in odd
 ways. A directory is filled under another name and renamed when complete, so an interrupted download
 is never mistaken for a release. Only one process downloads at a time, since Maven's local
-repository is not safe for concurrent use. The cache is in $XDG_CACHE_HOME/spark-kafka-sink/kafka,
-by default below ~/.cache.
+repository is not safe for concurrent use. Jars are used only with the contents that `jars.lock`
+records, which has the form of `sha256sum`: for another version, append what that command prints.
+The cache is in $XDG_CACHE_HOME/spark-kafka-sink/kafka, by default below ~/.cache.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import selectors
 import shutil
@@ -31,6 +33,7 @@ KAFKA_3 = "3.9.1"
 #: The longest time between two messages of Maven, which has one for each file; by itself, it waits
 #: for minutes for a repository that does not answer.
 _SILENT_SECONDS = 45
+_LOCK = Path(__file__).with_name("jars.lock")
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 # Kafka 4 includes no slf4j binding; without one, a failing broker would log nothing.
 _LOGGING = {"4": "org.slf4j:slf4j-simple:1.7.36"}
@@ -53,11 +56,13 @@ def kafka_jars(version: str) -> Path:
     return directory
 
 
-def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = False) -> None:
+def copy_with_maven(
+    artifacts: list[str], directory: Path, *, alone: bool = False, lock: Path = _LOCK
+) -> None:
     """Copy artifacts (`group:artifact:version`) with their runtime dependencies to a new directory.
 
     With `alone`, copy only the artifacts. Raises KafkaUnavailableError if Maven is missing or
-    fails.
+    fails, or if it copies a jar that the lock file does not have, or has with another hash.
     """
     if shutil.which("mvn") is None:
         raise KafkaUnavailableError("Maven (mvn) is not installed")
@@ -65,7 +70,7 @@ def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = Fals
     with locked(directory.parent):
         # Another process may have copied the same files while this one waited for the lock.
         if not directory.is_dir():
-            _copy(artifacts, directory, alone=alone)
+            _copy(artifacts, directory, alone=alone, lock=lock)
 
 
 @contextmanager
@@ -79,7 +84,7 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
+def _copy(artifacts: list[str], directory: Path, *, alone: bool, lock: Path) -> None:
     with tempfile.TemporaryDirectory(
         prefix=f"{directory.name}.partial-", dir=directory.parent
     ) as partial:
@@ -92,7 +97,21 @@ def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
             raise KafkaUnavailableError(
                 f"Maven could not fetch {', '.join(artifacts)}:\n{output[-2000:]}"
             )
+        _check(jars, lock)
         jars.rename(directory)
+
+
+def _check(jars: Path, lock: Path) -> None:
+    """Compare all jars of a directory with the lock file."""
+    lines = [line.split("  ") for line in lock.read_text().splitlines()]
+    expected = {name: digest for digest, name in lines}
+    for jar in sorted(jars.iterdir()):
+        found = hashlib.sha256(jar.read_bytes()).hexdigest()
+        if found != expected.get(jar.name):
+            raise KafkaUnavailableError(
+                f"Maven fetched {jar.name} with the SHA-256 {found}, but {lock.name} has "
+                f"{expected.get(jar.name, 'none')}"
+            )
 
 
 def _run(command: list[str]) -> tuple[bool, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.support.kafka.kafka_files import copy_with_maven
@@ -28,10 +30,17 @@ def fake_maven(tmp_path, monkeypatch):
     return install
 
 
+def locking(directory, content="jar\n", name="a.jar"):
+    """Return a lock file with one jar."""
+    lock = directory / "jars.lock"
+    lock.write_text(f"{hashlib.sha256(content.encode()).hexdigest()}  {name}\n")
+    return lock
+
+
 def test_a_complete_download_appears_under_its_name(tmp_path, fake_maven):
     """The target directory has the files that Maven copied, and its parent nothing else."""
     fake_maven(0)
-    copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
+    copy_with_maven(["g:a:1"], tmp_path / "cache" / "1", lock=locking(tmp_path))
     assert ["jar\n"] == [jar.read_text() for jar in (tmp_path / "cache" / "1").iterdir()]
     assert ["1"] == [path.name for path in (tmp_path / "cache").iterdir()]
 
@@ -41,6 +50,15 @@ def test_a_failed_download_leaves_nothing(tmp_path, fake_maven):
     fake_maven(1)
     with pytest.raises(KafkaUnavailableError, match="what Maven says"):
         copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
+    assert [] == list((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize("locked", [{"content": "another jar\n"}, {"name": "b.jar"}])
+def test_a_jar_with_other_contents_is_refused(tmp_path, fake_maven, locked):
+    """A jar that the lock file lacks, or has with another hash, is named, and none is kept."""
+    fake_maven(0)
+    with pytest.raises(KafkaUnavailableError, match=r"Maven fetched a\.jar with the SHA-256"):
+        copy_with_maven(["g:a:1"], tmp_path / "cache" / "1", lock=locking(tmp_path, **locked))
     assert [] == list((tmp_path / "cache").iterdir())
 
 
