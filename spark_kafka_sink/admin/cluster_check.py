@@ -1,4 +1,4 @@
-"""The driver's checks before a job: does a broker answer, do the topics exist, may we write?
+"""The driver's checks before a job: do brokers answer, do the topics exist, may we write?
 
 Blocking, over a short-lived event loop, without loading a producer, records or kernels. The loop
 runs on a thread of its own, since a notebook already runs one on the caller's thread.
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
+from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -43,15 +43,18 @@ class TopicDescription:
 def describe_topics(
     config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool, timeout: float
 ) -> dict[str, TopicDescription]:
-    """Return descriptions of topics; without topics, this proves that a broker answers.
+    """Return descriptions of topics, whose leaders can be connected to.
+
+    Without topics, this proves that a broker answers.
 
     A missing topic is an error that suggests the nearest existing names, unless the configuration
     lets brokers create topics. In that case they are requested to create it, except in a dry run,
     whose result omits the topic.
 
-    Raises NetworkError if no broker can be reached, BrokerError if a topic is missing or refused,
-    KafkaTimeoutError if a topic is not created in time: within `timeout` seconds or max.block.ms,
-    whichever is less, and sooner if waiting will not help (`first_contact`).
+    Raises NetworkError if no broker, or not every leader, can be reached, BrokerError if a topic is
+    missing or refused, KafkaTimeoutError if a topic is not created in time: within `timeout`
+    seconds or max.block.ms, whichever is less, and sooner if waiting will not help
+    (`first_contact`).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(
@@ -89,6 +92,7 @@ async def _describe_topics(
                 raise
             if not config.allow_auto_create_topics:
                 raise await _missing_topic_error(client, missing()[0], config) from None
+        await wait_for_leaders(client, topics, patience)
         known = client.metadata.snapshot.topics
         return {
             topic: TopicDescription(topic, len(known[topic].partitions), known[topic].can_write)

@@ -8,6 +8,7 @@ caller knows to be final. For any other failure the wait lasts as long as the ca
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: Seconds in which a broker can restart, and a new topic become known.
 FINAL_SECONDS: Final = 3.0
 _FINAL: Final = "waiting longer would not help"
+#: Between two looks at connections.
+_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,41 @@ async def wait_for_answer(
                 raise
             on_wait(error)
     return await _ask(client, topics, began, patience)
+
+
+async def wait_for_leaders(
+    client: NetworkClient, topics: Sequence[str], patience: Patience
+) -> None:
+    """Connect to the leaders of known topics: a broker advertises its address itself.
+
+    Raises NetworkError if a leader cannot be reached, and AuthenticationError or ConfigError if no
+    further attempt would help.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    limit = min(patience.seconds, FINAL_SECONDS)
+    while True:
+        leaders = client.metadata.snapshot.leaders(topics)
+        missing = [node for node in leaders if client.ready_connection(node) is None]
+        if not missing:
+            return
+        if client.refusal is not None:
+            raise client.refusal
+        now = loop.time()
+        if now - began >= limit:
+            absence = next(filter(None, map(client.absence, missing)), None)
+            if absence is not None:
+                raise NetworkError(f"{absence}; {_FINAL}") from absence
+            if now - began >= patience.seconds:
+                raise NetworkError(
+                    f"no connection to {missing[0]} after {now - began:.1f} s ({patience.limit}); "
+                    f"last cause: {client.last_error}"
+                )
+        if client.metadata.next_update_at() <= now:
+            # Partitions may have other leaders by now. The leaders' own errors say more.
+            with suppress(NetworkError):
+                await client.update_metadata(began + patience.seconds)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _ask(

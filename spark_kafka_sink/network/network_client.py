@@ -109,8 +109,8 @@ class NetworkClient:
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
-        #: Nodes where nothing was listening at the last attempt.
-        self._absent: set[int] = set()
+        #: Nodes where nothing was listening at the last attempt, with its error.
+        self._absent: dict[int, KafkaError] = {}
         #: Nodes that hung up on a client without SASL; the next connection checks whether they
         #: require it.
         self._may_require_sasl: set[int] = set()
@@ -198,6 +198,10 @@ class NetworkClient:
         nodes = self.metadata.snapshot.nodes.values() or self._bootstrap.nodes
         return all(node.node_id in self._absent for node in nodes)
 
+    def absence(self, node: Node) -> KafkaError | None:
+        """Return the error of the last attempt to connect to a node where nothing listens."""
+        return self._absent.get(node.node_id)
+
     def note_error(self, error: Exception) -> None:
         """Record an error, to be named as the cause when time runs out."""
         self._last_error = error
@@ -224,7 +228,7 @@ class NetworkClient:
     async def _dial(self, node: Node, timeout: float) -> Transport:  # noqa: ASYNC109  see Dialer
         transport = await self._dialer.connect(node, timeout)
         # Somebody is there, who may need longer to answer.
-        self._absent.discard(node.node_id)
+        self._absent.pop(node.node_id, None)
         return transport
 
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
@@ -273,9 +277,9 @@ class NetworkClient:
     def _note_failure(self, node: Node, error: KafkaError) -> None:
         self._last_error = error
         if isinstance(error, AbsentPeerError):
-            self._absent.add(node.node_id)
+            self._absent[node.node_id] = error
         else:
-            self._absent.discard(node.node_id)
+            self._absent.pop(node.node_id, None)
         if isinstance(error, GreetedOnlyError) and not self._config.security.uses_sasl:
             self._may_require_sasl.add(node.node_id)
         if isinstance(error, REFUSALS):
@@ -284,7 +288,7 @@ class NetworkClient:
     def _on_connected(self, connection: BrokerConnection) -> None:
         node_id = connection.node.node_id
         self._states.ready(node_id)
-        self._absent.discard(node_id)
+        self._absent.pop(node_id, None)
         self._connections[node_id] = connection
         if self._listener is not None:
             if self._config.security.uses_tls or self._config.security.uses_sasl:

@@ -124,6 +124,12 @@ class MetadataSnapshot:
             return None
         return self.nodes.get(topic.partitions[topic_partition.partition].leader_id)
 
+    def leaders(self, topics: Iterable[str]) -> list[Node]:
+        """Return the known leaders of all partitions of topics, each once."""
+        known = (self.topics[topic] for topic in topics if topic in self.topics)
+        ids = dict.fromkeys(each.leader_id for topic in known for each in topic.partitions)
+        return [self.nodes[node_id] for node_id in ids if node_id in self.nodes]
+
     def topic_id(self, topic: str) -> UUID:
         """Return a topic's id; all zero if it is unknown, or if the broker has none (KIP-516)."""
         known = self.topics.get(topic)

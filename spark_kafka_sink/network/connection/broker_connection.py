@@ -34,12 +34,10 @@ from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Re
 from spark_kafka_sink.network.connection.response_handlers import ResponseHandlers
 from spark_kafka_sink.network.connection.throttle_versions import client_throttles
 from spark_kafka_sink.network.transport.connection_errors import (
-    AbsentPeerError,
     GreetedOnlyError,
     SilentPeerError,
-    finds_nobody,
+    connect_failure,
     loss_of,
-    reason,
 )
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -174,8 +172,7 @@ class BrokerConnection:
                     "(socket.connection.setup.timeout.ms)"
                 ) from error
             if isinstance(error, OSError) and not isinstance(error, KafkaError):
-                kind = AbsentPeerError if finds_nobody(error) else NetworkError
-                raise kind(f"{node}: {reason(error)}") from error
+                raise connect_failure(node, error) from error
             raise
 
     async def _authenticate(

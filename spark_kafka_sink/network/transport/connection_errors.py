@@ -25,6 +25,23 @@ class AbsentPeerError(NetworkError):
     """Nothing listens at any address of the node, or its name has no address."""
 
 
+def connect_failure(node: Node, error: OSError) -> NetworkError:
+    """Return the error for a node to which no connection could be made.
+
+    A broker chooses the address that clients connect to (`advertised.listeners`), which is easily
+    one that only its own network knows.
+    """
+    if not finds_nobody(error):
+        return NetworkError(f"{node}: {reason(error)}")
+    advertised = (
+        ""
+        if node.node_id < 0
+        else f"; broker {node.node_id} advertises this address (its advertised.listeners): "
+        "clients must be able to reach it"
+    )
+    return AbsentPeerError(f"{node}: {reason(error)}{advertised}")
+
+
 def finds_nobody(error: OSError) -> bool:
     """Return whether a connection failed because no peer can be there.
 

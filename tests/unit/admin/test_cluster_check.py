@@ -118,6 +118,20 @@ def test_the_check_waits_for_a_single_address_that_may_respond(unused_port, sile
     assert re.search(r"not known after [\d.]+ s \(the limit of the driver's check\): ", message)
 
 
+@pytest.mark.parametrize("host", ["kafka-internal.invalid", "127.0.0.1"])
+def test_an_advertised_address_that_nobody_can_reach_is_named(unused_port, host, monkeypatch):
+    """A broker that advertises a name without an address, or one where nothing listens, is named."""
+    monkeypatch.setattr(first_contact, "FINAL_SECONDS", 0.0)
+    with DevBroker(topics={"events": 3}) as broker:
+        broker.call(lambda it: it.advertise(host, unused_port, listener="PLAINTEXT"))
+        message = failure(broker.bootstrap_servers, "events")
+    assert message.startswith(f"{host}:{unused_port} (id 1): ")
+    assert message.endswith(
+        "; broker 1 advertises this address (its advertised.listeners): clients must be able to "
+        "reach it; waiting longer would not help"
+    )
+
+
 def test_internal_topics_are_not_listed():
     """An error must not suggest them to a user who has misspelled a name."""
 

@@ -7,8 +7,14 @@ import asyncio
 import pytest
 
 from spark_kafka_sink.admin import first_contact
-from spark_kafka_sink.admin.first_contact import FINAL_SECONDS, Patience, wait_for_answer
+from spark_kafka_sink.admin.first_contact import (
+    FINAL_SECONDS,
+    Patience,
+    wait_for_answer,
+    wait_for_leaders,
+)
 from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import Node
 
 
 class _Client:
@@ -86,3 +92,83 @@ def test_a_smaller_limit_takes_precedence():
     with pytest.raises(KafkaTimeoutError) as caught:
         wait(KafkaTimeoutError("slow"), seconds=1.0)
     assert [(["t"], 1, "x")] == caught.value.requests
+
+
+class _Leaders:
+    """A client whose partitions are led by the first of these nodes, and later by the next ones."""
+
+    def __init__(self, *leaders, ready=(), absent=(), refusal=None):
+        self._leaders = list(leaders)
+        self._ready = ready
+        self._absent = absent
+        self.refusal = refusal
+        self.last_error = NetworkError("the last error")
+        self.metadata = self.snapshot = self
+        self.updates = 0
+
+    def leaders(self, topics):
+        assert ["t"] == topics
+        return self._leaders[:1]
+
+    def ready_connection(self, node):
+        return "a connection" if node in self._ready else None
+
+    def absence(self, node):
+        return NetworkError(f"nobody at {node}") if node in self._absent else None
+
+    def next_update_at(self):
+        return 0.0
+
+    async def update_metadata(self, deadline):
+        self.updates += 1
+        if self._leaders[1:]:
+            self._leaders.pop(0)
+        raise NetworkError("no answer")
+
+
+def reach(client, *, seconds):
+    """Wait for leaders, with the patience of this many seconds."""
+    asyncio.run(wait_for_leaders(client, ["t"], Patience(seconds, "x")))
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Make the wait end at once where waiting would not help."""
+    monkeypatch.setattr(first_contact, "FINAL_SECONDS", 0.0)
+
+
+ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)
+
+
+def test_leaders_that_can_be_reached_are_enough():
+    """A connection to each leader ends the wait; without a leader, there is nothing to wait for."""
+    reach(_Leaders(ONE, ready=[ONE]), seconds=3600)
+    reach(_Leaders(), seconds=3600)
+
+
+def test_a_new_leader_is_waited_for():
+    """While a leader cannot be reached, brokers are asked for others, even if none answers."""
+    client = _Leaders(ONE, TWO, ready=[TWO], absent=[ONE])
+    reach(client, seconds=3600)
+    assert 1 == client.updates
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_absent_leader_ends_the_wait_early():
+    """If nothing listens where a leader should be, the wait ends after a few seconds."""
+    with pytest.raises(NetworkError) as caught:
+        reach(_Leaders(ONE, absent=[ONE]), seconds=3600)
+    assert "nobody at one:9092 (id 1); waiting longer would not help" == str(caught.value)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_silent_leader_is_waited_for_until_the_limit():
+    """A leader that may respond has the whole time; then it and the limit are named."""
+    with pytest.raises(NetworkError, match=r"no connection to one:9092 \(id 1\) after .* \(x\); "):
+        reach(_Leaders(ONE), seconds=0.1)
+
+
+def test_a_refusal_of_a_leader_ends_the_wait_at_once():
+    """Every further attempt would meet it again."""
+    with pytest.raises(AuthenticationError, match="no"):
+        reach(_Leaders(ONE, refusal=AuthenticationError("no")), seconds=3600)
