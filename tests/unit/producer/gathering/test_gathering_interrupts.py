@@ -44,11 +44,16 @@ RECORDS = 6
 
 
 def _check_memory(harness: GathererHarness, struck: str) -> None:
-    """Check that batches own all used memory, unless the producer ended or its pool was struck."""
+    """Check that batches own all used memory, unless the producer ended.
+
+    An interrupt that strikes while memory is given back is not checked.
+    """
     for batch in harness.batches:
         batch.free(harness.pool)
     harness.builder.abort_open(KafkaError("the test is over"))
-    if not (harness.broken or struck.startswith("buffer_pool.py")):
+    gives_back = ("_discard_open", "__contains__")
+    is_given_back = struck.startswith("buffer_pool.py") or struck.endswith(gives_back)
+    if not (harness.broken or is_given_back):
         assert harness.pool.total_bytes == harness.pool.available_bytes, struck
 
 
@@ -63,7 +68,7 @@ def _interrupted_at(line: int) -> Iterator[list[str]]:
         if not code.co_filename.startswith(SOURCES) or code.co_name in LOCKING:
             return None
         if event == "line" and next(count) == line:
-            struck.append(f"{Path(code.co_filename).name}:{frame.f_lineno}")
+            struck.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
             raise KeyboardInterrupt
         return trace
 
