@@ -120,7 +120,7 @@ def test_the_check_waits_for_a_single_address_that_may_respond(unused_port, sile
 
 @pytest.mark.parametrize("host", ["kafka-internal.invalid", "127.0.0.1"])
 def test_an_advertised_address_that_nobody_can_reach_is_named(unused_port, host, monkeypatch):
-    """A broker that advertises a name without an address, or one where nothing listens, is named."""
+    """A broker that advertises an address where nobody is, or a name without one, is named."""
     monkeypatch.setattr(first_contact, "FINAL_SECONDS", 0.0)
     with DevBroker(topics={"events": 3}) as broker:
         broker.call(lambda it: it.advertise(host, unused_port, listener="PLAINTEXT"))
