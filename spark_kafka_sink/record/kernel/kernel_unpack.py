@@ -52,6 +52,7 @@ _LZ4_MOST_BYTES: Final = _LZ4_BLOCK_BYTES - 64
 
 #: The header of snappy-java's framing: a magic number of eight bytes, and two versions.
 _SNAPPY_MAGIC: Final = -0x7DACB1BEAFAFA700
+_SNAPPY_VERSIONS: Final = 0x1_0000_0001
 _SNAPPY_HEADER_BYTES: Final = 16
 _SNAPPY_SIZE_BYTES: Final = 4
 _SNAPPY_MOST_SIZE_BITS: Final = 32
@@ -217,6 +218,8 @@ def unpack_snappy(source: int, source_end: int, target: int, target_end: int) ->
     """Decode a block, or several in the framing of snappy-java."""
     if source_end - source < _SNAPPY_HEADER_BYTES or load_big_int64(source) != _SNAPPY_MAGIC:
         return _unpack_snappy_block(source, source_end, target, target_end)
+    if load_big_int64(source + _WORD) != _SNAPPY_VERSIONS:
+        return 0
     source += _SNAPPY_HEADER_BYTES
     while source < source_end:
         if source_end - source < _SNAPPY_SIZE_BYTES:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import (
     ControlRecord,
@@ -23,6 +24,7 @@ from spark_kafka_sink.record.decode import (
     decode_within,
 )
 from spark_kafka_sink.record.record_batch import validate_record_batch
+from tests.support.devbroker.malformed_batches import MALFORMED
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
 
 BYTES = st.none() | st.binary(max_size=100)
@@ -203,6 +205,22 @@ def test_inconsistent_records_are_corrupt(codec, payload, complaint):
     compressed = bytes(Compressor(codec).compress(payload))
     with pytest.raises(CorruptRecordError, match=complaint):
         decode_record_batch(plain_batch(compression=codec, payload=compressed))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_bytes_are_read_if_kafka_reads_them(codec):
+    """Frames, members and blocks are read, ignored or corrupt as in Kafka's Java client."""
+
+    def is_read(batch):
+        try:
+            return len(decode_record_batch(batch).records) == 2
+        except CorruptRecordError:
+            return False
+
+    group = MALFORMED[f"{codec} itself"]
+    assert {name: code is ErrorCode.NONE for name, (_, code) in group.items()} == {
+        name: is_read(batch) for name, (batch, _) in group.items()
+    }
 
 
 @pytest.mark.parametrize("count", [1, 3, 2**31 - 1])
