@@ -408,7 +408,7 @@ def test_the_embedded_broker_gives_the_same_answers_as_kafka(kafka, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
 
-    with DevBroker(validate_records=True) as devbroker:
+    with DevBroker() as devbroker:
         actual = observe(scenario, devbroker.port)
 
     assert expected == actual

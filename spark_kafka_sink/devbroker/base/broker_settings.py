@@ -58,8 +58,9 @@ class BrokerSettings:
     request_max_decompressed_bytes: int = 128 * 1024 * 1024
     #: Maximum number of records and record headers to decode for one request.
     request_max_decoded_elements: int = 100_000
-    #: Whether to decode every appended record and reject those that cannot be decoded.
-    validate_records: bool = False
+    #: Maximum decompressed size in bytes of the record batches of one Produce request, which takes
+    #: time to validate, but no memory. Kafka, which has many threads, has no such limit.
+    request_max_validated_bytes: int = 1024 * 1024 * 1024
 
     #: Level of the feature transaction.version: 0, or 2 for the second part of KIP-890 (Kafka 4.x).
     transaction_version: int = 2
@@ -124,7 +125,7 @@ class SettingChanges(TypedDict, total=False):
     request_max_partitions: int
     request_max_decompressed_bytes: int
     request_max_decoded_elements: int
-    validate_records: bool
+    request_max_validated_bytes: int
     transaction_version: int
     transaction_max_timeout_ms: int
     transaction_abort_interval_ms: int

@@ -39,6 +39,7 @@ from spark_kafka_sink.devbroker.handlers.transaction_verification import (
     verify_or_add,
 )
 from spark_kafka_sink.devbroker.log.log_validator import (
+    ValidationBudget,
     is_transactional,
     only_batch,
     producer_of,
@@ -63,7 +64,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.partition import Partition
-    from spark_kafka_sink.record.decode import DecodeBudget
 
 ALL_ACKS = -1
 NO_ACKS = 0
@@ -136,7 +136,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             _find(context, each)
         if request.transactional_id is not None and not _verify(context, request, asked):
             return Delayed(context.now + _COORDINATOR_BACKOFF)
-        budget = context.decode_budget()
+        budget = ValidationBudget(context.settings.request_max_validated_bytes)
         for each in asked:
             if each.response is None:
                 _append(context, request, each, budget)
@@ -233,7 +233,7 @@ def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, asked: _Asked, budget: DecodeBudget
+    context: RequestContext, request: ProduceRequest, asked: _Asked, budget: ValidationBudget
 ) -> None:
     """Append the batch to the partition's log, and set the response."""
     partition, batch = asked.partition, asked.batch
@@ -329,14 +329,13 @@ def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResp
 
 
 def _append_batch(
-    context: RequestContext, partition: Partition, batch: memoryview, budget: DecodeBudget
+    context: RequestContext, partition: Partition, batch: memoryview, budget: ValidationBudget
 ) -> PartitionProduceResponse:
     topic = partition.topic
     batch, header = validate_batch(
         batch,
         topic.config,
         now_ms=context.now_ms,
-        validate_records=context.settings.validate_records,
         budget=budget,
     )
     result = partition.log.append(batch, header, now_ms=context.now_ms)

@@ -2,30 +2,45 @@
 
 They are Kafka's, in its order: ProduceRequest.validateRecords (one batch, magic 2), then
 UnifiedLog.analyzeAndValidateRecords (base offset, size, CRC), then LogValidator (counts, no control
-batch, sequence, keys, timestamps; LogAppendTime is written into the header).
+batch, sequence, the structure of every record, keys, timestamps; the largest timestamp, or
+LogAppendTime, is written into the header). `record.kernel.validate_kernel` reads the records.
 
-Kafka decodes every record in the process. Here records are decoded only if the outcome depends on
-individual ones (compacted topics, timestamps out of range), or always if the broker is configured
-so (`validate_records`). Otherwise a batch with the right checksum but malformed records passes.
+Like Kafka, the broker stores some batches that clients cannot read: wrong offsets in uncompressed
+records, and wrong lengths in compressed ones, are not checked. Unlike Kafka, it limits the size to
+which the batches of a request decompress (`request_max_validated_bytes`).
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, RefusedRecord
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_PRODUCER_ID, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.compression import (
+    CompressionType,
+    DecompressedTooLargeError,
+    decompressed_chunks,
+)
 from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.decode import decode_within
+from spark_kafka_sink.record.kernel.validate_kernel import (
+    MAX_REFUSED_RECORDS,
+    Expectation,
+    RecordProblem,
+    Refusal,
+    RefusedByTopic,
+    Validation,
+    validate_records,
+)
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.record.decode import DecodeBudget, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 #: Offset and length, the part in front of a batch that its length does not include.
@@ -35,9 +50,6 @@ _MIN_BATCH_LENGTH = 14
 _COMPRESSION_TYPES = frozenset(CompressionType)
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
-_NO_TIMESTAMP = -1
-#: Maximum number of rejected records that a response lists.
-_MAX_REFUSED_RECORDS = 100
 #: The first version of Produce in which clients may use zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
 
@@ -55,6 +67,38 @@ _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_POSITION = 43
 _TIMESTAMP_TYPE_MASK = 0x08
 _TRANSACTIONAL_MASK = 0x10
+
+
+#: The problems of records, in words; those that Kafka does not handle get the code for unexpected
+#: errors.
+_PROBLEMS = {
+    RecordProblem.TOO_FEW: "the records end before it does",
+    RecordProblem.TRAILING_BYTES: "bytes follow the last record",
+    RecordProblem.LONG_NUMBER: "it has a number of too many bytes",
+    RecordProblem.LONG_LENGTH: "its length has too many bytes",
+    RecordProblem.LENGTH: "its fields do not have its length",
+    RecordProblem.NEGATIVE_HEADER_COUNT: "its number of headers is negative",
+    RecordProblem.NULL_HEADER_KEY: "it has a header without a key",
+}
+_UNEXPECTED_PROBLEMS = frozenset({RecordProblem.LONG_LENGTH})
+
+
+@dataclass(slots=True)
+class ValidationBudget:
+    """The number of bytes to which the batches of one request may still decompress."""
+
+    rest: int
+
+    def decompressed(
+        self, compression: CompressionType, payload: memoryview
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the decompressed payload in chunks, and charge them.
+
+        Raises CorruptRecordError if the payload is corrupt, or the budget is too small.
+        """
+        for chunk in decompressed_chunks(compression, payload, self.rest):
+            self.rest -= len(chunk)
+            yield chunk
 
 
 def _batch_size(records: memoryview) -> int | None:
@@ -144,15 +188,13 @@ def validate_batch(
     config: TopicConfig,
     *,
     now_ms: int,
-    validate_records: bool,
-    budget: DecodeBudget,
+    budget: ValidationBudget,
 ) -> tuple[memoryview, RecordBatchHeader]:
-    """Return the batch and header to append, with the broker's timestamp if the topic requires it.
+    """Return the batch and header to append, with the timestamp that they have in the log.
 
-    A batch that must be changed is modified in place, or copied first if it is read-only. Records
-    that must be checked are decoded within `budget`, which is the request's. Raises RefusedError
-    with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
-    UNKNOWN_SERVER_ERROR.
+    A batch that must be changed is modified in place, or copied first if it is read-only. The
+    budget is the request's. Raises RefusedError with INVALID_RECORD, MESSAGE_TOO_LARGE,
+    CORRUPT_MESSAGE, INVALID_TIMESTAMP or UNKNOWN_SERVER_ERROR.
     """
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
     if base_offset != 0:
@@ -176,24 +218,7 @@ def validate_batch(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {_codec(batch)}"
         )
     header = _valid_header(batch)
-    max_timestamp = header.max_timestamp
-    if config.log_append_time and header.log_append_time:
-        _refuse_records(
-            ErrorCode.INVALID_TIMESTAMP,
-            [
-                RefusedRecord(index, "a producer must not set the timestamp type to LogAppendTime")
-                # The client supplied the header's count: only decoding verifies it.
-                for index in range(len(_decoded(batch, budget).records))
-            ],
-        )
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if (
-        validate_records
-        or config.compact
-        or (not config.log_append_time and max_timestamp > latest)
-        or config.limits_past_timestamps
-    ):
-        max_timestamp = _validate_records(_decoded(batch, budget), config, now_ms=now_ms)
+    max_timestamp = _validate_records(batch, header, config, now_ms=now_ms, budget=budget)
     if config.log_append_time:
         max_timestamp = now_ms
     if (max_timestamp, config.log_append_time) != (header.max_timestamp, header.log_append_time):
@@ -222,51 +247,85 @@ def _valid_header(batch: memoryview) -> RecordBatchHeader:
     raise RefusedError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _decoded(batch: memoryview, budget: DecodeBudget) -> RecordBatch:
+def _validate_records(
+    batch: memoryview,
+    header: RecordBatchHeader,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    budget: ValidationBudget,
+) -> int:
+    """Check all records (LogValidator.validateRecord); return the largest timestamp."""
+    payload = batch[RECORD_BATCH_OVERHEAD:]
+    is_stream = header.compression is not CompressionType.NONE
+    chunks = budget.decompressed(header.compression, payload) if is_stream else (payload,)
+    expected = Expectation(
+        now_ms=now_ms,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        needs_keys=config.compact,
+        sets_timestamps=config.log_append_time,
+    )
     try:
-        return decode_within(batch, budget)
-    except CorruptRecordError as error:
+        found = validate_records(header, chunks, expected, is_stream=is_stream)
+    except DecompressedTooLargeError as error:
         raise RefusedError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except CorruptRecordError as error:
+        # The streams of the codecs raise IOException, which Kafka does not handle either.
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    if found.problem is not RecordProblem.NONE:
+        _refuse_problem(found, header)
+    if found.refused:
+        _refuse_records(found.refused, config, now_ms=now_ms)
+    if is_stream and not found.ordered:
+        # Kafka fails to write the batch again with other offsets.
+        raise RefusedError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the offset deltas of the {header.record_count} records are not 0, 1, 2 and so on",
+        )
+    return found.max_timestamp
 
 
-def _validate_records(decoded: RecordBatch, config: TopicConfig, *, now_ms: int) -> int:
-    """Check keys and timestamps (LogValidator.validateRecord); return the largest timestamp."""
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    refused: list[RefusedRecord] = []
-    error_code = ErrorCode.INVALID_RECORD
-    for index, record in enumerate(decoded.records):
-        if len(refused) == _MAX_REFUSED_RECORDS:
-            break
-        if config.compact and record.key is None:
-            refused.append(
-                RefusedRecord(index, "a compacted topic does not accept a record without a key")
-            )
-        elif (
-            not config.log_append_time
-            and record.timestamp != _NO_TIMESTAMP
-            and not earliest <= record.timestamp <= latest
-        ):
-            error_code = ErrorCode.INVALID_TIMESTAMP
-            refused.append(
-                RefusedRecord(
-                    index,
-                    f"timestamp {record.timestamp} is not between {earliest} and {latest}",
-                )
-            )
-    if refused:
-        _refuse_records(error_code, refused)
-    return max(record.timestamp for record in decoded.records)
-
-
-def _refuse_records(error_code: ErrorCode, refused: list[RefusedRecord]) -> NoReturn:
-    """Raise RefusedError for the whole batch (LogValidator.processRecordErrors)."""
-    or_more = " or more" if len(refused) == _MAX_REFUSED_RECORDS else ""
+def _refuse_problem(found: Validation, header: RecordBatchHeader) -> NoReturn:
     raise RefusedError(
-        error_code,
-        f"{len(refused)}{or_more} records of the batch are invalid; the first is record "
-        f"{refused[0].batch_index}: {refused[0].message}",
-        record_errors=refused,
+        ErrorCode.UNKNOWN_SERVER_ERROR
+        if found.problem in _UNEXPECTED_PROBLEMS
+        else ErrorCode.INVALID_RECORD,
+        f"record {found.records_done} of the {header.record_count} of the batch is malformed: "
+        f"{_PROBLEMS[found.problem]}"
+        if found.problem is not RecordProblem.TRAILING_BYTES
+        else f"{_PROBLEMS[found.problem]}, according to the batch's number of records, "
+        f"{header.record_count}",
+    )
+
+
+def _refuse_records(refused: list[RefusedByTopic], config: TopicConfig, *, now_ms: int) -> NoReturn:
+    """Raise RefusedError for the whole batch (LogValidator.processRecordErrors)."""
+    messages = {
+        Refusal.NO_KEY: "a compacted topic does not accept a record without a key",
+        Refusal.TIMESTAMP: (
+            f"is not between {now_ms - config.message_timestamp_before_max_ms} and "
+            f"{now_ms + config.message_timestamp_after_max_ms}"
+        ),
+        Refusal.TIMESTAMP_TYPE: "a producer must not set the timestamp type to LogAppendTime",
+    }
+    errors = [
+        RefusedRecord(
+            record.position,
+            f"timestamp {record.timestamp} {messages[record.reason]}"
+            if record.reason is Refusal.TIMESTAMP
+            else messages[record.reason],
+        )
+        for record in refused
+    ]
+    or_more = " or more" if len(refused) == MAX_REFUSED_RECORDS else ""
+    raise RefusedError(
+        ErrorCode.INVALID_RECORD
+        if all(record.reason is Refusal.NO_KEY for record in refused)
+        else ErrorCode.INVALID_TIMESTAMP,
+        f"{len(errors)}{or_more} records of the batch are invalid; the first is record "
+        f"{errors[0].batch_index}: {errors[0].message}",
+        record_errors=errors,
     )
 
 

@@ -64,6 +64,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/kernel_objects.py",
     "kernel/kernel_unpack.py",
     "kernel/kernel_utf8.py",
+    "kernel/validate_kernel.py",
     "columns.py",
     "key_hashes.py",
 )

@@ -170,7 +170,7 @@ READERS = [read_with_confluent, read_with_kafka_python, read_with_aiokafka]
 
 @pytest.fixture
 def broker():
-    with DevBroker(topics={TOPIC: PARTITIONS}, validate_records=True) as broker:
+    with DevBroker(topics={TOPIC: PARTITIONS}) as broker:
         yield broker
 
 

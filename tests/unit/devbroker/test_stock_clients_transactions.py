@@ -38,7 +38,6 @@ def broker(request):
         topics={TOPIC: 1},
         transaction_version=transaction_version,
         transaction_marker_delay_ms=delay_ms,
-        validate_records=True,
     ) as broker:
         yield broker
 

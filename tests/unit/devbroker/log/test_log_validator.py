@@ -9,6 +9,7 @@ import pytest
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.log_validator import (
+    ValidationBudget,
     is_transactional,
     only_batch,
     validate_batch,
@@ -17,7 +18,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.record_batch import validate_record_batch
-from tests.support.record.decode_budgets import ample_budget
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 NOW_MS = 1_700_000_000_000
@@ -31,13 +31,9 @@ def only(records, *, api_version=12):
     return only_batch(None if records is None else memoryview(records), api_version=api_version)
 
 
-def validate(batch, config=TopicConfig(), *, validate_records=False):  # noqa: B008 - it is frozen
+def validate(batch, config=TopicConfig()):  # noqa: B008 - it is frozen
     return validate_batch(
-        memoryview(bytearray(batch)),
-        config,
-        now_ms=NOW_MS,
-        validate_records=validate_records,
-        budget=ample_budget(),
+        memoryview(bytearray(batch)), config, now_ms=NOW_MS, budget=ValidationBudget(1 << 30)
     )
 
 
@@ -206,8 +202,7 @@ def test_log_append_time_of_a_read_only_batch_is_written_into_a_copy():
         memoryview(batch),
         TopicConfig(log_append_time=True),
         now_ms=NOW_MS,
-        validate_records=False,
-        budget=ample_budget(),
+        budget=ValidationBudget(1 << 30),
     )
 
     assert plain_batch(1) == batch
@@ -318,22 +313,21 @@ def test_a_compacted_topic_accepts_records_with_keys():
 
 
 @pytest.mark.parametrize("compression", list(CompressionType))
-def test_validate_records_finds_errors_that_the_checksum_misses(compression):
-    """With validate_records, records that cannot be decoded are refused."""
-    batch = plain_batch(2, payload=b"\x7f not records at all", compression=compression)
-
-    assert batch == validate(batch)[0]
-    assert (
-        ErrorCode.INVALID_RECORD
-        == refusal(lambda: validate(batch, validate_records=True)).error_code
-    )
-
-
-def test_validate_records_corrects_the_largest_timestamp():
+def test_the_largest_timestamp_is_corrected(compression):
     """A wrong largest timestamp in the header is corrected, as in Kafka."""
-    batch = plain_batch([PlainRecord(timestamp=5), PlainRecord(timestamp=9)], max_timestamp=7)
+    records = [PlainRecord(timestamp=5), PlainRecord(timestamp=9)]
 
-    taken, header = validate(batch, validate_records=True)
+    taken, header = validate(plain_batch(records, max_timestamp=7, compression=compression))
 
     assert header == validate_record_batch(taken)
     assert 9 == header.max_timestamp
+
+
+def test_a_refusal_names_the_malformed_record():
+    """The message says which record is malformed, and why."""
+    batch = plain_batch(2, payload=plain_batch(2)[61:-8] + b"\x0f")
+
+    assert (
+        "record 1 of the 2 of the batch is malformed: its fields do not have its length"
+        == refusal(lambda: validate(batch)).message
+    )

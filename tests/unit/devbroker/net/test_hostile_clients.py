@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import time
-import zlib
 
 import pytest
 
@@ -37,8 +36,8 @@ from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticat
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from spark_kafka_sink.protocol.primitives import Writer
 from spark_kafka_sink.record.compression import CompressionType
+from tests.support.devbroker.odd_batches import bomb
 from tests.support.network.raw_client import RawClient
-from tests.support.record.plain_batches import plain_batch
 from tests.support.security.secure_listeners import PASSWORD, USER, listener
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -401,15 +400,20 @@ def test_topic_names_are_no_paths(name):
         assert [] == broker.topic_names
 
 
-def bomb():
-    """Return 256 MiB of zeros, compressed to a megabyte with gzip."""
-    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
-    pieces = [compressor.compress(bytes(16 * MEBIBYTE)) for _ in range(16)]
-    return b"".join([*pieces, compressor.flush()])
-
-
-def test_a_decompression_bomb_is_refused_in_little_memory():
-    """A broker that validates records refuses a batch that would decompress to 256 MiB."""
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        pytest.param({}, ErrorCode.NONE, id="within the limit"),
+        pytest.param(
+            {"request_max_validated_bytes": 100 * MEBIBYTE},
+            ErrorCode.INVALID_RECORD,
+            id="beyond the limit",
+        ),
+    ],
+)
+@pytest.mark.parametrize("compression", [CompressionType.GZIP, CompressionType.ZSTD])
+def test_a_decompression_bomb_is_validated_in_little_memory(limits, expected, compression):
+    """A batch that decompresses to 256 MiB is validated in pieces, up to a limit."""
     request = ProduceRequest(
         acks=1,
         timeout_ms=1000,
@@ -418,19 +422,18 @@ def test_a_decompression_bomb_is_refused_in_little_memory():
                 name="t",
                 partition_data=(
                     PartitionProduceData(
-                        index=0,
-                        records=plain_batch(compression=CompressionType.GZIP, payload=bomb()),
+                        index=0, records=bomb(256 * MEBIBYTE, compression=compression)
                     ),
                 ),
             ),
         ),
     )
     with (
-        DevBroker(topics={"t": 1}, validate_records=True, max_message_bytes=8 * MEBIBYTE) as broker,
+        DevBroker(topics={"t": 1}, max_message_bytes=8 * MEBIBYTE, **limits) as broker,
         RawClient(broker.port) as client,
     ):
         is_served(broker)
-        with memory_may_grow(most=200 * MEBIBYTE):
+        with memory_may_grow(most=64 * MEBIBYTE):
             (topic,) = client.ask(request, 9).responses
-            assert ErrorCode.INVALID_RECORD == topic.partition_responses[0].error_code
+            assert expected == topic.partition_responses[0].error_code
         assert is_served(broker)

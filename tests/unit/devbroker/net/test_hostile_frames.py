@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -124,18 +123,15 @@ FRAMES = [
 ]
 
 
-@pytest.mark.parametrize("validate_records", [False, True])
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     original=st.sampled_from(FRAMES),
     changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
     cut=st.one_of(st.none(), st.integers(0, 400)),
 )
-def test_changed_requests_are_answered_or_close_the_connection(
-    caplog, validate_records, original, changes, cut
-):
+def test_changed_requests_are_answered_or_close_the_connection(caplog, original, changes, cut):
     """Any bytes lead to a response or a closed connection, and no error is logged."""
-    broker = broker_with({"t": 1}, validate_records=validate_records)
+    broker = broker_with({"t": 1})
     changed = bytearray(original)
     for position, value in changes:
         changed[position % len(changed)] = value
