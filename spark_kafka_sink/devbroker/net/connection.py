@@ -2,6 +2,9 @@
 
 - Requests are handled one after the other and answered in that order, as in Kafka: while one
   waits (a Fetch for data, a fault that delays), those behind it wait too.
+- However many requests a client has sent at once, a turn of the event loop handles only one of
+  them, or as many as fit in a few milliseconds: other clients are served in between. If a request
+  took long, or the client has not authenticated, the next one waits in a `lane`.
 - Frames are received in place. Their size is limited by socket.request.max.bytes, more tightly
   for requests other than Produce, and so is the number of elements. Bytes that are not a request
   close the connection.
@@ -43,6 +46,7 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
+from spark_kafka_sink.devbroker.net.lane import LONG_SECONDS
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher
     from spark_kafka_sink.devbroker.net.faults import Action, Faults
+    from spark_kafka_sink.devbroker.net.lane import Lane
     from spark_kafka_sink.devbroker.net.listener import Listener
     from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.protocol.headers import RequestHeader
@@ -67,6 +72,8 @@ request_logger = logging.getLogger("spark_kafka_sink.devbroker.requests")
 #: Buffers of a response smaller than this are joined before they are sent.
 _JOIN_BELOW_BYTES = 256 * 1024
 _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
+#: No further request of a connection is handled in the same turn of the event loop after this time.
+TURN_SECONDS = 0.005
 #: How long a rejected client has to read the reason.
 _LINGER_SECONDS = 0.1
 
@@ -131,6 +138,9 @@ class Connection:
         self._write_paused = False
         self._read_paused = False
         self._muted = False
+        #: Whether the next request waits for a turn of the event loop, or of a lane.
+        self._awaits_turn = False
+        self._last_took_long = False
         self._eof = False
         self._closing = False
         #: Ends a period in which the connection is muted.
@@ -233,7 +243,7 @@ class Connection:
     def _check_limits(self) -> None:
         self._watchdog = None
         now = self._server.loop.time()
-        if self._waiting is not None:
+        if self._waiting is not None or self._awaits_turn:
             self._patience.active(now)
         ends_at, reason = self._patience.ends()
         if ends_at <= now:
@@ -244,12 +254,12 @@ class Connection:
 
     # Requests.
 
-    def _advance(self) -> None:
-        """Write and handle everything that is possible now, in order."""
-        self._guarded(self._handle_frames)
+    def _advance(self, *, has_turn: bool = False) -> None:
+        """Write what is possible now, and handle the next request, or wait for a turn to do so."""
+        self._guarded(lambda: self._handle_frames(has_turn=has_turn))
         if self._transport is None:
             return
-        busy = self._waiting is not None or self._write_paused or self._muted
+        busy = self._waiting is not None or self._write_paused or self._muted or self._awaits_turn
         # If a client sends more while it waits, reading pauses; otherwise reading continues, so
         # that a disconnect is noticed.
         pause = busy and self._receiver.is_partial
@@ -263,33 +273,72 @@ class Connection:
         else:
             self._patience.request_began(self._server.loop.time())
             self._watch()
-        if self._eof and not self._write_paused:
+        if self._eof and not self._write_paused and not self._awaits_turn:
             self._close()
 
-    def _handle_frames(self) -> None:
+    def _handle_frames(self, *, has_turn: bool) -> None:
         self._flush()
-        while (
-            self._transport is not None
-            and not self._closing
-            and not self._transport.is_closing()
-            and self._waiting is None
-            and not self._write_paused
-            and not self._muted
-        ):
+        cpu_clock = self._server.dispatcher.cpu_clock
+        began = turn_began = cpu_clock()
+        has_turn = has_turn or self._lane() is None
+        while self._may_handle:
+            if not has_turn and self._receiver.has_frame:
+                self._await_turn()
+                return
             frame = self._receiver.next_frame()
             if frame is None:
                 return
             self._patience.request_ended()
-            now = self._server.dispatcher.clock()
-            if self._authenticator is not None and self._authenticator.takes(frame, now):
-                self._authenticate(self._authenticator, frame, now)
-                continue
-            header, request = self._server.broker.decode_request(frame)
-            waiting = _Waiting(header, request, now)
-            if request_logger.isEnabledFor(logging.INFO):
-                self._log(header)
-            waiting.action = self._decide(waiting)
-            self._act(waiting)
+            self._handle_frame(frame)
+            ended = cpu_clock()
+            self._last_took_long = ended - began > LONG_SECONDS
+            has_turn = ended - turn_began < TURN_SECONDS and self._lane() is None
+            began = ended
+
+    @property
+    def _may_handle(self) -> bool:
+        """Whether nothing keeps the next request from being handled."""
+        # TLS has no half-closed connections: what a client sent before it left (acks=0) still
+        # takes effect after the connection is closed.
+        is_open = self._eof or (self._transport is not None and not self._transport.is_closing())
+        return (
+            is_open
+            and not self._closing
+            and self._waiting is None
+            and not self._write_paused
+            and not self._muted
+            and not self._awaits_turn
+        )
+
+    def _lane(self) -> Lane | None:
+        """Return the lane in which the next request has to wait, if any."""
+        if self._authenticator is not None and not self._authenticator.is_complete:
+            return self._server.dispatcher.unauthenticated_lane
+        return self._server.dispatcher.slow_lane if self._last_took_long else None
+
+    def _await_turn(self) -> None:
+        self._awaits_turn = True
+        lane = self._lane()
+        if lane is None:
+            self._server.loop.call_soon(self._take_turn)
+        else:
+            lane.enter(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._awaits_turn = False
+        self._advance(has_turn=True)
+
+    def _handle_frame(self, frame: memoryview) -> None:
+        now = self._server.dispatcher.clock()
+        if self._authenticator is not None and self._authenticator.takes(frame, now):
+            self._authenticate(self._authenticator, frame, now)
+            return
+        header, request = self._server.broker.decode_request(frame)
+        waiting = _Waiting(header, request, now)
+        if request_logger.isEnabledFor(logging.INFO):
+            self._log(header)
+        waiting.action = self._decide(waiting)
+        self._act(waiting)
 
     def _authenticate(
         self, authenticator: SaslAuthenticator, frame: memoryview, now: float
@@ -449,6 +498,8 @@ class Connection:
         self._unmute = self._server.dispatcher.loop.call_later(seconds, resume)
 
     def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
+        if self._transport is None:
+            return
         waiting.watched = watched
         waiting.timer = self._server.dispatcher.loop.call_later(max(0.0, seconds), self.wake)
         self._waiting = waiting
@@ -469,6 +520,8 @@ class Connection:
 
     def _flush(self) -> None:
         """Write as much as the client reads: large buffers as they are, small ones joined."""
+        if self._eof and self._listener.tls is not None:
+            self._outgoing.clear()
         while self._outgoing and self._transport is not None and not self._write_paused:
             joined: list[Buffer] = []
             size = 0

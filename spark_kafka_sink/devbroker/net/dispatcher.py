@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from spark_kafka_sink.devbroker.net.lane import Lane
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable, Iterable
@@ -31,11 +33,22 @@ class Dispatcher:
     """Wakes connections and runs timers on one event loop."""
 
     def __init__(
-        self, cluster: ClusterState, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]
+        self,
+        cluster: ClusterState,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        cpu_clock: Callable[[], float],
     ) -> None:
-        """Dispatch the changes of a cluster; `clock` returns seconds since 1970."""
+        """Dispatch the changes of a cluster.
+
+        `clock` returns seconds since 1970, `cpu_clock` the seconds that the loop has computed.
+        """
         self.loop = loop
         self.clock = clock
+        self.cpu_clock = cpu_clock
+        #: For connections whose requests take long, and for those that have not authenticated.
+        self.slow_lane = Lane(loop, cpu_clock)
+        self.unauthenticated_lane = Lane(loop, cpu_clock)
         self._cluster = cluster
         self._watching: dict[Hashable, set[Watcher]] = {}
         self._to_wake: set[Watcher] = set()
@@ -73,7 +86,9 @@ class Dispatcher:
         self._schedule_tick()
 
     def close(self) -> None:
-        """Stop running timers."""
+        """Stop running timers, and the turns in lanes."""
+        self.slow_lane.close()
+        self.unauthenticated_lane.close()
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None

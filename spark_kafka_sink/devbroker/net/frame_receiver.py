@@ -76,6 +76,17 @@ class FrameReceiver:
         """Whether a frame has been received in part."""
         return self._large is not None or self._begin != self._end
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether `next_frame` returns a frame or raises an error now, before more bytes arrive."""
+        if self._large is not None:
+            return self._large_received == self._large_size
+        available = self._end - self._begin - _SIZE.size
+        if available < 0:
+            return False
+        (size,) = _SIZE.unpack_from(self._small, self._begin)
+        return bool(size <= available)
+
     def next_frame(self) -> memoryview | None:
         """Return the next whole frame without its size, or None if more bytes are needed.
 

@@ -324,7 +324,8 @@ class ClusterServer:
     async def start(self) -> None:
         """Start all brokers, after `lay_out`. Raises OSError, ConfigError."""
         self.cluster.open(self.clock())
-        self._dispatcher = Dispatcher(self.cluster, asyncio.get_running_loop(), self.clock)
+        loop = asyncio.get_running_loop()
+        self._dispatcher = Dispatcher(self.cluster, loop, self.clock, time.thread_time)
         try:
             for node_id in self._brokers:
                 self._start_broker(node_id)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.registry import decode_response, encode_request
 
 if TYPE_CHECKING:
-    import ssl
-
     from spark_kafka_sink.protocol.schema import ApiMessage
 
 TIMEOUT_SECONDS = 120.0
@@ -104,6 +104,14 @@ class RawClient:
     def half_close(self) -> None:
         """Close the sending side of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
+
+    def leave(self) -> None:
+        """Announce the end of a TLS session, if there is one, and close the connection."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.settimeout(0)
+            with suppress(ssl.SSLWantReadError):  # It does not wait for the broker's announcement.
+                self._socket.unwrap()
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""

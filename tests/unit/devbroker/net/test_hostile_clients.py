@@ -9,13 +9,17 @@ import re
 import socket
 import ssl
 import struct
+import threading
 import time
 
 import pytest
 
 from spark_kafka_sink.devbroker import ConnectionLimits, DevBroker
 from spark_kafka_sink.devbroker.base.connection_limits import Patience
+from spark_kafka_sink.devbroker.net import connection
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
+from spark_kafka_sink.devbroker.net.lane import Lane
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -37,7 +41,9 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeReque
 from spark_kafka_sink.protocol.primitives import Writer
 from spark_kafka_sink.record.compression import CompressionType
 from tests.support.devbroker.odd_batches import bomb
-from tests.support.network.raw_client import RawClient
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.network.raw_client import TIMEOUT_SECONDS, RawClient
+from tests.support.record.plain_batches import plain_batch
 from tests.support.security.secure_listeners import PASSWORD, USER, listener
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -228,6 +234,158 @@ def came_in(broker):
     with contextlib.suppress(ConnectionError), RawClient(broker.port) as client:
         return ErrorCode.NONE == client.ask(API_VERSIONS, 4).error_code
     return False
+
+
+class _HeldOrder:
+    """The connections whose requests a broker handles; the first request is held for a while."""
+
+    def __init__(self):
+        self.connections = []
+        self._begun = threading.Event()
+        self._may_end = threading.Event()
+
+    def handle(self, connection):
+        """Record a request, on the broker's thread."""
+        self.connections.append(connection)
+        if len(self.connections) == 1:
+            self._begun.set()
+            assert self._may_end.wait(TIMEOUT_SECONDS)
+
+    def meanwhile(self, action):
+        """Call a function while the first request is held, then let the request end."""
+        assert self._begun.wait(TIMEOUT_SECONDS)
+        action()
+        self._may_end.set()
+
+
+PIPELINED = 100
+
+
+def test_pipelined_requests_do_not_keep_other_clients_waiting(monkeypatch):
+    """Another client's request is handled between two of a hundred that were sent at once."""
+    monkeypatch.setattr(connection, "TURN_SECONDS", 0.0)
+    order = _HeldOrder()
+    with (
+        DevBroker() as broker,
+        RawClient(broker.port) as hostile,
+        RawClient(broker.port) as other,
+    ):
+        other.ask(METADATA, 12)
+        broker.on(ApiKey.API_VERSIONS, lambda _, context: order.handle(context.connection_id))
+        hostile.send_bytes(b"".join(hostile.frame(API_VERSIONS, 4) for _ in range(PIPELINED)))
+        order.meanwhile(lambda: other.send(API_VERSIONS, 4))
+        assert list(range(PIPELINED)) == [hostile.receive()[0] for _ in range(PIPELINED)]
+        other.receive()
+
+    assert PIPELINED + 1 == len(order.connections)
+    assert order.connections[0] == order.connections[-1]
+
+
+def test_pipelined_requests_before_authentication_do_not_keep_other_clients_waiting(monkeypatch):
+    """The same holds for a client that has not authenticated, however short its requests are."""
+    monkeypatch.setattr(connection, "TURN_SECONDS", 3600.0)
+    order = _HeldOrder()
+    receive = SaslAuthenticator.receive
+
+    def recorded(authenticator, frame, now):
+        order.handle(authenticator)
+        return receive(authenticator, frame, now)
+
+    with (
+        DevBroker(listeners=[listener("SASL_PLAINTEXT")]) as broker,
+        RawClient(broker.port) as hostile,
+        RawClient(broker.port) as other,
+    ):
+        monkeypatch.setattr(SaslAuthenticator, "receive", recorded)
+        # As in Kafka, a client may try any number of unsupported versions.
+        frames = b"".join(hostile.frame(API_VERSIONS, 4) for _ in range(PIPELINED))
+        hostile.send_bytes(frames.replace(b"\0\x12\0\4", b"\0\x12\0\x63"))
+        order.meanwhile(lambda: other.send(HANDSHAKE, 1))
+        for _ in range(PIPELINED):
+            hostile.receive_frame()
+        other.receive()
+
+    assert PIPELINED + 1 == len(order.connections)
+    assert order.connections[0] is order.connections[-1]
+
+
+def test_a_turn_handles_many_short_requests(monkeypatch):
+    """A client that sends short requests at once does not wait between them."""
+    order = _HeldOrder()
+    monkeypatch.setattr(connection, "LONG_SECONDS", 3600.0)
+    monkeypatch.setattr(connection, "TURN_SECONDS", 3600.0)
+    with (
+        DevBroker() as broker,
+        RawClient(broker.port) as client,
+        RawClient(broker.port) as other,
+    ):
+        other.ask(METADATA, 12)
+        broker.on(ApiKey.API_VERSIONS, lambda _, context: order.handle(context.connection_id))
+        client.send_bytes(b"".join(client.frame(API_VERSIONS, 4) for _ in range(PIPELINED)))
+        order.meanwhile(lambda: other.send(API_VERSIONS, 4))
+        other.receive()
+
+    assert order.connections[0] != order.connections[-1]
+    assert PIPELINED + 1 == len(order.connections)
+
+
+@pytest.mark.parametrize(("long_seconds", "expected"), [(3600.0, 0), (-1.0, 2)])
+def test_a_client_whose_requests_take_long_waits_between_them(monkeypatch, long_seconds, expected):
+    """The lane decides when the next request is handled, even if it is the only one there."""
+    entered = []
+    enter = Lane.enter
+
+    def recorded(lane, turn):
+        entered.append(lane)
+        enter(lane, turn)
+
+    with DevBroker() as broker, RawClient(broker.port) as client:
+        monkeypatch.setattr(Lane, "enter", recorded)
+        monkeypatch.setattr(connection, "LONG_SECONDS", long_seconds)
+        client.ask(METADATA, 12)
+        client.ask(METADATA, 12)
+        client.ask(METADATA, 12)
+
+    assert expected == len(entered)
+
+
+@pytest.mark.parametrize("security_protocol", ["PLAINTEXT", "SSL"])
+def test_requests_of_a_client_that_has_left_take_effect(certificates, security_protocol):
+    """Records sent with acks=0 are appended although the client closes right behind them."""
+    tls = None
+    if security_protocol == "SSL":
+        tls = ssl.create_default_context(cafile=certificates.authority.pem_file)
+    request = ProduceRequest(
+        acks=0,
+        timeout_ms=1000,
+        topic_data=(
+            TopicProduceData(
+                name="t",
+                partition_data=(PartitionProduceData(index=0, records=plain_batch(1)),),
+            ),
+        ),
+    )
+    order = _HeldOrder()
+    with (
+        DevBroker(topics={"t": 1}, listeners=[listener(security_protocol, certificates)]) as broker,
+        RawClient(broker.port, tls) as client,
+        RawClient(broker.port, tls) as other,
+    ):
+        # The broker reads the records and the end of the connection at once.
+        client.ask(METADATA, 12)
+        broker.on(ApiKey.API_VERSIONS, lambda _, context: order.handle(context.connection_id))
+        other.send(API_VERSIONS, 4)
+
+        def send_and_leave():
+            client.send_bytes(b"".join(client.frame(request, 9) for _ in range(PIPELINED)))
+            client.leave()
+
+        order.meanwhile(send_and_leave)
+        wait_until(
+            lambda: PIPELINED == len(broker.records("t")[0]),
+            seconds=TIMEOUT_SECONDS,
+            what="the records",
+        )
 
 
 def test_a_flood_of_handshakes_counts(certificates):
