@@ -15,6 +15,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 
@@ -25,23 +27,34 @@ _NOTHING_YET: Final = "-"
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_OFFSET: Final = 2**63 - 1
+#: A line for each source, with 20 bytes or so for each partition.
+_MAX_BYTES: Final = 1 << 26
 _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 
 
 def offsets_directory(checkpoint_location: str | None) -> Path:
     """Return the directory of the offsets, which need not exist yet.
 
-    Raises ConfigError if the location cannot be a local path. The error shows only the scheme of a
-    URI, since the rest may contain keys.
+    Raises ConfigError if the location cannot be a local path, or if the environment does not allow
+    it. The error shows only the scheme of a URI, since the rest may contain keys.
     """
     if not checkpoint_location:
         raise ConfigError(
             "sourceConsumerGroup requires checkpointLocation as an option of the stream: the "
             "checkpoint has the offsets that each micro-batch has read"
         )
+    directory = Path(_local_path(checkpoint_location)) / "offsets"
+    try:
+        allow_lists().check_path(str(directory))
+    except NotAllowedError as error:
+        raise ConfigError(f"sourceConsumerGroup: checkpointLocation: {error}") from None
+    return directory
+
+
+def _local_path(checkpoint_location: str) -> str:
     scheme = _SCHEME.match(checkpoint_location)
     if scheme is None:
-        return Path(checkpoint_location) / "offsets"
+        return checkpoint_location
     # Hadoop paths are not URLs: they are not percent-encoded.
     path = checkpoint_location[scheme.end() :]
     if path.startswith("///"):
@@ -51,7 +64,7 @@ def offsets_directory(checkpoint_location: str | None) -> Path:
             "sourceConsumerGroup requires a checkpointLocation on a local file system of the "
             f"driver, not on {scheme[1]}:"
         )
-    return Path(path) / "offsets"
+    return path
 
 
 def check_offsets_directory(checkpoint_location: str | None) -> None:
@@ -90,10 +103,14 @@ def read_source_offsets(
     """Read a micro-batch's offsets as `source_offsets` does; raises KafkaError."""
     path = offsets_directory(checkpoint_location) / str(batch_id)
     try:
-        return source_offsets(path.read_text(encoding="utf-8"))
+        return source_offsets(read_named_file(path, max_bytes=_MAX_BYTES).decode())
     except OSError as error:
-        raise KafkaError(f"could not read the offsets of the batch: {error}") from error
-    except (KafkaError, UnicodeDecodeError) as error:
+        raise KafkaError(
+            f"could not read the offsets of the batch: {str(path)!r}: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError:
+        raise KafkaError(f"{str(path)!r} is not an offset log of Spark: it is not UTF-8") from None
+    except KafkaError as error:
         raise KafkaError(f"{str(path)!r} is not an offset log of Spark: {error}") from error
 
 
@@ -104,7 +121,8 @@ def source_offsets(text: str) -> dict[TopicPartition, int]:
     """
     version, *rest = text.split("\n")
     if version not in {_VERSION_1, _VERSION_2}:
-        raise KafkaError(f"it begins with {version[:20]!r}, not with {_VERSION_1} or {_VERSION_2}")
+        # The path may lead to any file, and its content into a log.
+        raise KafkaError(f"it does not begin with {_VERSION_1} or {_VERSION_2}")
     if len(rest) <= _METADATA_LINE:
         raise KafkaError("it ends before the line of the first source")
     found: dict[TopicPartition, int] = {}

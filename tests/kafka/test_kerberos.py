@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from spark_kafka_sink.config.lookup.allow_lists import PATHS
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -122,6 +123,16 @@ def begin(login, service="kafka", host="localhost"):
 def test_a_login_with_a_keytab_succeeds(kerberos_kafka, keytabs):
     """A JAAS login with a keytab works unchanged."""
     write(kerberos_kafka, keytab_module("alice", keytabs["alice"], storeKey="true"))
+
+
+def test_a_login_succeeds_where_files_are_restricted(
+    kerberos_kafka, keytabs, monkeypatch, tmp_path
+):
+    """The library reads the keytab that was checked, by the path of its descriptor."""
+    # Under another name than in other tests, whose tickets are in a cache of this process.
+    (tmp_path / "keytab").symlink_to(keytabs["alice"])
+    monkeypatch.setenv(PATHS, str(keytabs["alice"]))
+    write(kerberos_kafka, keytab_module("alice", tmp_path / "keytab"))
 
 
 def test_a_login_with_a_ticket_cache_succeeds(kerberos_kafka, kdc, keytabs, monkeypatch):

@@ -38,6 +38,8 @@ LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
 #: Plug-ins, as `package.module:attribute`; an exact match.
 PLUGINS: Final = f"{_PREFIX}PLUGINS"
 
+#: The directory in which each descriptor of this process is a link to its file.
+DESCRIPTORS: Final = "/proc/self/fd"
 _NOTHING: Final = "none"
 _KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
     f"org.apache.kafka.common.config.provider.{java}ConfigProvider": name
@@ -75,8 +77,16 @@ class AllowLists:
         if not matches:
             raise NotAllowedError(f"{VARIABLES} does not allow it in this process")
 
+    @property
+    def restricts_paths(self) -> bool:
+        """Whether there is a list of paths."""
+        return PATHS in self.environment
+
     def check_path(self, path: str) -> None:
-        """Check a file after following symbolic links; raise ValueError for a path with a NUL."""
+        """Check a file after following symbolic links; raise ValueError for a path with a NUL.
+
+        The name may lead elsewhere when it is next used: see `check_opened`.
+        """
         allowed = self._entries(PATHS)
         if allowed is None:
             return
@@ -85,6 +95,11 @@ class AllowLists:
         real = Path(os.path.realpath(path))
         if not any(real.is_relative_to(os.path.realpath(entry)) for entry in allowed):
             raise NotAllowedError(f"{PATHS} does not allow it in this process")
+
+    def check_opened(self, descriptor: int, name: str = "") -> None:
+        """Check a file that is open, or a name in a directory that is open, wherever it is."""
+        if self.restricts_paths:
+            self.check_path(str(Path(DESCRIPTORS, str(descriptor)).readlink() / name))
 
     def check_ticket_cache(self, name: str) -> None:
         """Check a Kerberos ticket cache, which must be a file if there is a list of paths."""

@@ -9,18 +9,18 @@ its service ticket on a separate thread, since the request may have to go to a K
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.lookup.named_files import read_named_file
+from spark_kafka_sink.config.lookup.named_files import pinned_file, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 from spark_kafka_sink.security.kerberos import GssapiClient
 from spark_kafka_sink.security.keytab import keytab_principals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from spark_kafka_sink.security.kerberos import KerberosLogin
 
@@ -80,45 +80,44 @@ def _begin(login: KerberosLogin, host: str) -> GssapiClient:
     service = f"{login.service_name}/{host}"
     kerberos = gssapi.MechType.kerberos
     try:
-        credentials, principal = _credentials(gssapi, login)
-        library_context = gssapi.SecurityContext(
-            name=gssapi.Name(f"{login.service_name}@{host}", gssapi.NameType.hostbased_service),
-            creds=credentials,
-            mech=kerberos,
-            usage="initiate",
-            flags=(gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity),
-        )
-        first_token = library_context.step() or b""
+        # The library may read the keytab as late as in the first step.
+        with ExitStack() as files:
+            credentials, principal = _credentials(gssapi, login, files)
+            library_context = gssapi.SecurityContext(
+                name=gssapi.Name(f"{login.service_name}@{host}", gssapi.NameType.hostbased_service),
+                creds=credentials,
+                mech=kerberos,
+                usage="initiate",
+                flags=(
+                    gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
+                ),
+            )
+            first_token = library_context.step() or b""
     except gssapi.exceptions.GSSError as error:
         raise _no_ticket(gssapi, login, service, error) from None
     context = _Context(gssapi, library_context)
     return GssapiClient(context, first_token, principal=principal, service=service)
 
 
-def _credentials(gssapi: Any, login: KerberosLogin) -> tuple[Any, str]:
-    """Return valid credentials and their principal, from the first store that has any."""
-    *others, last = _stores(login)
-    for store in others:
+def _credentials(gssapi: Any, login: KerberosLogin, files: ExitStack) -> tuple[Any, str]:
+    """Return valid credentials and their principal, from the first store that has any.
+
+    The files that they need stay open as long as `files`.
+    """
+    if login.use_ticket_cache:
+        cache = None if login.ticket_cache is None else {"ccache": login.ticket_cache}
+        if login.keytab is None:
+            return _of_store(gssapi, login.principal, cache)
         with suppress(
             gssapi.exceptions.MissingCredentialsError,
             gssapi.exceptions.ExpiredCredentialsError,
         ):
-            return _of_store(gssapi, login.principal, store)
-    if login.keytab is not None:
-        _check_keytab(login.keytab, login.principal or "")
-    return _of_store(gssapi, login.principal, last)
-
-
-def _stores(login: KerberosLogin) -> Iterator[dict[str, str] | None]:
-    if login.use_ticket_cache:
-        yield None if login.ticket_cache is None else {"ccache": login.ticket_cache}
-    if login.keytab is not None:
-        # All logins with this principal and keytab share one cache, which ends with the process.
-        key = hashlib.sha256(f"{login.principal}\0{login.keytab}".encode()).hexdigest()
-        yield {
-            "client_keytab": f"FILE:{login.keytab}",
-            "ccache": f"MEMORY:spark-kafka-sink-{key[:16]}",
-        }
+            return _of_store(gssapi, login.principal, cache)
+    keytab = _open_keytab(login.keytab or "", login.principal or "", files)
+    # All logins with this principal and keytab share one cache, which ends with the process.
+    key = hashlib.sha256(f"{login.principal}\0{login.keytab}".encode()).hexdigest()
+    store = {"client_keytab": f"FILE:{keytab}", "ccache": f"MEMORY:spark-kafka-sink-{key[:16]}"}
+    return _of_store(gssapi, login.principal, store)
 
 
 def _of_store(gssapi: Any, principal: str | None, store: dict[str, str] | None) -> tuple[Any, str]:
@@ -133,14 +132,16 @@ def _of_store(gssapi: Any, principal: str | None, store: dict[str, str] | None) 
     return credentials, str(credentials.name)
 
 
-def _check_keytab(path: str, principal: str) -> None:
-    """Raise AuthenticationError if a keytab cannot be read or lacks the principal's key.
+def _open_keytab(path: str, principal: str, files: ExitStack) -> str:
+    """Return the path by which the library finds a keytab as long as `files` is open.
 
-    A principal without a realm belongs to the default realm, which only the library knows; such a
+    Raises AuthenticationError if the keytab cannot be read or lacks the principal's key. A
+    principal without a realm belongs to the default realm, which only the library knows; such a
     principal is compared without realms.
     """
     try:
-        held = keytab_principals(read_named_file(path))
+        pinned = files.enter_context(pinned_file(path))
+        held = keytab_principals(read_named_file(pinned))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise AuthenticationError(
@@ -153,6 +154,7 @@ def _check_keytab(path: str, principal: str) -> None:
             f"sasl.jaas.config: the keytab {path} has no key for {principal!r} (GSSAPI); it has "
             f"keys for: {', '.join(held) or 'no principal'}"
         )
+    return pinned
 
 
 def _no_ticket(

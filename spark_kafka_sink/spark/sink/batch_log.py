@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.config.lookup.named_files import pinned_target
 from spark_kafka_sink.spark.files import replace_file
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ class BatchLog:
 
     def check(self) -> None:
         """Raise OSError if `put` would refuse the file at the path; nothing is changed."""
-        with suppress(FileNotFoundError), self._open(os.O_RDWR) as file:
+        with (
+            suppress(FileNotFoundError),
+            pinned_target(self._path) as path,
+            self._open(path, os.O_RDWR) as file,
+        ):
             _last(file)
 
     def put(self, query_id: str | None, batch_id: int, report: dict[str, Any]) -> None:
@@ -55,21 +60,22 @@ class BatchLog:
         self, query_id: str | None, batch_id: int, report: dict[str, Any], *, replaces: bool
     ) -> None:
         line = json.dumps({"query_id": query_id, "batch_id": batch_id, **report}) + "\n"
-        with self._open(os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
-            last = _last(file)
-            if last is None or (last[0] == query_id and last[1] < batch_id):
-                _append(file, line)
+        with pinned_target(self._path) as path:
+            with self._open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
+                last = _last(file)
+                if last is None or (last[0] == query_id and last[1] < batch_id):
+                    _append(file, line)
+                    return
+                lines = list(_lines(file))
+            others = [text for text, key in lines if key != (query_id, batch_id)]
+            if len(others) < len(lines) and not replaces:
                 return
-            lines = list(_lines(file))
-        others = [text for text, key in lines if key != (query_id, batch_id)]
-        if len(others) < len(lines) and not replaces:
-            return
-        replace_file(self._path, "".join([*others, line]))
+            replace_file(path, "".join([*others, line]))
 
-    def _open(self, flags: int) -> IO[bytes]:
+    def _open(self, path: Path, flags: int) -> IO[bytes]:
         """Open a regular file; links are not followed, and a pipe without a reader cannot block."""
         try:
-            handle = os.open(self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise OSError(f"{str(self._path)!r} is a symbolic link") from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink import display
 from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.lookup.named_files import pinned_target
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset
@@ -315,7 +316,8 @@ class WriteReport:
 
     def write_json(self, path: str) -> None:
         """Write the JSON atomically to a local file; raises OSError."""
-        replace_file(Path(path), self.to_json())
+        with pinned_target(Path(path)) as target:
+            replace_file(target, self.to_json())
 
 
 def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.lookup.named_files import MAX_BYTES, read_named_file
+from spark_kafka_sink.config.lookup.allow_lists import PATHS
+from spark_kafka_sink.config.lookup.named_files import (
+    MAX_BYTES,
+    pinned_file,
+    pinned_target,
+    read_named_file,
+)
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
-from spark_kafka_sink.network.authentication.kerberos_tickets import _check_keytab
+from spark_kafka_sink.network.authentication.kerberos_tickets import _open_keytab
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.security.tls import TlsSettings
 
@@ -72,4 +80,102 @@ def test_a_store_must_be_a_regular_file(name):
 def test_a_keytab_must_be_a_regular_file():
     """A keytab must be a regular file."""
     with pytest.raises(AuthenticationError, match=f"/dev/zero .* cannot be read: {NOT_REGULAR}"):
-        _check_keytab("/dev/zero", "alice")
+        _open_keytab("/dev/zero", "alice", ExitStack())
+
+
+class Restricted:
+    """A directory that is allowed, and a secret next to it that is not."""
+
+    def __init__(self, root, patch):
+        self.allowed = root / "allowed"
+        self.allowed.mkdir()
+        (self.allowed / "file").write_bytes(b"public")
+        self.other = root / "other"
+        self.other.mkdir()
+        (self.other / "file").write_bytes(b"secret")
+        #: A link in the allowed directory, to be exchanged.
+        self.link = self.allowed / "link"
+        self.link.symlink_to(self.allowed)
+        self._open = os.open
+        patch.setenv(PATHS, str(self.allowed))
+        self._patch = patch
+
+    def exchange(self):
+        """Replace the link by one to the other directory."""
+        self.link.unlink()
+        self.link.symlink_to(self.other)
+
+    def exchange_before_opening(self):
+        """Replace the link after its check, right before the next file is opened."""
+
+        def late(path, *arguments, **options):
+            self._patch.setattr(os, "open", self._open)
+            self.exchange()
+            return self._open(path, *arguments, **options)
+
+        self._patch.setattr(os, "open", late)
+
+
+@pytest.fixture
+def restricted(tmp_path, monkeypatch):
+    return Restricted(tmp_path, monkeypatch)
+
+
+def test_a_link_exchanged_after_the_check_leads_nowhere(restricted):
+    """The file that was opened must be allowed, not only the one that the name led to before."""
+    path = restricted.link / "file"
+    assert b"public" == read_named_file(path)
+    restricted.exchange_before_opening()
+    assert f"{PATHS} does not allow it in this process" == problem(path)
+
+
+def test_a_file_is_checked_by_its_name_before_it_is_opened(restricted):
+    """Whether a forbidden file exists is not revealed."""
+    for name in ("file", "none"):
+        assert f"{PATHS} does not allow it in this process" == problem(restricted.other / name)
+
+
+def test_a_library_opens_the_file_that_was_checked(restricted):
+    """A pinned path leads to the same file, wherever its name leads meanwhile."""
+    with pinned_file(restricted.link / "file") as path:
+        restricted.exchange()
+        assert b"public" == Path(path).read_bytes()
+        assert b"public" == read_named_file(path)
+    with (
+        pytest.raises(PermissionError, match=PATHS),
+        pinned_file(restricted.link / "file"),
+    ):
+        raise AssertionError
+
+
+def test_a_file_is_written_to_the_directory_that_was_checked(restricted):
+    """A pinned target is in the same directory, wherever its name leads meanwhile."""
+    with pinned_target(restricted.link / "new") as target:
+        restricted.exchange()
+        target.write_bytes(b"x")
+    assert b"x" == (restricted.allowed / "new").read_bytes()
+    assert not (restricted.other / "new").exists()
+    with (
+        pytest.raises(PermissionError, match=PATHS),
+        pinned_target(restricted.link / "new"),
+    ):
+        raise AssertionError
+
+
+def test_an_error_shows_the_path_that_was_given(restricted):
+    """An error of a pinned target does not show the path of a descriptor."""
+    with (
+        pytest.raises(FileNotFoundError) as caught,
+        pinned_target(restricted.allowed / "none") as target,
+    ):
+        target.read_bytes()
+    assert (errno.ENOENT, str(restricted.allowed / "none")) == (
+        caught.value.errno,
+        caught.value.filename,
+    )
+
+
+def test_paths_remain_as_they_are_without_a_list(tmp_path):
+    """Without a list nothing is pinned, and a missing file is left to the library."""
+    with pinned_file(tmp_path / "none") as path, pinned_target(tmp_path / "none") as target:
+        assert (str(tmp_path / "none"), tmp_path / "none") == (path, target)

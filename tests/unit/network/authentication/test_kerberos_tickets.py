@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from spark_kafka_sink.config.lookup.allow_lists import PATHS
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.model import Node
@@ -315,6 +317,30 @@ def test_a_keytab_is_checked_before_the_library_is_called(
     with pytest.raises(AuthenticationError) as caught:
         begin(monkeypatch, Library(), login)
     assert f"sasl.jaas.config: the keytab {path} {said}" in str(caught.value)
+
+
+def test_the_library_reads_the_keytab_that_was_checked(monkeypatch, tmp_path):
+    """A link that is exchanged after the check does not lead to another keytab."""
+    (tmp_path / "alices").write_bytes(ALICES_KEYTAB)
+    (tmp_path / "others").write_bytes(b"secret")
+    link = tmp_path / "keytab"
+    link.symlink_to("alices")
+    monkeypatch.setenv(PATHS, str(tmp_path / "alices"))
+    library = Library()
+    read = []
+
+    def credentials(store, **_):
+        link.unlink()
+        link.symlink_to("others")
+        read.append(Path(store["client_keytab"].removeprefix("FILE:")).read_bytes())
+        return SimpleNamespace(lifetime=60, name="alice@R")
+
+    library.Credentials = credentials
+    login = KerberosLogin(service_name="kafka", keytab=str(link), principal="alice")
+    assert "alice@R" == begin(monkeypatch, library, login).user
+    assert [ALICES_KEYTAB] == read
+    with pytest.raises(AuthenticationError, match=f"cannot be read: {PATHS} does not allow it"):
+        begin(monkeypatch, library, login)
 
 
 def test_a_missing_package_is_reported_at_once(monkeypatch):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, resolve_report_path
 
@@ -262,6 +263,31 @@ def test_a_report_path_must_be_allowed(tmp_path, monkeypatch):
     for other in (tmp_path / "r.json", tmp_path / "reports" / "link" / "r.json"):
         with pytest.raises(ConfigError, match="ALLOWED_PATHS does not allow it in this process"):
             resolve_report_path(str(other))
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_report_stays_in_the_allowed_directory(tmp_path, monkeypatch, is_stream):
+    """A link that is exchanged after the check does not lead the report elsewhere."""
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    allowed.mkdir()
+    other.mkdir()
+    (allowed / "link").symlink_to(allowed)
+    monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_PATHS", str(allowed))
+
+    def write(path):
+        if is_stream:
+            BatchLog(path).put("q", 1, {})
+        else:
+            report(message(0, {})).write_json(path)
+
+    path = resolve_report_path(str(allowed / "link" / "r.json"))
+    write(path)
+    assert ["link", "r.json"] == sorted(each.name for each in allowed.iterdir())
+    (allowed / "link").unlink()
+    (allowed / "link").symlink_to(other)
+    with pytest.raises(PermissionError, match="ALLOWED_PATHS does not allow it in this process"):
+        write(path)
+    assert [] == list(other.iterdir())
 
 
 def test_a_report_directory_without_write_permission_is_rejected(tmp_path, monkeypatch):
