@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.admin.loop_thread import LoopThread
+from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,6 +24,7 @@ class BlockingClient:
     def __init__(self, config: ClientConfig) -> None:
         """Create the client without connecting."""
         self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
+        self._owner_end = stop_if_forgotten(self, self._thread.close, client_id=config.client_id)
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -42,6 +44,7 @@ class BlockingClient:
 
         A call that another thread is making ends with IllegalStateError.
         """
+        self._owner_end.detach()
         self._thread.close()
 
     def _run(

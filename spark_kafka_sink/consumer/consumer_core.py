@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
 import time
 import uuid
-import warnings
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import finalize
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
 from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
@@ -39,12 +36,14 @@ from spark_kafka_sink.errors import KafkaTimeoutError, WakeupError
 from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.network.base.network_thread import NetworkThread
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from weakref import finalize
 
     from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
@@ -132,30 +131,19 @@ class ConsumerCore:
         self._thread.start(undo)
 
     def stop_with(self, owner: object, close_plug_ins: Callable[[], None], undo: ExitStack) -> None:
-        """Stop when `owner` is garbage-collected without `stop`, with a ResourceWarning.
+        """Stop when `owner` is garbage-collected without `stop`, and call `close_plug_ins` then.
 
-        Then the network thread calls `close_plug_ins`. `undo` makes it forget the owner again.
+        `undo` makes it forget the owner again.
         """
-        abandon = partial(self._abandon, os.getpid(), close_plug_ins)
-        self._owner_end = finalize(owner, abandon)
-        # At the end of the process, the daemon thread ends with it.
-        self._owner_end.atexit = False
+        self._owner_end = stop_if_forgotten(
+            owner,
+            partial(self._stop_forgotten, close_plug_ins),
+            client_id=self.config.client_id,
+            effect=" Its group waits for it until its session times out",
+        )
         undo.callback(self._owner_end.detach)
 
-    def _abandon(self, process_id: int, close_plug_ins: Callable[[], None]) -> None:
-        """Begin to stop; any thread may be interrupted by it, whatever lock it holds."""
-        if os.getpid() != process_id:
-            # The thread is that of the process that was forked.
-            return
-        self._thread.call_soon(partial(self._stop_abandoned, close_plug_ins))
-        warnings.warn(
-            f"a KafkaConsumer was not closed (client.id {self.config.client_id!r}): call close(), "
-            "or use it in a `with` block. Its group waits for it until its session times out",
-            ResourceWarning,
-            stacklevel=2,
-        )
-
-    def _stop_abandoned(self, close_plug_ins: Callable[[], None]) -> None:
+    def _stop_forgotten(self, close_plug_ins: Callable[[], None]) -> None:
         with ExitStack() as closing:
             closing.callback(close_plug_ins)
             closing.callback(self.stop)

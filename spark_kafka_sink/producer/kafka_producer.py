@@ -2,7 +2,7 @@
 
 Calling threads stage records or write columns. They block only for memory and for the metadata of a
 new topic, and never longer than max.block.ms. A daemon thread runs one asyncio loop that owns all
-sockets. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at any
+sockets. No record relies on `atexit` or on the garbage collector: a worker may be killed at any
 moment, and a record that was not acknowledged by then was never reported as written.
 
 A producer must be created in the process that uses it, and is never pickled. `record_staging`
@@ -14,26 +14,23 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink import display
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
+from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.offset_arguments import check_group, offsets_of
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
 from spark_kafka_sink.producer.records.interceptors import resolve_interceptors
-from spark_kafka_sink.producer.records.partitioner import (
-    TopicPartitions,
-    led_partitions,
-    resolve_partitioner,
-)
+from spark_kafka_sink.producer.records.partitioner import resolve_partitioner
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,
@@ -120,13 +117,18 @@ class KafkaProducer:
         """
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_mapping(config)
-        self._process_id = os.getpid()
         self._config = config
-        self._closed = False
         self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
             undo.callback(self._plug_ins.close)
             self._start(config, undo, lingers=lingers)
+            self._owner_end = stop_if_forgotten(
+                self,
+                partial(_close, self._core, self._plug_ins, timeout=None),
+                client_id=config.client_id,
+                effect=" The records that it had are still sent",
+            )
+            undo.callback(self._owner_end.detach)
             undo.pop_all()
         _producers.add(self)
 
@@ -143,14 +145,12 @@ class KafkaProducer:
             preparation=RecordPreparation(
                 config,
                 partitioner=partitioner,
-                partitions_of=self._topic_partitions,
+                partitions_of=core.topic_partitions,
                 max_record_bytes=core.max_record_bytes,
                 serializers=serializers,
                 cluster=lambda: core.snapshot,
             ),
             interceptors=interceptors,
-            check_process=self._check_process,
-            check_usable=self._check_usable,
         )
         # What `send` needs for each record, so that it looks up as little as possible.
         self._plain_topics = self._staging.plain_topics
@@ -368,10 +368,6 @@ class KafkaProducer:
         self._check_can_call()
         self._core.refresh_metadata(timeout)
 
-    def _topic_partitions(self, topic: str) -> TopicPartitions:
-        leaders = self._core.leaders(topic)
-        return TopicPartitions(topic, len(leaders), led_partitions(leaders))
-
     # --- what has been done
 
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
@@ -406,7 +402,7 @@ class KafkaProducer:
     @property
     def has_ended(self) -> bool:
         """Whether the producer is closed or has failed, and accepts no more records."""
-        return self._closed or self._core.has_ended
+        return self._staging.is_closed or self._core.has_ended
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, stop the network thread and close all connections; a second call does nothing.
@@ -420,16 +416,14 @@ class KafkaProducer:
         lost rows of `append`; with 0 neither. All other errors are raised by futures and by
         transactional calls.
         """
-        if self._closed:
+        if self._staging.is_closed:
             return
         self._check_can_call()
         check_timeout(timeout)
-        self._closed = True
+        self._staging.is_closed = True
         self._plain_topics.clear()
-        try:
-            self._core.close(timeout)
-        finally:
-            self._plug_ins.close()
+        self._owner_end.detach()
+        _close(self._core, self._plug_ins, timeout)
 
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: a producer cannot be pickled, for example into a Spark task."""
@@ -449,7 +443,7 @@ class KafkaProducer:
         traceback: TracebackType | None,
     ) -> None:
         """Close; do not wait if the block failed, so that its error is not hidden by another."""
-        if os.getpid() == self._process_id:
+        if not self._staging.is_forked:
             self.close(timeout=None if exc_type is None else 0)
 
     # --- showing it
@@ -458,7 +452,7 @@ class KafkaProducer:
         """Show the client's id, its brokers and its state."""
         config = self._config
         servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
-        if self._closed:
+        if self._staging.is_closed:
             state = "closed"
         elif self._core.has_ended:
             state = "failed"
@@ -470,7 +464,7 @@ class KafkaProducer:
         """Show what has been acknowledged, and the rates of the last minute."""
         title = repr(self).strip("<>")
         # After a fork, a lock may be held by a thread that does not exist here.
-        if os.getpid() != self._process_id:
+        if self._staging.is_forked:
             return display.block(title, notes=("it belongs to another process",))
         rates = {
             name.name: metric.value()
@@ -487,20 +481,16 @@ class KafkaProducer:
 
     # --- checks of the caller
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._process_id:
-            raise ProducerClosedError(
-                "this producer was created by another process: create a new one after the fork"
-            )
-
-    def _check_usable(self) -> None:
-        self._check_process()
-        if self._closed:
-            raise ProducerClosedError("the producer is closed")
-
     def _check_can_call(self) -> None:
-        self._check_usable()
+        self._staging.check_usable()
         self._staging.check_may_wait()
+
+
+def _close(core: ProducerCore, plug_ins: PlugIns, timeout: float | None) -> None:
+    try:
+        core.close(timeout)
+    finally:
+        plug_ins.close()
 
 
 #: All producers of this process, for the fork handler.

@@ -30,7 +30,11 @@ from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
-from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+from spark_kafka_sink.producer.records.partitioner import (
+    NodeLatencies,
+    TopicPartitions,
+    led_partitions,
+)
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
 from spark_kafka_sink.producer.sending.worker_thread import WorkerThread
@@ -325,6 +329,11 @@ class ProducerCore:
         """Implement `ClusterView`."""
         known = self._client.metadata.snapshot.topics.get(topic)
         return [partition.leader_id for partition in known.partitions] if known is not None else ()
+
+    def topic_partitions(self, topic: str) -> TopicPartitions:
+        """Return the state of a topic, as partitioners receive it."""
+        leaders = self.leaders(topic)
+        return TopicPartitions(topic, len(leaders), led_partitions(leaders))
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
         """Implement `ClusterView`."""

@@ -6,6 +6,7 @@ much as everything else. Their topics are the `plain_topics`.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,18 +49,18 @@ class RecordStaging:
         *,
         preparation: RecordPreparation,
         interceptors: ProducerInterceptors,
-        check_process: Callable[[], None],
-        check_usable: Callable[[], None],
     ) -> None:
-        """Create it; the checks raise ProducerClosedError.
+        """Create it.
 
-        `check_process` raises it in a forked process, `check_usable` also after `close`.
+        Futures refer to it, and the threads to them. So it must not refer to the KafkaProducer,
+        which would never be garbage-collected.
         """
         self._core = core
         self._preparation = preparation
         self._interceptors = interceptors
-        self._check_process = check_process
-        self._check_usable = check_usable
+        self._process_id = os.getpid()
+        #: Whether the producer is closed.
+        self.is_closed = False
         #: Whether a record of plain bytes can be staged without any other work.
         self._is_plain = not (
             interceptors
@@ -95,7 +96,7 @@ class RecordStaging:
         on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     ) -> FutureRecordMetadata:
         """Send a record with any headers, partition, timestamp and callback (Java's `doSend`)."""
-        self._check_usable()
+        self.check_usable()
         check_callback(on_delivery)
         self._core.fail_if_not_ready_for_send()
         if self._interceptors:
@@ -161,6 +162,23 @@ class RecordStaging:
             # From now on every record must pass `check_may_stage` before it is staged.
             self.plain_topics.clear()
         self._gatherer.note_staged()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the producer's."""
+        return os.getpid() != self._process_id
+
+    def check_usable(self) -> None:
+        """Raise ProducerClosedError after `close`, and in a forked process."""
+        self._check_process()
+        if self.is_closed:
+            raise ProducerClosedError("the producer is closed")
+
+    def _check_process(self) -> None:
+        if self.is_forked:
+            raise ProducerClosedError(
+                "this producer was created by another process: create a new one after the fork"
+            )
 
     # --- what futures use
 

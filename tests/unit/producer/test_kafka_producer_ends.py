@@ -53,12 +53,12 @@ def test_the_context_manager_raises_the_error_of_its_block(broker):
 def test_using_a_producer_after_a_fork_raises_an_error(broker):
     """A child process gets a clear error instead of a hang."""
     producer = bulk_producer(broker)
-    producer._process_id += 1
+    producer._staging._process_id += 1
     with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
         producer.append(columns([b"v"]))
     with pytest.raises(ProducerClosedError, match="create a new one after the fork"):
         producer._staging.check_may_wait()
-    producer._process_id -= 1
+    producer._staging._process_id -= 1
     producer.close()
 
 
