@@ -118,7 +118,6 @@ class KafkaConsumer:
             config = KafkaConsumerConfig.from_mapping(config)
         self._config = config
         self._is_closing = self._has_stopped = False
-        self._guard = CallGuard()
         self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
             undo.callback(self._plug_ins.close)
@@ -131,6 +130,7 @@ class KafkaConsumer:
             self._commits = Commits(core, interceptors)
             self._questions = BrokerQuestions(core)
             self._polls = Polls(core, self._commits, deserializers, interceptors)
+            self._guard = CallGuard(self._polls.settle)
             core.start(undo)
             core.stop_with(self, self._plug_ins.close, undo)
             undo.pop_all()
@@ -239,7 +239,9 @@ class KafkaConsumer:
         `wakeup`, and IllegalStateError without a subscription.
         """
         with self._call():
-            return self._polls.poll(seconds_of(timeout))
+            records = self._polls.poll(seconds_of(timeout))
+        self._polls.is_taking = False
+        return records
 
     def poll_arrow(
         self,
@@ -257,9 +259,10 @@ class KafkaConsumer:
         """
         check_columns(columns)
         with self._call():
-            return self._polls.poll_arrow(
-                seconds_of(timeout), columns=columns, include_headers=include_headers
-            )
+            seconds = seconds_of(timeout)
+            table = self._polls.poll_arrow(seconds, columns, include_headers=include_headers)
+        self._polls.is_taking = False
+        return table
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records forever.
@@ -271,6 +274,7 @@ class KafkaConsumer:
         while True:
             with self._guard.call():
                 records = self._polls.next_record(_ITERATION_TIMEOUT)
+            self._polls.is_taking = False
             yield from records
 
     # --- offsets of the group
@@ -344,9 +348,8 @@ class KafkaConsumer:
 
         `partition` must be assigned. `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        partition = partition_of(partition)
         with self._call():
-            return self._polls.position(partition, self._timeout(timeout))
+            return self._polls.position(partition_of(partition), self._timeout(timeout))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
         """Read `partition` from `offset` on; records that were fetched before are dropped."""
@@ -477,9 +480,8 @@ class KafkaConsumer:
         position yet, or that the end is only now being looked up. With
         isolation.level=read_committed the end is the last stable offset.
         """
-        partition = partition_of(partition)
         with self._call():
-            return self._questions.current_lag(partition)
+            return self._questions.current_lag(partition_of(partition))
 
     # --- metrics
 
@@ -503,8 +505,7 @@ class KafkaConsumer:
         """Commit if enable.auto.commit is set, leave the group, and close all connections.
 
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
-        until its session times out. A second call does nothing, unless Ctrl-C has interrupted the
-        first one: then it ends what is left.
+        until its session times out. A second call does no more than what Ctrl-C has prevented.
         """
         self._close(seconds_of(timeout), commits=True)
 
@@ -577,9 +578,8 @@ class KafkaConsumer:
         return call
 
     def _timeout(self, timeout: float | None) -> float:
-        return (
-            self._config.default_api_timeout_ms / 1000 if timeout is None else seconds_of(timeout)
-        )
+        default = self._config.default_api_timeout_ms / 1000
+        return default if timeout is None else seconds_of(timeout)
 
     def _need_group(self, method: str) -> Coordinator:
         if self._core.coordinator is None:

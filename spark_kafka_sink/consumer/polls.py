@@ -6,7 +6,6 @@ thread. Its methods are called without the lock.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,7 +24,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPart
 from spark_kafka_sink.record.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.consumer.commits import Commits, Offsets
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
@@ -68,8 +67,9 @@ class Polls:
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
         #: An error that the next poll raises: of the record at an offset of a partition.
         self._postponed: tuple[TopicPartition, int, KafkaError] | None = None
-        #: Where the partitions of this poll began, and their last positions since.
-        self._began: dict[TopicPartition, tuple[FetchPosition, FetchPosition]] = {}
+        #: Whether records are being taken that have not reached the user. The last call clears it
+        #: when nothing that Ctrl-C may interrupt comes before its return.
+        self.is_taking = False
         #: Whether there is room for another fetch, which the network thread does not know yet.
         self._has_room = False
         #: Until when the next record may be returned without a poll, if there are no more changes.
@@ -80,9 +80,8 @@ class Polls:
 
     def poll(self, timeout: float) -> ConsumerRecords:
         """Implement `KafkaConsumer.poll`."""
-        with self._taking():
-            found = self._wait_for(partial(self._take_records, self._max_records), timeout)
-            return ConsumerRecords() if found is None else self._interceptors.on_consume(found)
+        found = self._wait_for(partial(self._take_records, self._max_records), timeout)
+        return ConsumerRecords() if found is None else self._interceptors.on_consume(found)
 
     def next_record(self, timeout: float) -> list[ConsumerRecord]:
         """Return the next record of an iteration; none after `timeout`, or if a plug-in took it.
@@ -93,60 +92,43 @@ class Polls:
         record = self._take_made()
         if record is not None:
             return [record]
-        with self._taking():
-            found = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
-            if found is None:
-                return []
-            if self._interceptors.is_empty:
-                self._calm_until = self._core.clock() + _CALM_SECONDS
-            return self._interceptors.on_consume(found).records()
+        found = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
+        if found is None:
+            return []
+        if self._interceptors.is_empty:
+            self._calm_until = self._core.clock() + _CALM_SECONDS
+        return self._interceptors.on_consume(found).records()
 
     def end_calm(self) -> None:
         """Make the next record of an iteration need a poll: the user calls something else."""
         self._calm_until = 0.0
 
     def poll_arrow(
-        self, timeout: float, *, columns: Sequence[str] | None, include_headers: bool
+        self, timeout: float, columns: Sequence[str] | None, *, include_headers: bool
     ) -> pa.Table:
         """Implement `KafkaConsumer.poll_arrow`."""
         schema = arrow_schema(columns, include_headers=include_headers)
-        with self._taking():
-            found = self._wait_for(partial(self._take_arrow, schema), timeout)
-            return pa.Table.from_batches(found or [], schema)
+        found = self._wait_for(partial(self._take_arrow, schema), timeout)
+        return pa.Table.from_batches(found or [], schema)
 
-    @contextmanager
-    def _taking(self) -> Iterator[None]:
-        """Restore the positions at which this poll began if its records do not reach the user.
+    def settle(self) -> None:
+        """Begin a call of the user's: what the last one has taken was returned, or comes again.
 
-        That is so after Ctrl-C, or when memory runs out. Otherwise the next commit would skip them.
+        The latter is so if Ctrl-C has interrupted it, or if memory ran out. Only now is that known:
+        after all that a call does, Python may still raise before it returns.
         """
-        self._began.clear()
-        try:
-            yield
-        except KafkaError:
-            # What was taken before it is returned, or had no records.
-            raise
-        except BaseException:
-            with self._context.lock:
-                self._go_back_to_start()
-            raise
-
-    def _go_back_to_start(self) -> None:
-        """Restore positions, and fetch again what was being read; needs the lock."""
-        if self._reading is not None:
-            fetch, records = self._reading
-            self._core.fetcher.buffer.remove(fetch)
-            records.close()
-            self._reading = None
-        for partition, (start, end) in self._began.items():
-            position = self._subscriptions.position_or_none(partition)
-            # The leader may be another one by now.
-            if position is not None and position.offset == end.offset:
-                self._subscriptions.seek_validated(
-                    partition,
-                    position._replace(offset=start.offset, offset_epoch=start.offset_epoch),
-                )
-        self._context.wake()
+        if not (self.is_taking or self._subscriptions.has_taken):
+            return
+        with self._context.lock:
+            if self.is_taking and self._reading is not None:
+                fetch, records = self._reading
+                self._core.fetcher.buffer.remove(fetch)
+                records.close()
+                self._reading = None
+            self._subscriptions.end_taking(are_returned=not self.is_taking)
+        if self.is_taking:
+            self._context.wake()
+            self.is_taking = False
 
     def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
         """Do what a member has to do until `take` returns something, or the time is over."""
@@ -154,6 +136,10 @@ class Polls:
         measures.poll_started(clock())
         try:
             return self._wait(take, timeout)
+        except KafkaError:
+            # What was taken before it is returned, or had no records.
+            self.is_taking = False
+            raise
         finally:
             measures.poll_ended(clock())
 
@@ -187,6 +173,7 @@ class Polls:
                     self._commits.restart_interval(now)
                 core.coordinator.run(step)
                 continue
+            self.is_taking = True
             if (found := take()) is not None:
                 self._calm_changes = seen
                 return found
@@ -279,24 +266,18 @@ class Polls:
         if self._reading is None or core.clock() >= self._calm_until:
             return None
         fetch, reading = self._reading
-        self._began.clear()
-        try:
-            with context.lock:
-                if (
-                    context.changes != self._calm_changes
-                    or core.is_woken
-                    or context.failure is not None
-                ):
-                    return None
-                record = reading.take_made()
-                if record is not None and self._took(fetch, reading, 1) is None:
-                    record = None
-            self._offer_room()
-        except BaseException:
-            # As in `_taking`, which would take longer than all of this.
-            with context.lock:
-                self._go_back_to_start()
-            raise
+        with context.lock:
+            if (
+                context.changes != self._calm_changes
+                or core.is_woken
+                or context.failure is not None
+            ):
+                return None
+            self.is_taking = True
+            record = reading.take_made()
+            if record is not None and self._took(fetch, reading, 1) is None:
+                record = None
+        self._offer_room()
         return record
 
     def _take_records(self, most: int, *, makes_more: bool = False) -> ConsumerRecords | None:
@@ -379,8 +360,6 @@ class Polls:
             before.offset_epoch if epoch == NO_LEADER_EPOCH else epoch,
             before.current_leader,
         )
-        start, _ = self._began.get(partition, (before, before))
-        self._began[partition] = start, position
         self._subscriptions.set_position(partition, position)
         fetch.next_offset = offset
         return position
@@ -459,11 +438,8 @@ class Polls:
         partition = fetch.partition
         position = self._subscriptions.position_or_none(partition)
         if position is not None and position.offset == records.end_offset:
-            failed = position._replace(offset=records.next_offset)
-            self._subscriptions.seek_validated(partition, failed)
-            if partition in self._began:
-                # The records before it have not reached the user yet.
-                self._began[partition] = self._began[partition][0], failed
+            # The records before it have not reached the user yet.
+            self._subscriptions.move_back(partition, position._replace(offset=records.next_offset))
             self._postponed = partition, records.next_offset, error
 
     def _raise_postponed(self) -> None:

@@ -21,7 +21,6 @@ _OF_PYTHON = frozenset({"Barrier", "BoundedSemaphore", "Condition", "Semaphore"}
 #: Context managers in Python that change something, and why that is not a lock.
 EXEMPT = {
     "_opened": "it changes the error that it raises",
-    "_taking": "positions, by a lock of the C library",
     "errors_hiding": "it changes the error that it raises",
     "_reporting_interrupts": "what it notes is noted after an interrupt",
     "two_phase_commit": "it notes a result of the block for the caller",

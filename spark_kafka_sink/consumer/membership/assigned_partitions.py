@@ -6,6 +6,7 @@ assigned; `subscription_state` is the other half, and states the rules for both.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.consumer.membership.partition_state import PartitionState
@@ -23,8 +24,10 @@ class AssignedPartitions:
 
     def __init__(self) -> None:
         """Start with no partition."""
-        self._assignment: dict[TopicPartition, PartitionState] = {}
+        self._assignment: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         self._assignment_id = 0
+        #: The partitions of which records were taken since the last call of the user's.
+        self._taken: set[TopicPartition] = set()
 
     @property
     def assignment_id(self) -> int:
@@ -45,8 +48,9 @@ class AssignedPartitions:
 
         Source: SubscriptionState.movePartitionToEnd.
         """
-        if (state := self._assignment.pop(partition, None)) is not None:
-            self._assignment[partition] = state
+        if partition in self._assignment:
+            # A single step, which Ctrl-C cannot interrupt.
+            self._assignment.move_to_end(partition)
 
     # Positions
 
@@ -224,9 +228,9 @@ class AssignedPartitions:
         by_topic: dict[str, list[TopicPartition]] = {}
         for partition in dict.fromkeys(partitions):
             by_topic.setdefault(partition.topic, []).append(partition)
-        self._assignment = {
-            partition: self._assignment.get(partition) or PartitionState()
+        self._assignment = OrderedDict(
+            (partition, self._assignment.get(partition) or PartitionState())
             for partitions_of_topic in by_topic.values()
             for partition in partitions_of_topic
-        }
+        )
         self._assignment_id += 1

@@ -90,6 +90,8 @@ class PartitionState:
 
     fetch_state: FetchState = FetchState.INITIALIZING
     position: FetchPosition | None = None
+    #: The position before the records that a call has taken and not yet returned; None without any.
+    taken_from: FetchPosition | None = None
     #: How to find the start; None unless the state is AWAIT_RESET.
     reset: OffsetReset | None = None
     #: No look-up is due before this time; None for no such time.
@@ -137,13 +139,12 @@ class PartitionState:
         """Drop the position: the start has to be looked up by `reset`."""
         self._transition(_S.AWAIT_RESET, None)
         self.reset = reset
-        self.retry_at = None
+        self.retry_at = self.taken_from = None
 
     def seek(self, position: FetchPosition) -> None:
         """Read from `position`, which needs no validation."""
         self._transition(_S.FETCHING, position)
-        self.reset = None
-        self.retry_at = None
+        self.reset = self.retry_at = self.taken_from = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
         """Read from `position` when its leader has confirmed it, or at once if none can."""
@@ -154,7 +155,26 @@ class PartitionState:
         """Set the position after records that were read; raise IllegalStateError without one."""
         if not self.has_valid_position:
             raise IllegalStateError("there is no valid position that a new one could follow")
+        self.taken_from = self.taken_from or self.position
         self.position = position
+
+    @property
+    def consumed(self) -> FetchPosition | None:
+        """The valid position after what was returned; None if there is none."""
+        return (self.taken_from or self.position) if self.has_valid_position else None
+
+    def move_back(self, position: FetchPosition) -> None:
+        """Set the position back to a record that was taken and cannot be returned."""
+        start = self.taken_from
+        self.seek(position)
+        self.taken_from = start
+
+    def give_back_taken(self) -> None:
+        """Read again what was taken; a position that was set since stays."""
+        start = self.taken_from
+        if start is not None and self.position is not None:
+            # The leader may be another one by now.
+            self.seek(self.position._replace(offset=start.offset, offset_epoch=start.offset_epoch))
 
     def maybe_validate(self, current_leader: LeaderAndEpoch) -> bool:
         """Return whether the position awaits validation, which a change of the leader starts.

@@ -242,18 +242,40 @@ class SubscriptionState(AssignedPartitions):
         return True
 
     def set_position(self, partition: TopicPartition, position: FetchPosition) -> None:
-        """Set the position after records that were returned.
+        """Set the position after records that were taken, and are to be returned.
 
         Raise IllegalStateError if the partition has no valid position.
         """
         self._state(partition).move(position)
+        self._taken.add(partition)
+
+    def move_back(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Set the position back to a record that was taken and cannot be returned."""
+        self._state(partition).move_back(position)
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether records were taken since the last call of `end_taking`."""
+        return bool(self._taken)
+
+    def end_taking(self, *, are_returned: bool) -> None:
+        """Record that what was taken was returned, or that it is to be read again."""
+        for partition in self._taken:
+            state = self._assignment.get(partition)
+            if state is None:
+                continue
+            if are_returned:
+                state.taken_from = None
+            else:
+                state.give_back_taken()
+        self._taken.clear()
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit: the valid positions with their epochs."""
+        """Return the offsets to commit: the valid positions after what was returned."""
         return {
-            partition: OffsetAndMetadata(state.position.offset, state.position.offset_epoch)
+            partition: OffsetAndMetadata(consumed.offset, consumed.offset_epoch)
             for partition, state in self._assignment.items()
-            if state.has_valid_position and state.position is not None
+            if (consumed := state.consumed) is not None
         }
 
     # Resets

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NESTED: Final = nullcontext()
 
@@ -24,8 +27,9 @@ class CallGuard:
     that has ended. Then not even `close` could run.
     """
 
-    def __init__(self) -> None:
-        """Start without a call, in the current process."""
+    def __init__(self, settle: Callable[[], None]) -> None:
+        """Start without a call, in the current process; `settle` begins each that is not nested."""
+        self._settle = settle
         self._process_id = os.getpid()
         self.is_closed = False
         self._lock = threading.Lock()
@@ -60,5 +64,8 @@ class CallGuard:
             )
         if self.is_closed and not closes:
             raise closed_error()
+        if is_nested:
+            return _NESTED
+        self._settle()
         self._thread = threading.get_ident()
-        return _NESTED if is_nested else self._lock
+        return self._lock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import itertools
 import signal
 import sys
 import threading
@@ -20,11 +19,11 @@ from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+    from types import CodeType, FrameType
 
 #: Seconds in which a thread handles a signal, unless it has missed it.
 _MISSED_AFTER = 0.2
-#: The sources in which `interrupted_at` strikes: the package, and what of Python has locks.
+#: The sources in which `interrupted_anew` strikes: the package, and what of Python has locks.
 _INTERRUPTED = (
     str(Path(spark_kafka_sink.__file__).parent),
     str(Path(asyncio.__file__).parent),
@@ -68,24 +67,27 @@ def interrupting(*_: object) -> NeverAnswer:
     return NeverAnswer()
 
 
-def interrupted_at(moment: int, call: Callable[[], object]) -> KeyboardInterrupt | None:
-    """Raise KeyboardInterrupt in a call at the n-th moment at which Python handles signals.
+def interrupted_anew(
+    seen: set[tuple[CodeType, int, str]], call: Callable[[], object]
+) -> KeyboardInterrupt | None:
+    """Raise KeyboardInterrupt in a call at the first place that is not among `seen`; add it there.
 
-    That is when a function begins, and after each function of the C library, but not when a `with`
-    has called one of the latter to enter. Return the error, which holds all frames, as that of an
-    interactive Python does; None if the call has ended before.
+    Places are those at which Python handles signals: when a function begins, and after each
+    function of the C library, but not when a `with` has called one of the latter to enter. Return
+    the error, which holds all frames, as that of an interactive Python does; None without one.
     """
-    count = itertools.count(1)
     struck: list[KeyboardInterrupt] = []
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
         if event not in {"call", "c_return"} or not code.co_filename.startswith(_INTERRUPTED):
             return
-        if next(count) == moment:
+        place = code, frame.f_lineno, event
+        if place not in seen:
             sys.setprofile(None)
-            place = f"{Path(code.co_filename).name}:{frame.f_lineno} ({event})"
-            struck.append(KeyboardInterrupt(place))
+            seen.add(place)
+            name = f"{Path(code.co_filename).name}:{frame.f_lineno} ({event})"
+            struck.append(KeyboardInterrupt(name))
             raise struck[0]
 
     # Python itself drops what is raised while it closes a generator.

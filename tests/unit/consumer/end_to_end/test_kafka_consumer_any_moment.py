@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
+from itertools import chain, count
 
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from tests.support.consumer.commits import BY_HAND, committed_by
-from tests.support.consumer.embedded_consuming import GROUP, PATIENCE, consuming, take, tp
+from tests.support.consumer.embedded_consuming import GROUP, PATIENCE, consuming, tp, values
 from tests.support.consumer.reading import fill, numbered
-from tests.support.faults.interrupts import interrupted_at
+from tests.support.faults.interrupts import interrupted_anew
 
 #: More than there are moments.
 MANY = 2_000
@@ -31,49 +30,61 @@ def check_is_free(consumer, struck):
     assert not consumer._guard.is_calling, repr(struck)
 
 
-def test_a_poll_leaves_the_consumer_usable(broker):
-    """The network thread, which sends the heartbeats, and the next call get the locks."""
-    with consuming(broker, **GROUP, max_poll_records=1) as consumer:
+READS = {
+    "poll": lambda consumer: values(chain(*consumer.poll(PATIENCE).values())),
+    "poll_arrow": lambda it: it.poll_arrow(PATIENCE, columns=["value"])["value"].to_pylist(),
+    "iterator": lambda consumer: [next(iter(consumer)).value],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_call_that_reads_skips_no_record_that_it_has_not_returned(broker, read):
+    """The next call returns it, and a commit until then does not cover it."""
+    returned, seen = [], set()
+    with consuming(
+        broker, **BY_HAND, max_poll_records=1, max_partition_fetch_bytes=1_000
+    ) as consumer:
         consumer.assign([tp()])
-        take(consumer, 1)
-        for moment in itertools.count(1):
-            struck = interrupted_at(moment, lambda: consumer.poll(PATIENCE))
+        consumer.seek(tp(), 0)
+        returned += read(consumer)
+        while struck := interrupted_anew(seen, lambda: returned.extend(read(consumer))):
             check_is_free(consumer, struck)
-            if not struck:
-                break
-        assert 50 < moment < MANY
-        assert 1 == len(take(consumer, 1))
+            assert len(returned) == consumer.position(tp()), repr(struck)
+        assert 10 < len(seen)
+        consumer.commit(timeout=PATIENCE)
+        assert len(returned) == committed_by(consumer)
+        assert numbered(len(returned)) == returned
 
 
 def test_a_commit_leaves_the_consumer_usable(broker):
     """A later commit is answered."""
     with consuming(broker, **BY_HAND) as consumer:
         consumer.assign([tp()])
-        for moment in itertools.count(1):
-            commit = partial(consumer.commit, {tp(): moment}, timeout=PATIENCE)
-            struck = interrupted_at(moment, commit)
+        seen = set()
+        offsets = count(1)
+        while struck := interrupted_anew(
+            seen, lambda: consumer.commit({tp(): next(offsets)}, timeout=PATIENCE)
+        ):
             check_is_free(consumer, struck)
-            if not struck:
-                break
-        assert 30 < moment < MANY
-        assert moment == committed_by(consumer)
+        assert 30 < len(seen)
+        assert len(seen) + 1 == committed_by(consumer)
 
 
-def close_at(broker, moment):
-    """Interrupt `close` at a moment; return whether it took so long."""
+def close_anew(broker, seen):
+    """Interrupt `close` at another place; return whether there was one."""
     with consuming(broker, **GROUP) as consumer:
         consumer.assign([tp()])
         consumer.seek(tp(), 1)
-        struck = interrupted_at(moment, consumer.close)
+        struck = interrupted_anew(seen, consumer.close)
         check_is_free(consumer, struck)
         consumer.close()
         assert not consumer._core._thread.is_alive, repr(struck)
-    return bool(struck)
+    return struck is not None
 
 
 def test_a_close_can_be_repeated(broker):
     """Whatever Ctrl-C has prevented, another call does, so that no thread is left."""
-    moments = sum(
-        1 for _ in itertools.takewhile(lambda it: close_at(broker, it), itertools.count(1))
-    )
-    assert 50 < moments < MANY
+    seen = set()
+    while close_anew(broker, seen):
+        pass
+    assert 50 < len(seen)

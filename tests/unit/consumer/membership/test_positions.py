@@ -95,7 +95,32 @@ def test_the_position_moves_with_the_records(state):
     state.seek(TP0, 1)
     state.set_position(TP0, FetchPosition(7, 3, LEADER))
     assert FetchPosition(7, 3, LEADER) == state.valid_position(TP0)
-    assert {TP0: OffsetAndMetadata(7, 3)} == state.all_consumed()
+
+
+def test_what_was_taken_is_committed_when_it_was_returned(state):
+    """Until then the offset to commit is that before it; afterwards nothing can be given back."""
+    state.seek(TP0, 1)
+    for offset in (7, 9):
+        state.set_position(TP0, FetchPosition(offset, 3, LEADER))
+        assert state.has_taken
+        assert {TP0: OffsetAndMetadata(1)} == state.all_consumed()
+    for are_returned in (True, False):
+        state.end_taking(are_returned=are_returned)
+        assert not state.has_taken
+        assert {TP0: OffsetAndMetadata(9, 3)} == state.all_consumed()
+
+
+def test_what_was_taken_and_not_returned_is_read_again(state):
+    """A position that was set meanwhile stays; the leader is that of the last position."""
+    state.seek(TP0, 1)
+    state.set_position(TP0, FetchPosition(7, 3, LEADER))
+    state.move_back(TP0, FetchPosition(5, 3, LEADER))
+    state.end_taking(are_returned=False)
+    assert FetchPosition(1, current_leader=LEADER) == state.valid_position(TP0)
+    state.set_position(TP0, FetchPosition(7, 3, LEADER))
+    state.seek(TP0, 4)
+    state.end_taking(are_returned=False)
+    assert FetchPosition(4) == state.valid_position(TP0)
 
 
 def test_the_position_does_not_move_without_a_valid_one(state):

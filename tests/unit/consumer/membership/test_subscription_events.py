@@ -111,6 +111,7 @@ class SubscriptionEvents(RuleBasedStateMachine):
     def move(self, partition, position):
         """Return records."""
         self.attempt(self.state.set_position, partition, position)
+        self.state.end_taking(are_returned=True)
 
     @rule(partition=PARTITION, reset=RESETS)
     def reset(self, partition, reset):
