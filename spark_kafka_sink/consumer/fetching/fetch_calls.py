@@ -161,7 +161,7 @@ class FetchCalls:
             timeout_ms=self._config.request_timeout_ms,
         )
         response = await self._requests.ask(step.node, request, self._deadline())
-        answers = read_offsets(response, step.node)
+        answers = read_offsets(response, step.node, {topic_partition})
         if topic_partition in answers.failed:
             raise answers.failed[topic_partition]
         offset = answers.found.get(topic_partition)

@@ -266,8 +266,13 @@ class OffsetCalls:
     ) -> OffsetAnswers | KafkaError:
         left_ms = int(min(max((deadline - self._loop.time()) * 1000, 1), _MOST_MS))
         request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)
+        requested = {
+            TopicPartition(topic, it.partition_index)
+            for topic in questions
+            for it in questions[topic]
+        }
         try:
-            return read_offsets(await self._requests.ask(node, request, deadline), node)
+            return read_offsets(await self._requests.ask(node, request, deadline), node, requested)
         except NetworkError as error:
             return error
 
@@ -290,7 +295,7 @@ class OffsetCalls:
             except NetworkError as error:
                 cause: KafkaError = error
             else:
-                refusals = refused_commits(response, group_id)
+                refusals = refused_commits(response, group_id, offsets)
                 again = [error for error in refusals.values() if _is_worth_a_retry(error)]
                 if not again:
                     return refusals

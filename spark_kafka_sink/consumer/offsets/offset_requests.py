@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -25,13 +25,15 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from spark_kafka_sink.errors import BrokerError, KafkaError
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
+
+T = TypeVar("T")
 
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
@@ -96,12 +98,23 @@ def list_offsets_request(
     )
 
 
-def read_offsets(response: ListOffsetsResponse, node: Node) -> OffsetAnswers:
-    """Return the offsets in a response, and the errors of other partitions."""
+def only_requested(
+    answers: Iterable[tuple[TopicPartition, T]], requested: Container[TopicPartition]
+) -> Iterator[tuple[TopicPartition, T]]:
+    """Return the answers to what was requested: a response may be about other partitions, too."""
+    return ((partition, answer) for partition, answer in answers if partition in requested)
+
+
+def read_offsets(
+    response: ListOffsetsResponse, node: Node, requested: Container[TopicPartition]
+) -> OffsetAnswers:
+    """Return the requested offsets in a response, and the errors of other partitions."""
     answers = OffsetAnswers({}, {})
     for topic in response.topics:
-        for partition in topic.partitions:
-            topic_partition = TopicPartition(topic.name, partition.partition_index)
+        for topic_partition, partition in only_requested(
+            ((TopicPartition(topic.name, it.partition_index), it) for it in topic.partitions),
+            requested,
+        ):
             code = partition.error_code
             if code:
                 what = f"{topic_partition}: ListOffsets at {node}"
@@ -139,11 +152,11 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> Offs
 
 
 def refused_commits(
-    response: OffsetCommitResponse, group_id: str
+    response: OffsetCommitResponse, group_id: str, requested: Container[TopicPartition]
 ) -> dict[TopicPartition, KafkaError]:
-    """Return the partitions whose offsets were refused, and why."""
+    """Return the requested partitions whose offsets were refused, and why."""
     return {
         place: broker_error(code, f"OffsetCommit of group {group_id!r} for {place}")
-        for place, code in commit_codes(response)
+        for place, code in only_requested(commit_codes(response), requested)
         if code
     }

@@ -27,7 +27,12 @@ from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetCall,
     commit_of_user,
 )
-from spark_kafka_sink.errors import CommitFailedError, KafkaError, UnsupportedVersionError
+from spark_kafka_sink.errors import (
+    CommitFailedError,
+    DecodeError,
+    KafkaError,
+    UnsupportedVersionError,
+)
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -286,6 +291,7 @@ class ConsumerCoordinator(Coordinator):
         response: ConsumerGroupHeartbeatResponse | None
         try:
             response = await self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._checked(step))
+            _check_assigned(response)
         except UnsupportedVersionError as error:
             response = ConsumerGroupHeartbeatResponse(
                 error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -333,3 +339,16 @@ class ConsumerCoordinator(Coordinator):
             self._names |= found
             self._membership.topic_names_changed(self._names, context.clock())
             context.tell_user()
+
+
+def _check_assigned(response: ConsumerGroupHeartbeatResponse | None) -> None:
+    """Raise DecodeError if the coordinator has assigned a partition that cannot exist."""
+    if response is None or response.assignment is None:
+        return
+    for topic in response.assignment.topic_partitions:
+        for number in topic.partitions:
+            if number < 0:
+                raise DecodeError(
+                    f"the coordinator has assigned partition {number} of the topic with the id "
+                    f"{topic.topic_id}, which cannot exist: check its assignor"
+                )

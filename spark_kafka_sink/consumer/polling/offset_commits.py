@@ -10,6 +10,7 @@ import logging
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.consumer.offsets.offset_requests import only_requested
 from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetAction,
     judge_group,
@@ -187,7 +188,8 @@ class OffsetCommits:
             return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
         names = {topic_id: topic for topic, topic_id in ids.items()}
         call = self._coordinator.offset_calls[0]
-        verdict = judge_partitions(call, read_commit(response, names))
+        codes = dict(only_requested(read_commit(response, names).items(), offsets))
+        verdict = judge_partitions(call, codes)
         if verdict.action is OffsetAction.DONE:
             return None
         with self._context.lock:
@@ -245,7 +247,8 @@ class OffsetCommits:
         verdict = judge_group(call, found.error_code)
         if verdict.action is OffsetAction.DONE:
             call = of_partition
-            verdict = judge_partitions(call, found.errors)
+            errors = dict(only_requested(found.errors.items(), frozenset(partitions)))
+            verdict = judge_partitions(call, errors)
         if verdict.action is OffsetAction.DONE:
             return {each: found.offsets.get(each) for each in partitions}
         if verdict.action is OffsetAction.FIND_COORDINATOR:

@@ -201,7 +201,7 @@ class PositionLookups:
             response = await self._ask(node, request)
             if response is None:
                 continue
-            answers = read_offsets(response, node)
+            answers = read_offsets(response, node, times)
             for each, offset in answers.found.items():
                 found[each] = UNKNOWN_OFFSET if offset is None else offset
             for error in answers.failed.values():

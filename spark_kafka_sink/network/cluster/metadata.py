@@ -113,16 +113,14 @@ class MetadataSnapshot:
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         """Return what is known about a partition; None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
-        if topic is None or topic_partition.partition >= len(topic.partitions):
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
     def leader_of(self, topic_partition: TopicPartition) -> Node | None:
         """Return the leader's node; None while no leader is known."""
-        topic = self.topics.get(topic_partition.topic)
-        if topic is None or topic_partition.partition >= len(topic.partitions):
-            return None
-        return self.nodes.get(topic.partitions[topic_partition.partition].leader_id)
+        known = self.partition(topic_partition)
+        return None if known is None else self.nodes.get(known.leader_id)
 
     def leaders(self, topics: Iterable[str]) -> list[Node]:
         """Return the known leaders of all partitions of topics, each once."""

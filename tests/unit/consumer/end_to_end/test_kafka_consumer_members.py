@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spark_kafka_sink.consumer.assignors.partition_assignor import GroupAssignment
+from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, GroupAssignment
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.devbroker import DevBroker
@@ -94,6 +94,28 @@ def test_a_member_that_the_assignor_left_out_is_told(broker):
         consumer.subscribe("t")
         with pytest.raises(DecodeError, match="leader has no assignment for this member"):
             poll_until(consumer, lambda: False)
+
+
+class Impossible(RangeAssignor):
+    """An assignor of a leader that assigns a partition with a negative number."""
+
+    number = 0
+
+    def assign(self, cluster, group_subscription):
+        """Assign it to all members."""
+        assignment = Assignment((tp(self.number),))
+        return GroupAssignment(dict.fromkeys(group_subscription.subscriptions, assignment))
+
+
+@pytest.mark.parametrize("number", [-5, -1])
+def test_a_partition_that_cannot_exist_is_refused(broker, monkeypatch, number):
+    """The error names it and its origin; -1 is not taken for the last partition."""
+    monkeypatch.setattr(Impossible, "number", number)
+    with consuming(broker, **GROUP | {"partition.assignment.strategy": [Impossible]}) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(DecodeError, match=f"leader has assigned partition {number} of"):
+            poll_until(consumer, lambda: False)
+        assert frozenset() == consumer.assignment()
 
 
 class Careless(RangeAssignor):

@@ -14,6 +14,7 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     found_coordinator,
     list_offsets_request,
     read_offsets,
+    refused_commits,
 )
 from spark_kafka_sink.consumer.offsets.topic_answers import (
     read_topics,
@@ -39,6 +40,11 @@ from spark_kafka_sink.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from spark_kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 
 ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)
@@ -107,12 +113,43 @@ def test_a_response_has_offsets_and_errors():
     answers = read_offsets(
         ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=partitions),)),
         ONE,
+        T,
     )
 
     assert {T[0]: 7, T[1]: None} == answers.found
     assert [T[2]] == list(answers.failed)
     assert "t-2: ListOffsets at one:9092 (id 1)" in str(answers.failed[T[2]])
     assert "Grant this user DESCRIBE and READ" in str(answers.failed[T[2]])
+
+
+def test_answers_that_nobody_asked_for_are_dropped():
+    """They would be taken for those of other partitions, or not be found among the questions."""
+    asked = (T[0],)
+    response = ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(partition_index=it, offset=7, error_code=code)
+                    for it, code in ((-1, 0), (0, 0), (1, 0), (2, ErrorCode.INVALID_REQUEST))
+                ),
+            )
+            for name in ("t", "u")
+        )
+    )
+    commit = OffsetCommitResponse(
+        topics=(
+            OffsetCommitResponseTopic(
+                name="t",
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=it, error_code=28)
+                    for it in (0, 1)
+                ),
+            ),
+        )
+    )
+    assert ({T[0]: 7}, {}) == read_offsets(response, ONE, asked)
+    assert asked == tuple(refused_commits(commit, "g", asked))
 
 
 def test_a_coordinator_is_found_in_the_old_and_in_the_new_format():
