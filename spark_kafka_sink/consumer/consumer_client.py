@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from spark_kafka_sink.consumer.epoch_calls import EpochCalls
 from spark_kafka_sink.consumer.fetching.fetch_calls import FetchCalls
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
     from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.consumer.offsets.offset_requests import FoundOffset
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.model import TopicPartition
 
@@ -67,6 +69,7 @@ class ConsumerClient:
         self.config = replace(config, allow_auto_create_topics=False)
         self._fetches: FetchCalls
         self._offsets: OffsetCalls
+        self._epochs: EpochCalls
         self._client: NetworkClient
         self._thread = NetworkThread(
             self._serve,
@@ -101,6 +104,7 @@ class ConsumerClient:
         requests = BrokerRequests(self._client, self.config, changed)
         self._fetches = FetchCalls(requests, self.config)
         self._offsets = OffsetCalls(requests)
+        self._epochs = EpochCalls(requests, self._offsets)
         self._thread.started()
         try:
             await asyncio.Event().wait()
@@ -147,6 +151,23 @@ class ConsumerClient:
         """
         return self._bounds(partitions, LATEST_TIMESTAMP, timeout)
 
+    def log_ends(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return the latest offsets with the epochs of the leaders in whose logs they are."""
+        return self._found(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout)
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """Return where the logs of leader epochs end; leaders may not know it (KIP-320).
+
+        A log that ends before an offset which was once in it, in that epoch, has been truncated.
+        """
+        deadline = self.clock() + timeout
+        found = self._thread.run(self._epochs.epoch_ends(epochs, deadline), timeout)
+        return {each: it.end_offset for each, it in found.items() if it.end_offset >= 0}
+
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, int | None]:
@@ -183,9 +204,15 @@ class ConsumerClient:
     def _offsets_of(
         self, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> dict[TopicPartition, int | None]:
+        return {each: it.offset for each, it in self._found(timestamps, timeout).items()}
+
+    def _found(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> dict[TopicPartition, FoundOffset]:
         is_committed = self.config.is_read_committed
         return self._ask(
-            lambda calls, by: calls.offsets(timestamps, by, is_committed=is_committed), timeout
+            lambda calls, by: calls.found_offsets(timestamps, by, is_committed=is_committed),
+            timeout,
         )
 
     def _ask(

@@ -1,4 +1,4 @@
-"""Followers of real Kafka that are read, and that fail meanwhile."""
+"""Followers of real Kafka that are read and fail meanwhile, or become leaders and lack records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.consumer.read_arrow import read_arrow
+from spark_kafka_sink.errors import DataLossError
+from tests.support.consumer.reading import fill, numbered
+from tests.support.kafka.leadership import elect_uncleanly, replicas_of
 from tests.support.producer.producing import produce
 from tests.support.record.text_rows import numbered_batches
+from tests.support.spark.read_stream import read_stream
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -44,3 +48,32 @@ def test_a_follower_that_fails_loses_and_repeats_no_row(kafka_in_racks, failure)
     read = pa.Table.from_batches([first, *rest.to_batches()])
     assert 0 < first.num_rows < ROWS
     assert list(range(ROWS)) == read["offset"].to_pylist()
+
+
+def test_a_stream_notices_that_an_unclean_leader_lacks_records(kafka_in_racks):
+    """A log that was cut and is longer by now is a loss, or is read from the cut on."""
+    cluster = kafka_in_racks
+    topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "1"})
+    first, second, other = numbered(60), numbered(40, 60), numbered(100, 1000)
+    fill(cluster.bootstrap_servers, topic, first)
+    leader, follower = replicas_of(cluster, topic)
+    try:
+        follower.stop()
+        fill(cluster.bootstrap_servers, topic, second)
+        with read_stream(cluster.bootstrap_servers, topic) as query:
+            found, checkpoint = query.read()
+            assert [*first, *second] == found
+            leader.kill()
+            follower.start()
+            elect_uncleanly(cluster, topic, follower)
+            fill(cluster.bootstrap_servers, topic, other)
+            message = f"{topic}-0: the log was cut at offset 60, before offset 100"
+            with pytest.raises(DataLossError, match=message):
+                query.read(checkpoint)
+        with read_stream(cluster.bootstrap_servers, topic, failOnDataLoss="false") as query:
+            assert other == query.read(checkpoint)[0]
+    finally:
+        for each in (leader, follower):
+            if not each.is_running:
+                each.start()
+        cluster.settle(topic)

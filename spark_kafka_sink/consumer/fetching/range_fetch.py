@@ -98,7 +98,7 @@ class RangeFetch:
         self._replica_max_age = replica_max_age
         self._deadline = now + timeout
         self._topic_id = partition_range.topic_id
-        self._last_fetched_epoch = NO_LEADER_EPOCH
+        self._last_fetched_epoch = partition_range.start_epoch
         self._loss: DataLoss | None = None
         #: What the error of a timeout names.
         self._last_seen = "no broker has answered yet"

@@ -20,7 +20,8 @@ class PartitionRange:
     """The offsets of a partition from `start` up to but excluding `end`.
 
     With a topic id, the range belongs to that topic, not to a later one of the same name. The
-    leader epoch is the one in which the offsets were found: older metadata are not used.
+    leader epoch is the one in which the offsets were found: older metadata are not used. The leader
+    of the start epoch had all records before the start: a log without them was truncated.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class PartitionRange:
     end: int
     topic_id: UUID | None = None
     leader_epoch: int = NO_LEADER_EPOCH
+    start_epoch: int = NO_LEADER_EPOCH
 
     @property
     def topic_partition(self) -> TopicPartition:

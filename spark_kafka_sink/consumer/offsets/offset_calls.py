@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
+    FoundOffset,
     OffsetAnswers,
     by_leader,
     commit_request,
@@ -38,7 +39,7 @@ from spark_kafka_sink.protocol.group_offsets import LAST_COMMIT_WITH_NAMES
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from spark_kafka_sink.config.source.offset_specs import Selection
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 
+T = TypeVar("T")
+
 #: Seconds after which a topic that no broker knows does not exist, and brokers at whose addresses
 #: nothing listens are not about to start.
 FINAL_SECONDS: Final = 3.0
@@ -54,6 +57,18 @@ FINAL_SECONDS: Final = 3.0
 _MOST_MS: Final = 2**31 - 1
 #: How many partitions an error names.
 _MOST_NAMED: Final = 3
+
+
+class Attempt(NamedTuple, Generic[T]):
+    """What one question to the leaders has found, and why it has not found more."""
+
+    found: dict[TopicPartition, T]
+    cause: KafkaError | None
+
+
+def no_leader(partitions: Sequence[TopicPartition]) -> NetworkError:
+    """Return the cause of a question that could not be asked."""
+    return NetworkError(f"{listed(partitions, _MOST_NAMED)} has no leader at the moment")
 
 
 class OffsetCalls:
@@ -207,17 +222,20 @@ class OffsetCalls:
 
         Raises BrokerError for a final error, KafkaTimeoutError if there is no answer in time.
         """
-        found: dict[TopicPartition, int | None] = {}
-        left = dict(timestamps)
-        attempts = 0
-        while left:
-            await self._know(left, deadline, refresh=attempts > 0)
-            groups, leaderless = by_leader(left, self._client.metadata.snapshot)
-            cause: KafkaError | None = None
-            if leaderless:
-                cause = NetworkError(
-                    f"{listed(leaderless, _MOST_NAMED)} has no leader at the moment"
-                )
+        found = await self.found_offsets(timestamps, deadline, is_committed=is_committed)
+        return {topic_partition: it.offset for topic_partition, it in found.items()}
+
+    async def found_offsets(
+        self, timestamps: Mapping[TopicPartition, int], deadline: float, *, is_committed: bool
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return the same offsets with their leader epochs."""
+
+        async def ask(left: Sequence[TopicPartition]) -> Attempt[FoundOffset]:
+            groups, leaderless = by_leader(
+                {each: timestamps[each] for each in left}, self._client.metadata.snapshot
+            )
+            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
+            found: dict[TopicPartition, FoundOffset] = {}
             for answers in await asyncio.gather(
                 *(
                     self._ask_leader(node, questions, deadline, is_committed=is_committed)
@@ -227,19 +245,44 @@ class OffsetCalls:
                 if isinstance(answers, KafkaError):
                     cause = answers
                     continue
-                found |= answers.found
+                for each, offset in answers.found.items():
+                    found[each] = FoundOffset(offset, answers.epochs[each])
                 for error in answers.failed.values():
                     if not error.retriable:
                         raise error
                     cause = error
-            left = {each: time for each, time in left.items() if each not in found}
+            return Attempt(found, cause)
+
+        return await self.repeat("ListOffsets", timestamps, deadline, ask)
+
+    async def repeat(
+        self,
+        what: str,
+        partitions: Iterable[TopicPartition],
+        deadline: float,
+        ask: Callable[[Sequence[TopicPartition]], Awaitable[Attempt[T]]],
+    ) -> dict[TopicPartition, T]:
+        """Return the answers of leaders about partitions, asked for until there is one about each.
+
+        `ask` is one attempt for the partitions that are left; it finds them in the metadata, which
+        are requested again before the next one. `what` names the request.
+
+        Raises KafkaTimeoutError if there is no answer in time, and what `ask` raises.
+        """
+        wanted = left = tuple(partitions)
+        found: dict[TopicPartition, T] = {}
+        attempts = 0
+        while left:
+            await self._know(left, deadline, refresh=attempts > 0)
+            attempt = await ask(left)
+            found |= attempt.found
+            left = tuple(each for each in left if each not in found)
             if left:
-                cause = cause or DecodeError(f"the answer lacks {listed(list(left), _MOST_NAMED)}")
-                await self._requests.back_off(
-                    attempts, deadline, f"ListOffsets of {listed(list(left), _MOST_NAMED)}", cause
-                )
+                names = listed(left, _MOST_NAMED)
+                cause = attempt.cause or DecodeError(f"the answer lacks {names}")
+                await self._requests.back_off(attempts, deadline, f"{what} of {names}", cause)
                 attempts += 1
-        return {topic_partition: found[topic_partition] for topic_partition in timestamps}
+        return {topic_partition: found[topic_partition] for topic_partition in wanted}
 
     async def _know(
         self, partitions: Iterable[TopicPartition], deadline: float, *, refresh: bool

@@ -54,6 +54,16 @@ class OffsetAnswers(NamedTuple):
     #: None where no record has the timestamp or a later one.
     found: dict[TopicPartition, int | None]
     failed: dict[TopicPartition, BrokerError]
+    #: The leader epochs of the found offsets: of a latest offset, that of the leader.
+    epochs: dict[TopicPartition, int]
+
+
+class FoundOffset(NamedTuple):
+    """An offset, None if no record has the timestamp or a later one, and its leader epoch."""
+
+    offset: int | None
+    #: `NO_LEADER_EPOCH` if the broker does not know it (before 2.1).
+    leader_epoch: int
 
 
 def by_leader(
@@ -109,7 +119,7 @@ def read_offsets(
     response: ListOffsetsResponse, node: Node, requested: Container[TopicPartition]
 ) -> OffsetAnswers:
     """Return the requested offsets in a response, and the errors of other partitions."""
-    answers = OffsetAnswers({}, {})
+    answers = OffsetAnswers({}, {}, {})
     for topic in response.topics:
         for topic_partition, partition in only_requested(
             ((TopicPartition(topic.name, it.partition_index), it) for it in topic.partitions),
@@ -122,6 +132,7 @@ def read_offsets(
             else:
                 offset = partition.offset
                 answers.found[topic_partition] = None if offset == UNKNOWN_OFFSET else offset
+                answers.epochs[topic_partition] = partition.leader_epoch
     return answers
 
 

@@ -21,7 +21,6 @@ from spark_kafka_sink.config.source.offset_specs import (
 from spark_kafka_sink.config.source.positions import BATCH_END
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.spark.source.first_batch import Start
-from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.source.offset_specs import OffsetSpec
     from spark_kafka_sink.config.source.positions import Accepted
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.offsets_json import Offsets
+    from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 
 _MOST_NAMED: Final = 5
 
@@ -40,8 +39,8 @@ class Lookup(Protocol):
     def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the earliest offsets of some partitions."""
 
-    def latest(self, partitions: Sequence[TopicPartition]) -> Offsets:
-        """Return the latest offsets of some partitions."""
+    def latest(self, partitions: Sequence[TopicPartition]) -> StreamOffsets:
+        """Return the latest offsets of some partitions, with the epochs of their leaders."""
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offsets at or after the times, None where there is none."""
@@ -73,7 +72,7 @@ def starting_offsets(
     given: list[TopicPartition] = []
     if isinstance(spec, SpecificOffsets):
         given = [one for one, offset in spec.offsets.items() if offset >= 0]
-    return Start(StreamOffsets(offsets), latest, frozenset(given))
+    return Start(offsets, latest, frozenset(given))
 
 
 def ending_offsets(
@@ -100,7 +99,7 @@ def _resolve(
     partitions: Sequence[TopicPartition],
     lookup: Lookup,
     accepted: Accepted,
-) -> tuple[Offsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
+) -> tuple[StreamOffsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
     """Return the offsets, the timestamps without a match, and which offsets are the latest."""
     unmatched: dict[TopicPartition, int] = {}
     match spec:
@@ -125,7 +124,8 @@ def _resolve(
             }
     latest = [one for one in partitions if wanted[one] == LATEST_OFFSET]
     earliest = [one for one in partitions if wanted[one] == EARLIEST_OFFSET]
-    offsets = {**wanted, **lookup.latest(latest), **lookup.earliest(earliest)}
+    offsets = lookup.latest(latest)
+    offsets = offsets.at({**wanted, **offsets, **lookup.earliest(earliest)})
     return offsets, unmatched, frozenset(latest)
 
 

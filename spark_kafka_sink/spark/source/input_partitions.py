@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from spark_kafka_sink.errors import DataLossError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.spark.source.planning import split_ranges
 
 if TYPE_CHECKING:
@@ -53,14 +54,11 @@ def _with_ids(
     ids = cluster.ids(dict.fromkeys(one.topic_partition for one in ranges))
     found = []
     for one in ranges:
-        known = ids.get(one.topic_partition)
-        place = PartitionRange(*one.topic_partition, one.start, one.end)
-        if known is not None:
-            topic_id = topic_ids.get(one.topic_partition.topic, known.topic_id)
-            place = PartitionRange(
-                *one.topic_partition, one.start, one.end, topic_id, known.leader_epoch
-            )
-        found.append(InputPartition(place))
+        place = one.topic_partition
+        topic_id, leader_epoch = ids.get(place, (None, NO_LEADER_EPOCH))
+        topic_id = topic_ids.get(place.topic, topic_id)
+        wanted = PartitionRange(*place, one.start, one.end, topic_id, leader_epoch, one.start_epoch)
+        found.append(InputPartition(wanted))
     return found
 
 

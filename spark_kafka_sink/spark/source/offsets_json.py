@@ -1,10 +1,12 @@
 """The offsets of a stream as Spark keeps them: `{"topic": {"partition": offset}}`.
 
 Offsets mean something only in the topic in which they were found: one that was deleted and created
-again has other records. So the id of each topic is stored, too, in the key of an entry without
-partitions: `{"t": {"0": 7}, "t?topicId=...": {}}`. No topic has such a name, and whatever reads the
-offsets of partitions finds none there: Spark's own source, which accepts nothing but numbers of
-partitions and offsets, and anything that reads the progress of a query.
+again has other records, and so may a log have whose leader was not in sync when it was elected. So
+the id of each topic is stored, too, and for each partition the epoch of the leader whose log had
+the offset (KIP-320). They are in the key of an entry without partitions:
+`{"t": {"0": 7, "1": 9}, "t?topicId=...&leaderEpochs=0:2,1:5": {}}`. No topic has such a name, and
+whatever reads the offsets of partitions finds none there: Spark's own source, which accepts nothing
+but numbers of partitions and offsets, and anything that reads the progress of a query.
 
 Spark stores the offsets of a Python source as the text that `json.dumps` makes of them, and
 compares texts: the same offsets in another order count as new data, in every trigger. So all
@@ -24,13 +26,15 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: For each partition, the offset of the next record to read.
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 
-_TOPIC: Final = re.compile(
-    r"(?P<topic>[^?]+)\?topicId=(?P<topic_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+_LOG: Final = re.compile(
+    r"(?P<topic>[^?]+)\?"
+    r"(?:topicId=(?P<topic_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?&?"
+    r"(?:leaderEpochs=(?P<epochs>[0-9]{1,10}:[0-9]{1,10}(?:,[0-9]{1,10}:[0-9]{1,10})*))?"
 )
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MAX_PARTITION: Final = 2**31 - 1
@@ -38,16 +42,22 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class StreamOffsets(dict[TopicPartition, int]):
-    """Offsets, and the topics in which they were found; they are equal if the offsets are."""
+    """Offsets, and the logs in which they were found; they are equal if the offsets are."""
 
-    def __init__(self, offsets: Offsets, topic_ids: Mapping[str, UUID] | None = None) -> None:
-        """Store both; the ids of topics are those that are known."""
+    def __init__(
+        self,
+        offsets: Offsets,
+        topic_ids: Mapping[str, UUID] | None = None,
+        epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Store the offsets, and the ids of topics and the leader epochs that are known."""
         super().__init__(offsets)
         self.topic_ids = dict(topic_ids or {})
+        self.epochs = dict(epochs or {})
 
     def at(self, offsets: Offsets) -> StreamOffsets:
-        """Return other offsets in the same topics."""
-        return StreamOffsets(offsets, self.topic_ids)
+        """Return other offsets in the same logs."""
+        return StreamOffsets(offsets, self.topic_ids, self.epochs)
 
     def replaced(self, before: StreamOffsets) -> frozenset[str]:
         """Return the topics that are others here than they were before."""
@@ -69,10 +79,23 @@ def offsets_json(offsets: Offsets) -> dict[str, dict[str, int]]:
         offset = offsets[TopicPartition(topic, partition)]
         found.setdefault(topic, {})[str(int(partition))] = int(offset)
     if isinstance(offsets, StreamOffsets):
-        for topic in tuple(found):
-            if topic in offsets.topic_ids:
-                found[f"{topic}?topicId={offsets.topic_ids[topic]}"] = {}
+        found |= {key: {} for topic in found if (key := _log_key(topic, found[topic], offsets))}
     return found
+
+
+def _log_key(topic: str, partitions: Iterable[str], offsets: StreamOffsets) -> str | None:
+    """Return the key with what is known of the logs of a topic; None if that is nothing."""
+    known = []
+    if topic in offsets.topic_ids:
+        known.append(f"topicId={offsets.topic_ids[topic]}")
+    epochs = [
+        f"{partition}:{offsets.epochs[place]}"
+        for partition in partitions
+        if (place := TopicPartition(topic, int(partition))) in offsets.epochs
+    ]
+    if epochs:
+        known.append(f"leaderEpochs={','.join(epochs)}")
+    return f"{topic}?{'&'.join(known)}" if known else None
 
 
 def parse_offsets(stored: Any) -> StreamOffsets:
@@ -90,9 +113,19 @@ def parse_offsets(stored: Any) -> StreamOffsets:
             if type(offset) is not int or not 0 <= offset <= _MAX_OFFSET:
                 raise _not_offsets(offset)
             found[TopicPartition(topic, int(partition))] = offset
-        if not partitions and (known := _TOPIC.fullmatch(topic)):
-            found.topic_ids[known["topic"]] = UUID(known["topic_id"])
+        if not partitions and (known := _LOG.fullmatch(topic)):
+            _add_log(found, known)
     return found
+
+
+def _add_log(found: StreamOffsets, known: re.Match[str]) -> None:
+    """Add what the key of an entry without partitions says."""
+    topic = known["topic"]
+    if known["topic_id"]:
+        found.topic_ids[topic] = UUID(known["topic_id"])
+    for each in known["epochs"].split(",") if known["epochs"] else ():
+        partition, epoch = each.split(":")
+        found.epochs[TopicPartition(topic, int(partition))] = int(epoch)
 
 
 def _not_offsets(found: object) -> ConfigError:

@@ -10,6 +10,8 @@ there.
 - A partition that the end lacks is gone, and an end before the start means that the log was cut:
   rows are lost. In the first batch this is only true of offsets that the user has given: see
   `first_batch`.
+- A log that was cut below the start, by a leader that was not in sync when it was elected, has
+  other records from there on. Rows are lost, even if it is longer by now; it is read from there.
 - A topic that was deleted and created again is another topic: offsets that were found in the old
   one belong to no record of it.
 """
@@ -17,14 +19,20 @@ there.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
+
+
+_NONE: Final[Offsets] = MappingProxyType({})
 
 
 class OffsetRange(NamedTuple):
@@ -33,6 +41,8 @@ class OffsetRange(NamedTuple):
     topic_partition: TopicPartition
     start: int
     end: int
+    #: The epoch of a leader whose log had all records before the start; -1 if it is not known.
+    start_epoch: int = NO_LEADER_EPOCH
 
     @property
     def size(self) -> int:
@@ -69,12 +79,19 @@ def new_partitions(start: Offsets, end: Offsets) -> tuple[TopicPartition, ...]:
 
 
 def plan_ranges(
-    start: Offsets, end: Offsets, earliest: Offsets, *, first: Start | None = None
+    start: Offsets,
+    end: Offsets,
+    earliest: Offsets,
+    *,
+    first: Start | None = None,
+    cut: Offsets = _NONE,
+    epochs: Mapping[TopicPartition, int] = _NONE,
 ) -> PlannedRanges:
     """Return the ranges between two offsets, in order, and the losses.
 
     `earliest` has the earliest offsets of the new partitions, without those that are gone again.
-    `first` is the start of the query, if this is its first batch.
+    `first` is the start of the query, if this is its first batch. `cut` has the ends of the logs
+    that were cut below the start, and `epochs` the leader epochs of the start.
     """
     certain: Collection[TopicPartition] = start.keys() if first is None else first.given
     ranges = []
@@ -112,6 +129,19 @@ def plan_ranges(
                         begin,
                     )
                 )
+        elif topic_partition in cut:
+            kept = cut[topic_partition]
+            losses.append(
+                LostOffsets(
+                    topic_partition,
+                    begin,
+                    kept,
+                    f"the log was cut at offset {kept}, before offset {begin}, which was to be "
+                    "read next, since a leader that was not in sync was elected: later records are "
+                    "others",
+                )
+            )
+            begin = kept
         elif last < begin and topic_partition in certain:
             reason = (
                 f"the log ends at offset {last}, before offset {begin}, which was to be read next"
@@ -120,7 +150,8 @@ def plan_ranges(
             )
             losses.append(LostOffsets(topic_partition, begin, last, reason, begin - last))
         if begin < last:
-            ranges.append(OffsetRange(topic_partition, begin, last))
+            epoch = epochs.get(topic_partition, NO_LEADER_EPOCH)
+            ranges.append(OffsetRange(topic_partition, begin, last, epoch))
     return PlannedRanges(tuple(ranges), tuple(losses))
 
 
@@ -285,6 +316,8 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     for left in range(parts, 0, -1):
         end = start + (whole.end - start) // left
         if start < end:
-            found.append(OffsetRange(whole.topic_partition, start, end))
+            # The records just before the other parts may be of later epochs.
+            epoch = whole.start_epoch if start == whole.start else NO_LEADER_EPOCH
+            found.append(OffsetRange(whole.topic_partition, start, end, epoch))
         start = end
     return found

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.source.client_cache import client_cache
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,18 +95,19 @@ class SourceCluster:
             return {}
         return self._ask(lambda client: client.earliest_offsets(partitions, timeout=self._timeout))
 
-    def latest(self, partitions: Sequence[TopicPartition], known: Offsets | None = None) -> Offsets:
-        """Return the latest offsets of some partitions.
+    def latest(
+        self, partitions: Sequence[TopicPartition], known: Offsets | None = None
+    ) -> StreamOffsets:
+        """Return the latest offsets of some partitions, and the logs in which they are.
 
         `known` are offsets that have been reached already.
         """
         if not partitions:
-            return {}
+            return StreamOffsets({})
         attempts = self._options.fetch_offset_num_retries
         for attempt in range(1, max(attempts, 1) + 1):
-            found = self._ask(
-                lambda client: client.latest_offsets(partitions, timeout=self._timeout)
-            )
+            ends = self._ask(lambda client: client.log_ends(partitions, timeout=self._timeout))
+            found = {one: end.offset or 0 for one, end in ends.items()}
             below = [
                 f"{one} (known {known[one]}, found {offset})"
                 for one, offset in sorted(found.items())
@@ -118,7 +121,18 @@ class SourceCluster:
             )
             if attempt < attempts:
                 self._sleep(self._options.fetch_offset_retry_interval_ms / 1000)
-        return found
+        epochs = {
+            one: end.leader_epoch
+            for one, end in ends.items()
+            if end.leader_epoch != NO_LEADER_EPOCH
+        }
+        return StreamOffsets(found, self.topic_ids(found), epochs)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """Return where the logs of leader epochs end; leaders may not know it."""
+        if not epochs:
+            return {}
+        return self._ask(lambda client: client.epoch_ends(epochs, timeout=self._timeout))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offsets at or after the times (ms), None where there is none."""

@@ -103,7 +103,9 @@ class StreamDriver:
             strategy=self._options.starting_timestamp_strategy,
             accepted=STREAM_START,
         )
-        return start._replace(offsets=self._found(start.offsets))
+        offsets = start.offsets
+        topic_ids = self._cluster.topic_ids(offsets)
+        return start._replace(offsets=StreamOffsets(offsets, topic_ids, offsets.epochs))
 
     def next_end(
         self, start: StreamOffsets, *, max_offsets: int | None = None, reads_all: bool = False
@@ -125,7 +127,11 @@ class StreamDriver:
         self.latest = latest
         end = latest
         if pinned is not None:
-            end = latest.at({one: pinned.get(one, latest[one]) for one in latest if one in start})
+            end = StreamOffsets(
+                {one: pinned.get(one, latest[one]) for one in latest if one in start},
+                latest.topic_ids,
+                {**latest.epochs, **start.epochs},
+            )
         if reads_all:
             return end
         if (
@@ -150,13 +156,10 @@ class StreamDriver:
     def _latest(self, known: Offsets) -> StreamOffsets:
         if self._target is not None:
             return self._target
-        latest = self._found(self._cluster.latest(self._cluster.remaining_partitions(), known))
+        latest = self._cluster.latest(self._cluster.remaining_partitions(), known)
         if self.is_available_now:
             self._target = latest
         return latest
-
-    def _found(self, offsets: Offsets) -> StreamOffsets:
-        return StreamOffsets(offsets, self._cluster.topic_ids(offsets))
 
     def divide(self, start: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
         """Return the input partitions of a batch, which may be one that Spark replays.
@@ -172,11 +175,30 @@ class StreamDriver:
             _warn_of_replay(first, end)
         replaced = end.replaced(start)
         losses = lost_with_topics(replaced, start)
-        known = {one: offset for one, offset in start.items() if one.topic not in replaced}
-        earliest = self._earliest_of_new(known, end)
-        planned = plan_ranges(known, end, earliest, first=first)
+        known = start.at({one: at for one, at in start.items() if one.topic not in replaced})
+        planned = plan_ranges(
+            known,
+            end,
+            self._earliest_of_new(known, end),
+            first=first,
+            # The start of a first batch is not stored, so nothing has been read up to there.
+            cut={} if first is not None else self._cut_logs(known, end),
+            epochs=known.epochs,
+        )
         planned = planned._replace(losses=losses + planned.losses)
         return input_partitions(planned, self._options, self._cluster, end.topic_ids)
+
+    def _cut_logs(self, start: StreamOffsets, end: StreamOffsets) -> Offsets:
+        """Return where the logs were cut that no longer have all records before the start.
+
+        The leader of a later epoch is asked where the log of the start's epoch ends (KIP-320).
+        """
+        ids = self._cluster.ids(one for one in start if one in end and one in start.epochs)
+        newest = {one: max(end.epochs.get(one, -1), it.leader_epoch) for one, it in ids.items()}
+        ends = self._cluster.epoch_ends(
+            {one: start.epochs[one] for one in ids if newest[one] > start.epochs[one]}
+        )
+        return {one: offset for one, offset in ends.items() if offset < start[one]}
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
         new = new_partitions(start, end)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka.readers import reassign
@@ -22,6 +23,27 @@ def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:
     return int(
         admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions[partition].leader
     )
+
+
+def replicas_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[Broker]:
+    """Return the replicas of a partition, the leader first."""
+    found = cluster.admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions[partition]
+    others = [each for each in found.replicas if each != found.leader]
+    return [cluster.broker(node_id) for node_id in (found.leader, *others)]
+
+
+def elect_uncleanly(cluster: KafkaCluster, topic: str, broker: Broker, partition: int = 0) -> None:
+    """Make a replica that is not in sync the leader of a partition whose leader has failed."""
+
+    def elected() -> bool:
+        # The election fails until the controller knows of both brokers.
+        with suppress(KafkaException):
+            cluster.admin.elect_leaders(
+                ElectionType.UNCLEAN, [TopicPartition(topic, partition)]
+            ).result()
+        return leader_seen_by(broker, topic, partition) == broker.node_id
+
+    wait_until(elected, seconds=_SECONDS, what=f"broker {broker.node_id} to lead {topic}")
 
 
 def move_leaders(cluster: KafkaCluster, topic: str) -> None:

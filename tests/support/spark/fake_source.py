@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.config.source_options import SourceOptions
+from spark_kafka_sink.consumer.offsets.offset_requests import FoundOffset
 from spark_kafka_sink.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 class Ids(NamedTuple):
     """What tells a partition from a later one of the same name."""
 
-    topic_id: UUID | None = None
-    leader_epoch: int = 3
+    topic_id: UUID | None
+    leader_epoch: int
 
 
 class FakeClient:
@@ -37,6 +38,9 @@ class FakeClient:
         self.times: dict[TopicPartition, int | dict[int, int]] = {}
         #: The ids of topics, where the broker has them.
         self.topic_ids: dict[str, UUID] = {}
+        #: The leader epochs of partitions, if not 3, and where the logs of earlier ones end.
+        self.epochs: dict[TopicPartition, int] = {}
+        self.epoch_ends_of: dict[tuple[TopicPartition, int], int] = {}
         #: The errors of the next calls, one for each call.
         self.errors: list[Exception] = []
         #: The latest offsets of the next calls, instead of those of the logs.
@@ -86,12 +90,17 @@ class FakeClient:
         self._call("earliest_offsets")
         return {one: self.logs[one][0] for one in partitions}
 
-    def latest_offsets(self, partitions: Any, *, timeout: float) -> dict[TopicPartition, int]:
+    def log_ends(self, partitions: Any, *, timeout: float) -> dict[TopicPartition, FoundOffset]:
         """Return the log ends."""
-        self._call("latest_offsets")
-        if self.stale:
-            return self.stale.pop(0)
-        return {one: self.logs[one][1] for one in partitions}
+        self._call("log_ends")
+        ends = self.stale.pop(0) if self.stale else {one: self.logs[one][1] for one in partitions}
+        return {one: FoundOffset(end, self._epoch(one)) for one, end in ends.items()}
+
+    def epoch_ends(self, epochs: Any, *, timeout: float) -> dict[TopicPartition, int]:
+        """Return the ends of the logs of epochs."""
+        self._call("epoch_ends")
+        found = {one: self.epoch_ends_of.get((one, epoch)) for one, epoch in epochs.items()}
+        return {one: end for one, end in found.items() if end is not None}
 
     def offsets_for_times(self, times: Any, *, timeout: float) -> dict[TopicPartition, int | None]:
         """Return the offsets of the times."""
@@ -106,7 +115,9 @@ class FakeClient:
         """Return the ids of partitions that were listed once."""
         self._call("partition_ids")
         return {
-            one: Ids(self.topic_ids.get(one.topic)) for one in partitions if one in self._listed
+            one: Ids(self.topic_ids.get(one.topic), self._epoch(one))
+            for one in partitions
+            if one in self._listed
         }
 
     def commit_offsets(
@@ -120,6 +131,9 @@ class FakeClient:
     def close(self) -> None:
         """Count that it was closed."""
         self.closed += 1
+
+    def _epoch(self, partition: TopicPartition) -> int:
+        return self.epochs.get(partition, 3)
 
     def _call(self, name: str) -> None:
         self.calls.append(name)

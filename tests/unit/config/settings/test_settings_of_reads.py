@@ -159,7 +159,8 @@ def test_a_look_up_has_the_configured_time(milliseconds, seconds):
         is_stream=True,
     )
     client = _Client()
-    assert {T0: 5} == SourceCluster(given, is_stream=True, clients=FakeClients(client)).latest([T0])
+    cluster = SourceCluster(given, is_stream=True, clients=FakeClients(client))
+    assert {T0: 5} == cluster.earliest([T0])
     assert [seconds] == client.timeouts
 
 
@@ -169,7 +170,7 @@ class _Client:
     def __init__(self) -> None:
         self.timeouts: list[float] = []
 
-    def latest_offsets(self, partitions, *, timeout):
+    def earliest_offsets(self, partitions, *, timeout):
         """Return 5 for each partition."""
         self.timeouts.append(timeout)
         return dict.fromkeys(partitions, 5)

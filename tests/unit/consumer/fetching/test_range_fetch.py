@@ -86,6 +86,16 @@ def test_a_fetch_names_the_epoch_of_the_last_batch():
     assert 3 == script.until_fetch().last_fetched_epoch
 
 
+def test_the_first_fetch_names_the_epoch_of_the_start():
+    """A leader that lacks records before the start says so, and the loss is that of a cut log."""
+    script = RangeScript(start=50, start_epoch=3)
+    assert 3 == script.until_fetch().last_fetched_epoch
+    script.answer(partition_data(diverging_epoch=EpochEndOffset(epoch=2, end_offset=40)))
+    loss = loss_of(script.step())
+    assert (50, 40, 10) == (loss.wanted, loss.available, loss.lost)
+    assert -1 == script.until_fetch().last_fetched_epoch
+
+
 def test_bytes_without_a_batch_are_an_error():
     """A first batch always comes whole, so an answer without one would be repeated for ever."""
     with pytest.raises(CorruptRecordError, match=r"t-0, offset 0: .*without a complete batch"):

@@ -14,6 +14,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
 from spark_kafka_sink.spark.source.first_batch import Start
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 BOTH = (A, B)
@@ -28,7 +29,7 @@ class _Lookup:
         return dict.fromkeys(partitions, 2)
 
     def latest(self, partitions):
-        return dict.fromkeys(partitions, 9)
+        return StreamOffsets(dict.fromkeys(partitions, 9), epochs=dict.fromkeys(partitions, 4))
 
     def at_times(self, times):
         self.asked_times = times
@@ -59,6 +60,11 @@ def start_of(spec, lookup=None, strategy="error", accepted=STREAM_START):
 def test_a_start_has_an_offset_of_each_partition(spec, expected):
     """A start has offsets for all partitions, and records which are the latest, or given."""
     assert expected == start_of(spec)
+
+
+def test_a_latest_offset_has_the_epoch_of_its_leader():
+    """The log may be cut before the first record is read; given offsets were in any log."""
+    assert {A: 4} == start_of(SpecificOffsets({A: -1, B: 6})).offsets.epochs
 
 
 @pytest.mark.parametrize("spec", [GlobalTimestamp(77), Timestamps({A: 77, B: 77})])

@@ -11,6 +11,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 
+TOPIC_ID = UUID("6f1b0f5c-0000-4000-8000-0123456789ab")
 PARTITIONS = st.builds(
     TopicPartition,
     st.text("abcdefghijklmnopqrstuvwxyzABC0123456789._-", min_size=1, max_size=20),
@@ -35,22 +36,41 @@ def test_offsets_survive_the_checkpoint(offsets):
 
 def test_the_ids_of_topics_survive_the_checkpoint():
     """They are in keys that are no names of topics, with no partitions."""
-    topic_id = UUID("6f1b0f5c-0000-4000-8000-0123456789ab")
-    offsets = StreamOffsets({TopicPartition(topic, 0): 7 for topic in "ba"}, {"a": topic_id})
+    offsets = StreamOffsets({TopicPartition(topic, 0): 7 for topic in "ba"}, {"a": TOPIC_ID})
     text = json.dumps(offsets_json(offsets))
-    assert (
-        '{"a": {"0": 7}, "b": {"0": 7}, "a?topicId=6f1b0f5c-0000-4000-8000-0123456789ab": {}}'
-        == text
-    )
+    assert f'{{"a": {{"0": 7}}, "b": {{"0": 7}}, "a?topicId={TOPIC_ID}": {{}}}}' == text
     found = parse_offsets(json.loads(text))
-    assert (offsets, {"a": topic_id}) == (found, found.topic_ids)
+    assert (offsets, {"a": TOPIC_ID}) == (found, found.topic_ids)
 
 
-@pytest.mark.parametrize("key", ["", "b", "a?topicId=7", "a?topicId=", "a?later=1", "?"])
+@pytest.mark.parametrize(
+    ("topic_ids", "key"),
+    [
+        ({}, "a?leaderEpochs=9:0,10:4"),
+        ({"a": TOPIC_ID}, f"a?topicId={TOPIC_ID}&leaderEpochs=9:0,10:4"),
+    ],
+    ids=["without an id", "with an id"],
+)
+def test_leader_epochs_survive_the_checkpoint(topic_ids, key):
+    """Those of partitions that have an offset are stored, by their numbers."""
+    places = [TopicPartition("a", number) for number in (9, 10, 11)]
+    epochs = {places[1]: 4, places[0]: 0, TopicPartition("b", 0): 7}
+    offsets = StreamOffsets(dict.fromkeys(places, 1), topic_ids, epochs)
+    text = json.dumps(offsets_json(offsets))
+    assert [("a", {"9": 1, "10": 1, "11": 1}), (key, {})] == list(json.loads(text).items())
+    found = parse_offsets(json.loads(text))
+    assert (offsets, topic_ids) == (found, found.topic_ids)
+    assert {places[0]: 0, places[1]: 4} == found.epochs
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "b", "?", "a?topicId=7", "a?topicId=", "a?later=1", "a?leaderEpochs=", "a?leaderEpochs=1"],
+)
 def test_other_keys_without_partitions_are_ignored(key):
     """A later version may store more."""
     found = parse_offsets({"a": {"0": 7}, key: {}})
-    assert ({("a", 0): 7}, {}) == (found, found.topic_ids)
+    assert ({("a", 0): 7}, {}, {}) == (found, found.topic_ids, found.epochs)
 
 
 def test_partitions_are_sorted_as_numbers():

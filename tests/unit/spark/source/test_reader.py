@@ -41,7 +41,7 @@ def plan(**options):
 def test_a_batch_reads_everything(client):
     """By default a batch reads from the earliest to the latest offsets."""
     assert [(0, 3, 10), (1, 0, 5)] == plan()
-    assert 1 == client.calls.count("earliest_offsets") == client.calls.count("latest_offsets")
+    assert 1 == client.calls.count("earliest_offsets") == client.calls.count("log_ends")
 
 
 def test_a_batch_without_rows_has_no_partitions(client):

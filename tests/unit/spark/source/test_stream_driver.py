@@ -437,7 +437,7 @@ def test_available_now_ends_at_its_target(driver, client):
         batches += 1
         assert found
     assert ({A: 100, B: 10}, 1) == (end, batches)
-    assert client.calls.count("latest_offsets") == 1
+    assert client.calls.count("log_ends") == 1
 
 
 def test_available_now_continues_from_a_checkpoint(driver, client):
