@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
 from spark_kafka_sink.errors import (
     KafkaError,
@@ -25,6 +24,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.network.node_connections import connection_to
 from spark_kafka_sink.protocol.api_keys import ApiKey

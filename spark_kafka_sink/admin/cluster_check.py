@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.network.first_contact import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest

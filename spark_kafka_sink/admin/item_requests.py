@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, out_of_time
-from spark_kafka_sink.admin.first_contact import FINAL_SECONDS
 from spark_kafka_sink.errors import (
     AdminError,
     AuthenticationError,
@@ -24,6 +23,7 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
+from spark_kafka_sink.network.first_contact import FINAL_SECONDS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import ResponseT
 

@@ -20,6 +20,7 @@ from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.first_contact import look_for_brokers
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
@@ -87,6 +88,9 @@ class ProducerCore:
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
         self._wakeup_pending = False
+        #: Whether the cluster was reached before: by this producer, or, without lingering, by the
+        #: driver of a Spark write.
+        self._expects_brokers = not lingers
         read_security(config.security)
         self._batch_sizes = BatchSizes(config.batch_size)
         self._compression = BatchCompression(
@@ -399,10 +403,25 @@ class ProducerCore:
             )
         with self.timed(TimedCall.METADATA_WAIT):
             deadline = self.give_up_at() if give_up_at is None else give_up_at
-            self._await(
-                self._client.wait_for_topics([topic], deadline, partition=partition), deadline
-            )
+            self._await(self._wait_for_topic(topic, partition, deadline), deadline)
         return self.count_partitions(topic)
+
+    async def _wait_for_topic(self, topic: str, partition: int | None, deadline: float) -> None:
+        await self._find_brokers(deadline)
+        await self._client.wait_for_topics([topic], deadline, partition=partition)
+
+    def find_brokers(self, give_up_at: float) -> None:
+        """Raise NetworkError after a few seconds if nothing listens at any broker's address.
+
+        A cluster that was reached once may restart: it is waited for.
+        """
+        if not self._expects_brokers:
+            self._await(self._find_brokers(give_up_at), give_up_at)
+
+    async def _find_brokers(self, deadline: float) -> None:
+        if not self._expects_brokers:
+            await look_for_brokers(self._client, deadline)
+            self._expects_brokers = self._client.metadata.updated_at is not None
 
     def refresh_metadata(self, timeout: float) -> None:
         """Refresh the metadata of all topics, and wait for the answer.

@@ -36,6 +36,7 @@ class TransactionalCalls:
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.INIT_TRANSACTIONS):
+            self._core.find_brokers(give_up_at)
             self._core.await_transaction(manager.initialize_transactions(), give_up_at)
 
     def begin_transaction(self) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin import first_contact
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.offsets import offset_calls
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+from spark_kafka_sink.network import first_contact
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.admin import first_contact
 from spark_kafka_sink.admin.cluster_check import describe_topics, list_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from spark_kafka_sink.network import first_contact
 from spark_kafka_sink.testing import AlterResponse, ApiKey
 from tests.support.network.leaps import leap_at_first_contact
 

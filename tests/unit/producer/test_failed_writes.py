@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 
+import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -22,10 +23,13 @@ from spark_kafka_sink.errors import (
     NetworkError,
     RecordTooLargeError,
 )
+from spark_kafka_sink.network.first_contact import look_for_brokers
+from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.kafka.real_kafka import wait_until
+from tests.support.network.leaps import leap_at_first_contact
 from tests.support.producer.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
 from tests.support.producer.producing import patiently, refusal_after_patience
 from tests.support.record.record_columns import columns
@@ -154,6 +158,45 @@ def test_the_error_for_unreachable_brokers_names_their_addresses(unused_port):
         NetworkError,
     )
     producer.close(0)
+
+
+@pytest.mark.parametrize(
+    ("use", "settings"),
+    [
+        (lambda producer: producer.send("t", b"v").result(0), {}),
+        (lambda producer: producer.send_arrow(pa.table({"value": ["v"]}), topic="t"), {}),
+        (lambda producer: producer.partitions_for("t"), {}),
+        (lambda producer: producer.init_transactions(), {"transactional.id": "orders"}),
+    ],
+    ids=["send", "send_arrow", "partitions_for", "init_transactions"],
+)
+def test_a_wrong_port_is_an_error_long_before_max_block_ms(unused_port, monkeypatch, use, settings):
+    """A cluster that was never reached, and where nothing listens, is soon an error."""
+    leap_at_first_contact(monkeypatch)
+    address = f"127.0.0.1:{unused_port}"
+    with (
+        pytest.raises(NetworkError, match=rf"^no broker answered through {address} .*refused"),
+        KafkaProducer({"bootstrap.servers": address, **settings}) as producer,
+    ):
+        use(producer)
+
+
+def test_a_cluster_that_was_reached_once_may_restart(broker, monkeypatch):
+    """A producer that knows the cluster waits for max.block.ms, and so does one of a Spark task."""
+    looks = []
+
+    async def look(client, deadline):
+        looks.append(client)
+        await look_for_brokers(client, deadline)
+
+    monkeypatch.setattr(producer_core, "look_for_brokers", look)
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        for topic in ("t", "one"):
+            producer.partitions_for(topic)
+        assert [producer._core._client] == looks
+    with bulk_producer(broker) as producer:
+        producer.append(columns([b"v"]))
+    assert 1 == len(looks)
 
 
 def test_a_peer_that_does_not_speak_kafka_is_reported():

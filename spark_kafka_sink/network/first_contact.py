@@ -96,6 +96,21 @@ async def wait_for_leaders(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
+async def look_for_brokers(client: NetworkClient, deadline: float) -> None:
+    """Wait until any broker answers, but at most `FINAL_SECONDS`.
+
+    Raises NetworkError if nothing listens at any address then and `deadline` is later, and what
+    `NetworkClient.update_metadata` raises at once.
+    """
+    began = asyncio.get_running_loop().time()
+    if deadline - began > FINAL_SECONDS:
+        try:
+            await _ask(client, (), began, Patience(FINAL_SECONDS, _FINAL))
+        except NetworkError:
+            if client.finds_nobody:
+                raise
+
+
 async def _ask(
     client: NetworkClient, topics: Sequence[str], began: float, patience: Patience
 ) -> None:

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from spark_kafka_sink.admin import first_contact
-from spark_kafka_sink.admin.first_contact import (
+from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network import first_contact
+from spark_kafka_sink.network.first_contact import (
     FINAL_SECONDS,
     Patience,
     wait_for_answer,
     wait_for_leaders,
 )
-from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, NetworkError
-from spark_kafka_sink.model import Node
 
 
 class _Client:
