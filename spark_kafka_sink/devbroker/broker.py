@@ -61,6 +61,7 @@ class Broker:
             settings = BrokerSettings() if cluster is None else cluster.settings
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
+        self.cluster.broker_ids.add(node_id)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {

@@ -104,6 +104,12 @@ class Brokers:
             "offline": list(p.offline_replicas),
         }
 
+    def placed(self, node_id, topic):
+        """Return leader, replicas and in-sync replicas of the topic's partitions."""
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
+        (found,) = self.ask(node_id, request, METADATA).topics
+        return [(p.leader_id, list(p.replica_nodes), list(p.isr_nodes)) for p in found.partitions]
+
     def running(self, node_id):
         """Return the brokers that a broker knows."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -294,7 +300,46 @@ def coordinators(brokers):
     }
 
 
-@pytest.mark.parametrize("scenario", [leaders_and_followers, coordinators])
+def new_topics_while_one_is_down(brokers):
+    """Create topics whose replicas need the broker that is down, and others."""
+    stopped, *others = NODES
+    asked = {
+        "three replicas": {"partitions": 4, "replication": 3},
+        "four replicas": {"replication": 4},
+        "assigned": {"partitions": -1, "assignments": [(0, [stopped, others[0]])]},
+        "assigned to the stopped": {"partitions": -1, "assignments": [(0, [stopped])]},
+        "assigned to a stranger": {"partitions": -1, "assignments": [(0, [others[0], 77])]},
+    }
+    names = {what: f"down-{uuid.uuid4().hex}" for what in asked}
+    seen = {}
+    brokers.stop(stopped)
+    try:
+        brokers.wait(lambda: all(stopped not in brokers.running(n)[1] for n in others))
+        for what, fields in asked.items():
+            asker = brokers.asker(others[0])
+            (result,) = asker.create(creatable(names[what], **fields))
+            asker.close()
+            seen[what] = result.error_code
+            if not result.error_code:
+                brokers.wait(lambda what=what: brokers.placed(others[0], names[what]))
+                seen[f"{what}, placed"] = [
+                    (len(replicas), sorted(isr), stopped in replicas, leader in others)
+                    for leader, replicas, isr in brokers.placed(others[0], names[what])
+                ]
+    finally:
+        brokers.start(stopped)
+    brokers.wait(
+        lambda: all(
+            sorted(isr) == list(NODES)
+            for _, _, isr in brokers.placed(others[0], names["three replicas"])
+        )
+    )
+    return seen
+
+
+@pytest.mark.parametrize(
+    "scenario", [leaders_and_followers, coordinators, new_topics_while_one_is_down]
+)
 def test_three_brokers_give_the_same_answers_as_kafka(kafka_brokers, our_brokers, scenario):
     """The answers are the same for every broker, whichever broker is the leader."""
     theirs, ours = scenario(kafka_brokers), scenario(our_brokers)

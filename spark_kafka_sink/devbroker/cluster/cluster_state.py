@@ -63,11 +63,13 @@ class ClusterState:
         self.logs = LogManager(self.settings, self.timers, path=data_dir)
         #: The running brokers, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
+        #: The ids of all brokers, running or not.
+        self.broker_ids: set[int] = set()
         #: The addresses of their other listeners, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
         self._record = ClusterRecord(self.logs, cluster_id)
         self._topics = Topics()
-        self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys())
+        self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys(), self.broker_ids)
         self.transactions = TransactionCoordinator(
             self.settings,
             self.timers,
@@ -219,7 +221,8 @@ class ClusterState:
             self._topics,
             self.logs,
             self._record,
-            brokers=self.nodes.keys(),
+            running=self.nodes.keys(),
+            brokers=self.broker_ids,
             default_replication_factor=self.settings.default_replication_factor,
             check_new_topic=self.groups.check_new_topic,
             now=self.timers.now,
@@ -267,6 +270,7 @@ class ClusterState:
 
     def register(self, node: Node, now: float) -> None:
         """Record that a broker runs, and where; it leads only partitions without another leader."""
+        self.broker_ids.add(node.node_id)
         self.nodes[node.node_id] = node
         self.elect(now)
 

@@ -1,8 +1,9 @@
 """Which broker coordinates what: the leaders of the internal topics' partitions.
 
 A group or transactional id is coordinated by the leader of the partition that it maps to.
-The partitions are spread over the brokers when a coordinator is first looked up. After every
-restart they are placed again, with the next leader epoch.
+The partitions are spread over the brokers when a coordinator is first looked up, those that do not
+run then included, as Kafka spreads new partitions. After every restart they are placed again, with
+the next leader epoch.
 """
 
 from __future__ import annotations
@@ -41,9 +42,15 @@ def coordinates(topic_partition: TopicPartition) -> bool:
 class CoordinatorLeaders:
     """The partition leaders of the internal topics, and the topics' logs."""
 
-    def __init__(self, logs: LogManager, running: Collection[int]) -> None:
-        """Start without placing anything; `running` is a live view of the running brokers' ids."""
+    def __init__(
+        self, logs: LogManager, running: Collection[int], brokers: Collection[int]
+    ) -> None:
+        """Start without placing anything.
+
+        `brokers` is a live view of all brokers' ids, `running` of those that run.
+        """
         self._running = running
+        self._brokers = brokers
         self._leaders: dict[str, list[Leadership]] = {}
         #: By internal topic.
         self.logs = {
@@ -73,16 +80,20 @@ class CoordinatorLeaders:
         leaders = self._leaders.get(topic)
         if leaders is None:
             # As offsets.topic.replication.factor, if there are enough brokers.
-            brokers = sorted(self._running)
-            replicas = min(_REPLICATION_FACTOR, len(brokers))
+            count = min(_REPLICATION_FACTOR, len(self._brokers))
             leaders = [
-                Leadership.begin(place_replicas(index, replicas, brokers), self._running)
+                Leadership.begin(
+                    place_replicas(index, count, self._running, self._brokers)
+                    if self._running
+                    else (),
+                    self._running,
+                )
                 for index in range(COORDINATOR_PARTITIONS)
             ]
             for index, leader_epoch in self.logs[topic].leader_epochs().items():
                 # As after every restart, the partition gets a new leader.
                 leaders[index].leader_epoch = leader_epoch + 1
-            if brokers:
+            if self._running:
                 self._leaders[topic] = leaders
         return leaders
 

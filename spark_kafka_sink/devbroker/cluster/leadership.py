@@ -17,8 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Collection, Container
 
 NO_LEADER = -1
 
@@ -84,6 +87,36 @@ class Leadership:
         return changed
 
 
-def place_replicas(index: int, count: int, brokers: Sequence[int]) -> tuple[int, ...]:
-    """Return the replicas of a partition, spread as by StripedReplicaPlacer with one rack."""
-    return tuple(brokers[(index + i) % len(brokers)] for i in range(count))
+def place_replicas(
+    index: int, count: int, running: Collection[int], brokers: Collection[int]
+) -> tuple[int, ...]:
+    """Return the replicas of a partition, spread as by StripedReplicaPlacer with one rack.
+
+    Brokers that are not running get replicas if there are too few others. Raises RefusedError with
+    INVALID_REPLICATION_FACTOR if there are too few brokers, or none is running.
+    """
+    check_replication_factor(count, running, brokers)
+    stopped = {*brokers}.difference(running)
+    replicas = (*_rotated(sorted(running), index), *_rotated(sorted(stopped), index))
+    return replicas[:count]
+
+
+def check_replication_factor(
+    count: int, running: Collection[int], brokers: Collection[int]
+) -> None:
+    """Raise RefusedError with INVALID_REPLICATION_FACTOR if so many replicas cannot be placed."""
+    if count > len(brokers):
+        problem = f"the cluster has only {len(brokers)} broker(s)"
+    elif not running:
+        problem = "no broker is running"
+    else:
+        return
+    raise RefusedError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"Unable to replicate the partition {count} time(s): {problem}.",
+    )
+
+
+def _rotated(brokers: list[int], count: int) -> list[int]:
+    start = count % len(brokers) if brokers else 0
+    return brokers[start:] + brokers[:start]

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
-from spark_kafka_sink.devbroker.cluster.leadership import Leadership, place_replicas
+from spark_kafka_sink.devbroker.cluster.leadership import (
+    Leadership,
+    check_replication_factor,
+    place_replicas,
+)
 from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -43,12 +47,13 @@ class TopicChanges:
         logs: LogManager,
         record: ClusterRecord,
         *,
+        running: Collection[int],
         brokers: Collection[int],
         default_replication_factor: int,
         check_new_topic: Callable[[], None],
         now: float,
     ) -> None:
-        """Start with an empty plan; `brokers` are the ids of the running brokers.
+        """Start with an empty plan; `running` are the ids of those brokers that run.
 
         `check_new_topic` raises RefusedError as long as a new topic could inherit data of a deleted
         one with the same name.
@@ -56,6 +61,7 @@ class TopicChanges:
         self._topics = topics
         self._logs = logs
         self._record = record
+        self._running = running
         self._brokers = brokers
         self._default_replication_factor = default_replication_factor
         self._check_new_topic = check_new_topic
@@ -91,12 +97,7 @@ class TopicChanges:
 
     def check_replication_factor(self, replication_factor: int) -> None:
         """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
-        if replication_factor > len(self._brokers):
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {replication_factor} time(s): "
-                f"only {len(self._brokers)} broker(s) are running.",
-            )
+        check_replication_factor(replication_factor, self._running, self._brokers)
 
     def create_topic(
         self,
@@ -191,10 +192,11 @@ class TopicChanges:
         self._logs.delete(map(_topic_partition, self._made))
 
     def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
-        """Spread partitions over the running brokers."""
-        self.check_replication_factor(replication_factor)
-        brokers = sorted(self._brokers)
-        return [place_replicas(index, replication_factor, brokers) for index in indexes]
+        """Spread partitions over the brokers."""
+        return [
+            place_replicas(index, replication_factor, self._running, self._brokers)
+            for index in indexes
+        ]
 
     def _new_partitions(
         self, topic: Topic, assignments: Sequence[tuple[int, ...]]
@@ -204,7 +206,7 @@ class TopicChanges:
         try:
             with refused_if_disk_fails(f"the logs of topic {topic.name} cannot be created"):
                 for index, replicas in enumerate(assignments, start=len(topic.partitions)):
-                    leadership = Leadership.begin(replicas, self._brokers)
+                    leadership = Leadership.begin(replicas, self._running)
                     log = self._logs.log(
                         TopicPartition(topic.name, index), topic.topic_id, topic.config, self._now
                     )

@@ -249,8 +249,10 @@ def check_replicas(
             problem = "the manual partition assignment has an empty replica list"
         elif len(set(replicas)) < len(replicas):
             problem = f"the manual partition assignment has duplicates: {list(replicas)}"
-        elif not context.cluster.nodes.keys() >= set(replicas):
-            problem = f"not all of brokers {list(replicas)} are running"
+        elif not context.cluster.broker_ids >= set(replicas):
+            problem = f"not all of brokers {list(replicas)} exist"
+        elif context.cluster.nodes.keys().isdisjoint(replicas):
+            problem = f"none of brokers {list(replicas)} is running"
         elif len(replicas) != replication_factor:
             problem = (
                 f"{list(replicas)} must be {replication_factor} replica(s), as for other partitions"

@@ -24,12 +24,12 @@ from tests.support.record.plain_batches import plain_batch
 @pytest.fixture
 def cluster():
     cluster = ClusterState()
-    cluster.nodes[1] = Node(1, "127.0.0.1", 9092)
+    cluster.register(Node(1, "127.0.0.1", 9092), NOW)
     return cluster
 
 
-def create(cluster, name, partitions=1):
-    return cluster.create_topic(name, partitions=partitions, config=TopicConfig())
+def create(cluster, name, partitions=1, **fields):
+    return cluster.create_topic(name, partitions=partitions, config=TopicConfig(), **fields)
 
 
 def error_of(work):
@@ -91,7 +91,7 @@ def test_a_topic_needs_a_broker():
 
 def test_partitions_are_spread_over_the_brokers(cluster):
     """Brokers lead new partitions in turn."""
-    cluster.nodes[2] = Node(2, "127.0.0.1", 9093)
+    cluster.register(Node(2, "127.0.0.1", 9093), NOW)
 
     assert [1, 2, 1] == [p.leader_id for p in create(cluster, "t", 3).partitions]
 
@@ -214,10 +214,47 @@ def test_replicas_are_striped_over_the_brokers(three):
 
 
 def test_more_replicas_than_brokers_are_refused(three):
-    """Only running brokers can be given a new partition."""
-    three.fence(3, NOW)
+    """A new partition can have a replica on each broker, running or not, if one of them runs."""
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
+        lambda: create(three, "u", replication_factor=4)
+    )
+    for node_id in (1, 2, 3):
+        three.fence(node_id, NOW)
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
+        lambda: create(three, "u", replication_factor=1)
+    )
 
-    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(three, "u"))
+
+def test_a_stopped_broker_gets_replicas_if_too_few_others_run(three):
+    """Running brokers come first; the replicas of the others are in sync when they are back."""
+    three.fence(2, NOW)
+    create(three, "u", 3)
+    create(three, "v", 2, replication_factor=2)
+
+    partitions = three.topic("u").partitions
+    assert [(1, 3, 2), (3, 1, 2), (1, 3, 2)] == [p.replicas for p in partitions]
+    assert [(1, 3), (3, 1), (1, 3)] == [p.leadership.isr for p in partitions]
+    assert [(1, 3), (3, 1)] == [p.replicas for p in three.topic("v").partitions]
+
+    three.register(Node(2, "127.0.0.1", 9092), NOW)
+    for node_id in (1, 3):
+        three.fence(node_id, NOW)
+    assert [2, 2, 2] == [p.leader_id for p in partitions]
+
+
+def test_coordinators_outlive_the_broker_that_ran_alone_when_they_were_first_looked_up(three):
+    """All brokers of the cluster get a replica of each partition, also those that were stopped."""
+    for node_id in (2, 3):
+        three.fence(node_id, NOW)
+    assert (1, 1) == (three.group_coordinator("x"), three.transaction_coordinator("x"))
+
+    for node_id in (2, 3):
+        three.register(Node(node_id, "127.0.0.1", 9090 + node_id), NOW)
+    three.fence(1, NOW)
+
+    groups = {three.group_coordinator(f"group-{i}") for i in range(30)}
+    ids = {three.transaction_coordinator(f"id-{i}") for i in range(30)}
+    assert {2, 3} >= groups | ids
 
 
 def test_partitions_of_a_stopped_broker_get_new_leaders(three):
