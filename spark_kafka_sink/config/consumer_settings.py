@@ -93,7 +93,9 @@ CONSUMER_CONFIG_DEF: Final = (
         Range(1),
         _LOW,
         "The maximum size in bytes to which a record batch may be decompressed; a larger one is an "
-        "error. Java's consumer has no such limit.",
+        "error. It also limits records in memory, unless it is lower than the default: once they "
+        "take that much, the others come with the next poll, and a record with too many headers, "
+        "at 200 bytes each, is an error. Java's consumer has no such limits.",
     )
     .define(
         "client.rack",

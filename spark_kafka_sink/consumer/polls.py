@@ -70,6 +70,8 @@ class Polls:
         #: Whether records are being taken that have not reached the user. The last call clears it
         #: when nothing that Ctrl-C may interrupt comes before its return.
         self.is_taking = False
+        #: How much larger than its bytes the last answer for Arrow was in memory.
+        self._inflation = 1.0
         #: Whether there is room for another fetch, which the network thread does not know yet.
         self._has_room = False
         #: Until when the next record may be returned without a poll, if there are no more changes.
@@ -288,14 +290,18 @@ class Polls:
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
         left = most
+        left_bytes: float = self._decoders.poll_bytes
         try:
-            while left > 0:
+            while left > 0 and left_bytes > 0:
                 try:
                     with self._context.lock:
                         fetch = self._next_fetch(has_records=bool(records))
                     if fetch is None:
                         break
-                    taken = self._take_of(fetch, None if makes_more else left, moved)
+                    reading = self._records_of(fetch)
+                    taken = self._take_of(
+                        fetch, reading, None if makes_more else left, left_bytes, moved
+                    )
                 except KafkaError:
                     if records:
                         # It is raised by the next call.
@@ -304,25 +310,30 @@ class Polls:
                 if taken:
                     records.setdefault(fetch.partition, []).extend(taken)
                     left -= len(taken)
+                    left_bytes -= reading.taken_bytes
         finally:
             # Not before: the network thread would hold the lock while it sends the next fetch.
             self._offer_room()
         return ConsumerRecords(records, moved) if moved else None
 
     def _take_of(
-        self, fetch: CompletedFetch, most: int | None, moved: Offsets
+        self,
+        fetch: CompletedFetch,
+        reading: FetchedRecords,
+        most: int | None,
+        most_bytes: float,
+        moved: Offsets,
     ) -> list[ConsumerRecord]:
         """Return records of one fetch, and note the new position in `moved`.
 
         Without `most` it is the first one, and those after it are made.
         """
-        reading = self._records_of(fetch)
         taken: list[ConsumerRecord] = []
         try:
             if most is None:
                 taken = reading.take_first(self._deserializers)
             else:
-                taken = reading.take(most, self._deserializers)
+                taken = reading.take(most, self._deserializers, most_bytes)
         finally:
             with self._context.lock:
                 position = self._took(fetch, reading, len(taken))
@@ -388,9 +399,10 @@ class Polls:
             self._context.wake()
 
     def _take_arrow(self, schema: pa.Schema) -> list[pa.RecordBatch] | None:
-        """Return all that was fetched; None if that is nothing."""
+        """Return all that was fetched, as far as it fits into memory; None if that is nothing."""
         taken: list[tuple[CompletedFetch, FetchedRecords]] = []
         error: KafkaError | None = None
+        expected_bytes = 0.0
         with self._context.lock:
             while error is None:
                 try:
@@ -401,6 +413,9 @@ class Polls:
                 except KafkaError as raised:
                     error = raised
                     break
+                expected_bytes += records.size * self._inflation
+                if taken and expected_bytes > self._decoders.poll_bytes:
+                    break
                 # Not closed by `_drop`, since it is still to be read.
                 self._reading = None
                 # The next records can be fetched while these are decoded.
@@ -409,38 +424,60 @@ class Polls:
                     taken.append((fetch, records))
                 self._drop(fetch)
         self._offer_room()
-        batches: list[pa.RecordBatch] = []
-        for fetch, records in taken:
-            fetch.bytes_read = records.size
-            try:
-                while not records.is_exhausted:
-                    found = records.take_arrow(schema)
-                    fetch.records_read += sum(each.num_rows for each in found)
-                    batches += found
-            except KafkaError as raised:
-                error = error or raised
-                with self._context.lock:
-                    self._go_back(fetch, records, raised)
-            with self._context.lock:
-                fetch.drain()
+        batches, failed = self._decode_arrow(taken, schema)
         if batches:
             return batches
+        error = error or failed
         if error is not None:
             self._postponed = None
             raise error
         return None
 
-    def _go_back(self, fetch: CompletedFetch, records: FetchedRecords, error: KafkaError) -> None:
-        """Set the position to the record that cannot be read; needs the lock.
+    def _decode_arrow(
+        self, taken: Sequence[tuple[CompletedFetch, FetchedRecords]], schema: pa.Schema
+    ) -> tuple[list[pa.RecordBatch], KafkaError | None]:
+        """Decode as many records as fit into memory; the rest is fetched again."""
+        batches: list[pa.RecordBatch] = []
+        error: KafkaError | None = None
+        most_bytes = left_bytes = float(self._decoders.poll_bytes)
+        read_bytes = 0
+        for fetch, records in taken:
+            failed: KafkaError | None = None
+            if left_bytes > 0:
+                fetch.bytes_read = records.size
+                read_bytes += records.size
+            try:
+                while not records.is_exhausted and left_bytes > 0:
+                    found = records.take_arrow(schema, max_bytes=left_bytes)
+                    left_bytes -= records.taken_bytes
+                    fetch.records_read += sum(each.num_rows for each in found)
+                    batches += found
+            except KafkaError as raised:
+                failed = raised
+                error = error or raised
+            with self._context.lock:
+                if not records.is_exhausted:
+                    self._go_back(fetch, records, failed)
+                    records.close()
+                fetch.drain()
+        if read_bytes:
+            self._inflation = (most_bytes - left_bytes) / read_bytes
+        return batches, error
 
-        The error is raised now or, if there are records to return, by the next call.
+    def _go_back(
+        self, fetch: CompletedFetch, records: FetchedRecords, error: KafkaError | None
+    ) -> None:
+        """Set the position to the next record, which was not returned; needs the lock.
+
+        Its error, if any, is raised now or, if there are records to return, by the next call.
         """
         partition = fetch.partition
         position = self._subscriptions.position_or_none(partition)
         if position is not None and position.offset == records.end_offset:
             # The records before it have not reached the user yet.
             self._subscriptions.move_back(partition, position._replace(offset=records.next_offset))
-            self._postponed = partition, records.next_offset, error
+            if error is not None:
+                self._postponed = partition, records.next_offset, error
 
     def _raise_postponed(self) -> None:
         """Raise the error of the last poll, unless the user has moved on; needs the lock."""

@@ -35,6 +35,7 @@ from tests.support.consumer.consuming import (
     take,
     values_by_partition,
 )
+from tests.support.consumer.many_headers import check_polls, check_refusal, write_many_headers
 from tests.support.kafka.kafka_rights import Rights
 from tests.support.kafka.readers import Record, read_with_confluent
 
@@ -132,6 +133,17 @@ def test_arrow_tables_have_the_same_records(kafka, mixed_topic):
         {"partition": it.partition, "offset": it.offset, "key": it.key, "value": it.value}
         for it in expected
     ] == rows
+
+
+@pytest.mark.parametrize("as_arrow", [False, True])
+def test_a_poll_returns_as_many_headers_as_fit_into_memory(kafka, create_topic, as_arrow):
+    """A record of a few hundred bytes may have headers that take hundreds of megabytes."""
+    place = TopicPartition(create_topic(1), 0)
+    write_many_headers(kafka.bootstrap_servers, place, is_one_refused=not as_arrow)
+    with consumer_for(kafka) as consumer:
+        check_polls(consumer, place, as_arrow=as_arrow)
+        if not as_arrow:
+            check_refusal(consumer, place)
 
 
 def test_aborted_transactions_are_skipped_as_by_confluent(kafka, create_topic):

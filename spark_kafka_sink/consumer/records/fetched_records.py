@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -109,6 +110,10 @@ class FetchedRecords:
         self._offsets: Sequence[int] | npt.NDArray[np.int64] = ()
         #: The number of rows that are returned.
         self._row = 0
+        #: What a row takes in memory, in bytes: an average.
+        self._row_bytes = 0.0
+        #: What was returned last takes in memory, in bytes.
+        self.taken_bytes = 0.0
         if not index.batch_count and self._header_error is None:
             self.close()
 
@@ -126,17 +131,24 @@ class FetchedRecords:
         self,
         max_records: int,
         deserializers: Deserializers = NO_DESERIALIZERS,
+        max_bytes: float = inf,
     ) -> list[ConsumerRecord]:
         """Return the next records, at most `max_records`; none if it is exhausted.
 
-        Without a deserializer, keys and values are bytes. If a record cannot be returned, those
-        before it are, and the next call raises CorruptRecordError, or RecordDeserializationError
-        with the deserializer's error as its cause.
+        Once they take `max_bytes` in memory, no further ones are decoded. Without a deserializer,
+        keys and values are bytes. If a record cannot be returned, those before it are, and the next
+        call raises CorruptRecordError, or RecordDeserializationError with the deserializer's error
+        as its cause.
         """
         records: list[ConsumerRecord] = []
         fault: Fault | None = None
         self._made.clear()
-        while (wanted := max_records - len(records)) > 0 and fault is None:
+        self.taken_bytes = 0.0
+        while (
+            (wanted := max_records - len(records)) > 0
+            and fault is None
+            and self.taken_bytes < max_bytes
+        ):
             end = self._find_record_rows(wanted)
             if not end:
                 break
@@ -166,11 +178,14 @@ class FetchedRecords:
         self._advance(1)
         return record
 
-    def take_arrow(self, schema: pa.Schema, max_rows: int | None = None) -> list[pa.RecordBatch]:
+    def take_arrow(
+        self, schema: pa.Schema, max_rows: int | None = None, max_bytes: float = inf
+    ) -> list[pa.RecordBatch]:
         """Return the next records as Arrow, at most `max_rows`; see `record.reading.schema`.
 
-        The memory is not copied. If a record cannot be returned, those before it are, and the next
-        call raises CorruptRecordError. Raises SchemaError for an unknown column.
+        Once they take `max_bytes`, no further ones are decoded. The memory is not copied. If a
+        record cannot be returned, those before it are, and the next call raises CorruptRecordError.
+        Raises SchemaError for an unknown column.
         """
         names = schema.names
         # The offset of the last row that was returned must be known.
@@ -178,7 +193,8 @@ class FetchedRecords:
         batches: list[pa.RecordBatch] = []
         self._made.clear()
         left = _MAX_OFFSET if max_rows is None else max_rows
-        while left > 0:
+        self.taken_bytes = 0.0
+        while left > 0 and self.taken_bytes < max_bytes:
             end = self._find_rows(with_offset, left)
             if not end:
                 break
@@ -239,6 +255,7 @@ class FetchedRecords:
             self._few = None
         elif rows.offsets:
             self._record_rows, self._offsets, self._row = rows, rows.offsets, 0
+            self._row_bytes = rows.size / len(rows.offsets)
             self._end = self._index.next_offset
         else:
             self._finish()
@@ -302,6 +319,7 @@ class FetchedRecords:
             self._finish()
         else:
             self._set_rows(rows)
+            self._row_bytes = reading.decoder.finished_bytes / rows.num_rows
 
     def _set_rows(self, rows: pa.RecordBatch) -> None:
         self._rows = rows
@@ -314,6 +332,7 @@ class FetchedRecords:
         if not count:
             return
         self._row += count
+        self.taken_bytes += count * self._row_bytes
         self._move_to(int(self._offsets[self._row - 1]) + 1)
         if self._row == len(self._offsets):
             self._rows = self._record_rows = None

@@ -7,7 +7,6 @@ are aborted transactions: None is returned, and errors are always the kernel's.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.consumer.records.consumer_record import (
@@ -19,6 +18,7 @@ from spark_kafka_sink.consumer.records.record_rows import consumer_records
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.record.decode import DecodeBudget, decode_payload
+from spark_kafka_sink.record.kernel.decode_state import BYTES_PER_HEADER
 from spark_kafka_sink.record.reading.record_decoder import BatchIndex
 from spark_kafka_sink.record.record_batch import check_crc, decode_header, split_record_batches
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Of an answer, and of a batch when it is decompressed.
 _MOST_BYTES: Final = 1 << 20
+#: Of an answer: records and headers.
+_MOST_ELEMENTS: Final = 1000
 _MAX_INT64: Final = 2**63 - 1
 
 
@@ -78,11 +80,12 @@ class FewBatches:
     def rows(self, start: int, max_uncompressed_bytes: int) -> FewRows | None:
         """Return the records from offset `start` on, without control records; None if corrupt."""
         limit = min(max_uncompressed_bytes, _MOST_BYTES)
+        budget = DecodeBudget(limit, _MOST_ELEMENTS)
         rows: list[_Row] = []
         try:
             for header, batch in self._batches:
                 check_crc(batch)
-                records = decode_payload(header, batch, DecodeBudget(limit, sys.maxsize))
+                records = decode_payload(header, batch, budget)
                 if not header.is_control:
                     kind = LOG_APPEND_TIME if header.log_append_time else CREATE_TIME
                     rows += [_Row(it, kind) for it in records if it.offset >= start]
@@ -90,7 +93,8 @@ class FewBatches:
             return None
         if any(abs(row.record.timestamp) > _MAX_INT64 for row in rows):
             return None
-        return FewRows(rows)
+        elements = _MOST_ELEMENTS - budget.elements
+        return FewRows(rows, limit - budget.uncompressed_bytes + elements * BYTES_PER_HEADER)
 
 
 class _Row(NamedTuple):
@@ -101,8 +105,10 @@ class _Row(NamedTuple):
 class FewRows:
     """Records that are decoded, with the interface of `RecordRows`."""
 
-    def __init__(self, rows: Sequence[_Row]) -> None:
+    def __init__(self, rows: Sequence[_Row], size: int) -> None:
         self._rows = rows
+        #: What the records take in memory, in bytes.
+        self.size = size
         self.offsets = [row.record.offset for row in rows]
 
     def records(

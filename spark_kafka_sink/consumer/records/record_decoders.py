@@ -11,7 +11,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
-from spark_kafka_sink.record.reading.record_decoder import DEFAULT_MAX_ROWS, RecordDecoder
+from spark_kafka_sink.record.reading.record_decoder import (
+    DEFAULT_MAX_ROWS,
+    RecordDecoder,
+    memory_limit,
+)
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
@@ -40,6 +44,8 @@ class RecordDecoders:
     ) -> None:
         self._check_crcs = check_crcs
         self.max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
+        #: What the records of a poll may take in memory, in bytes.
+        self.poll_bytes = memory_limit(max_uncompressed_batch_bytes)
         self._max_rows = max_rows
         self.few_records = few_records
         #: A full deque forgets its oldest item.

@@ -21,6 +21,7 @@ from spark_kafka_sink.record.compilation.kernel_support import (
 )
 from spark_kafka_sink.record.kernel.decode_headers import end_transaction
 from spark_kafka_sink.record.kernel.decode_state import (
+    BYTES_PER_HEADER,
     CONTROL_FLAG,
     COPY_SLACK,
     LOG_APPEND_TIME_FLAG,
@@ -34,8 +35,6 @@ _INT_BITS: Final = 32
 _LONG_BITS: Final = 64
 #: The most milliseconds that fit into 64 bits as microseconds.
 _MAX_MILLIS: Final = MAX_INT64 // 1000
-#: What a header takes in an output beside its key and value: two offsets and a bit.
-_BYTES_PER_HEADER: Final = 9
 _REPLACEMENT_BYTES: Final = 3
 
 # The statuses as plain integers, which compile to constants.
@@ -52,6 +51,7 @@ _TRAILING_FIELD_BYTES: Final = int(DecodeStatus.TRAILING_FIELD_BYTES)
 _TRAILING_BYTES: Final = int(DecodeStatus.TRAILING_BYTES)
 _TIMESTAMP_OVERFLOW: Final = int(DecodeStatus.TIMESTAMP_OVERFLOW)
 _HEADERS_TOO_LARGE: Final = int(DecodeStatus.HEADERS_TOO_LARGE)
+_TOO_MANY_HEADERS: Final = int(DecodeStatus.TOO_MANY_HEADERS)
 
 
 @kernel_part
@@ -258,9 +258,11 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
             if value_offsets:
                 row_bytes += value_bytes
             if header_offsets:
-                row_bytes += (
-                    header_key_bytes + header_value_bytes + header_count * _BYTES_PER_HEADER
-                )
+                row_bytes += header_key_bytes + header_value_bytes + header_count * BYTES_PER_HEADER
+                if header_count * BYTES_PER_HEADER > task.max_header_bytes:
+                    last_delta = delta - 1
+                    status = _TOO_MANY_HEADERS
+                    break
                 if header_key_bytes > _MAX_INT32:
                     last_delta = delta - 1
                     status = _HEADERS_TOO_LARGE

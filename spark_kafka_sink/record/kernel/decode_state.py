@@ -10,6 +10,9 @@ import numpy as np
 #: A buffer for byte strings needs so many bytes beyond its capacity: short strings are copied in
 #: blocks of this size.
 COPY_SLACK: Final = 32
+#: What a header counts beside its key and value. In an output it takes two offsets and a bit, but
+#: it becomes three objects of Python, and places in lists and tuples.
+BYTES_PER_HEADER: Final = 200
 
 
 def _bytes_fields(name: str) -> list[tuple[str, type[np.int64]]]:
@@ -64,6 +67,7 @@ DECODER_DTYPE: Final = np.dtype(
         ("max_rows", np.int64),
         ("bytes", np.int64),
         ("max_bytes", np.int64),
+        ("max_header_bytes", np.int64),  # of one record
         ("timestamp_type", np.int64),
         ("separates_types", np.int64),  # whether all rows of an output need one timestamp type
         ("offsets", np.int64),
@@ -122,6 +126,7 @@ class DecodeStatus(IntEnum):
     TIMESTAMP_OVERFLOW = -15
     OFFSET_OVERFLOW = -16
     HEADERS_TOO_LARGE = -17
+    TOO_MANY_HEADERS = -18
 
 
 #: The memory for small compressed batches, without the slack of `kernel_unpack`.

@@ -63,6 +63,8 @@ class Output:
         self._largest = max(max_bytes + COPY_SLACK, 8 * (max_rows + 1))
         self._pool = ArenaPool(sizes, self._largest)
         self._arena = self._pool.take()
+        #: What the rows of the last record batch count, in bytes.
+        self.finished_bytes = 0
         self._begin()
 
     def assign(self, topic: str, partition: int) -> None:
@@ -90,7 +92,7 @@ class Output:
         rows = task[FIELD["rows"]]
         if not rows:
             return None
-        used = task[FIELD["bytes"]] + _BYTES_PER_ROW * rows
+        self.finished_bytes = used = task[FIELD["bytes"]] + _BYTES_PER_ROW * rows
         # Halved again and again, so that a single huge output is forgotten.
         arena.touched = max((arena.touched + used) // 2, used)
         lease = self._pool.lease(arena) if used >= _SMALLEST_PART * arena.touched else None

@@ -22,6 +22,7 @@ from spark_kafka_sink.record.compression import (
 )
 from spark_kafka_sink.record.kernel.decode_kernel import decode_batches, index_batches
 from spark_kafka_sink.record.kernel.decode_state import (
+    BYTES_PER_HEADER,
     DECODER_DTYPE,
     FIELD,
     SCRATCH_BYTES,
@@ -69,6 +70,9 @@ _CAUSES: Final = {
     "read the record nevertheless, leave the column 'timestamp' out",
     DecodeStatus.HEADERS_TOO_LARGE: "the keys of the record's headers are too large for Arrow. To "
     "read the record nevertheless, leave the column 'headers' out",
+    DecodeStatus.TOO_MANY_HEADERS: "the record has too many headers to hold them in memory. To "
+    f"read the record nevertheless, raise {_LIMIT_SETTING}, at {BYTES_PER_HEADER} bytes for each "
+    "header, or leave the column 'headers' out",
 }
 
 
@@ -85,12 +89,21 @@ class BatchIndex:
     leader_epoch: int
 
 
+def memory_limit(max_uncompressed_bytes: int) -> int:
+    """Return how many bytes records may take in memory at once, unless a single one is larger.
+
+    A lower setting limits the batches, not the records in memory.
+    """
+    return max(max_uncompressed_bytes, DEFAULT_MAX_UNCOMPRESSED_BYTES)
+
+
 class RecordDecoder:
     """Decodes the records of one partition; not thread-safe.
 
     `schema` selects the columns: see `record.reading.schema`. A record batch has at most `max_rows`
     rows and about `max_bytes` bytes, or a single row that is larger. A batch of Kafka's that
-    decompresses to more than `max_uncompressed_bytes` is refused.
+    decompresses to more than `max_uncompressed_bytes` is refused, and so is a record whose headers
+    take more than `memory_limit`.
     """
 
     def __init__(
@@ -120,6 +133,7 @@ class RecordDecoder:
         self._scratch = np.empty(capacity + UNPACK_SLACK, np.uint8)
         self._task[FIELD["scratch"]] = self._scratch.ctypes.data
         self._task[FIELD["scratch_capacity"]] = capacity
+        self._task[FIELD["max_header_bytes"]] = memory_limit(max_uncompressed_bytes)
         self._output = Output(schema, self._task, topic, partition, max_rows, max_bytes)
 
     def index(self, data: Buffer, position: int) -> BatchIndex:
@@ -193,6 +207,11 @@ class RecordDecoder:
                 raise self._error(status, view)
         # Until here, their addresses are in the table.
         del payload, transactions
+
+    @property
+    def finished_bytes(self) -> int:
+        """What the rows of the last record batch take as objects, roughly."""
+        return self._output.finished_bytes
 
     @property
     def failed_offset(self) -> int:

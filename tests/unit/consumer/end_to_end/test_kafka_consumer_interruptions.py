@@ -108,12 +108,12 @@ def test_records_before_a_corrupt_one_are_not_lost_by_an_interrupt(broker, monke
         monkeypatch.setattr(CompletedFetch, "drain", drain)
         raise KeyboardInterrupt
 
-    def corrupt(_records, _schema):
+    def corrupt(_records, _schema, **_limits):
         monkeypatch.setattr(FetchedRecords, "take_arrow", take_arrow)
         monkeypatch.setattr(CompletedFetch, "drain", interrupted)
         raise CorruptRecordError("the fourth record")
 
-    def first_three(records, schema):
+    def first_three(records, schema, **_limits):
         monkeypatch.setattr(FetchedRecords, "take_arrow", corrupt)
         return take_arrow(records, schema, 3)
 

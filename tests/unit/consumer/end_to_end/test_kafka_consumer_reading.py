@@ -37,6 +37,7 @@ from tests.support.consumer.embedded_consuming import (
     tp,
     values,
 )
+from tests.support.consumer.many_headers import check_polls, write_many_headers
 from tests.support.consumer.reading import fill, numbered, open_transaction, send
 
 
@@ -61,6 +62,34 @@ def test_a_poll_returns_at_most_max_poll_records(broker):
             assert got[-1].offset + 1 == records.next_offsets[tp()].offset
     assert numbered(100) == values(got)
     assert list(range(100)) == [record.offset for record in got]
+
+
+@pytest.mark.parametrize("as_arrow", [False, True])
+def test_a_poll_returns_as_many_headers_as_fit_into_memory(broker, as_arrow):
+    """A record of a few hundred bytes may have headers that take hundreds of megabytes."""
+    write_many_headers(broker.bootstrap_servers, tp(1))
+    with consuming(broker) as consumer:
+        check_polls(consumer, tp(1), as_arrow=as_arrow)
+
+
+def test_a_poll_of_arrow_takes_what_fits_of_each_partition(broker, monkeypatch):
+    """What does not fit comes with the next polls, without gaps or repetition."""
+    fill(broker.bootstrap_servers, "t", numbered(100), partition=1)
+    with consuming(broker) as consumer:
+        monkeypatch.setattr(consumer._polls._decoders, "poll_bytes", 1)
+        monkeypatch.setattr(consumer._polls._decoders, "_max_rows", 7)
+        consumer.assign([tp(0), tp(1)])
+        got = {0: [], 1: []}
+        while sum(map(len, got.values())) < 200:
+            table = consumer.poll_arrow(PATIENCE)
+            assert 1 <= table.num_rows <= 7
+            for row in table.to_pylist():
+                got[row["partition"]].append(row["value"])
+            assert [len(got[0]), len(got[1])] == [
+                consumer.position(tp(0)),
+                consumer.position(tp(1)),
+            ]
+    assert {0: numbered(100), 1: numbered(100)} == got
 
 
 def test_partitions_take_turns(broker):

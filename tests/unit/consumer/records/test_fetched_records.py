@@ -71,6 +71,32 @@ def test_records_are_taken_piece_by_piece():
     assert [] == records.take_arrow(arrow_schema())
 
 
+def test_no_more_is_taken_once_the_limit_in_bytes_is_reached(monkeypatch):
+    """The limit is checked between outputs, and what is left comes with the next call."""
+    decoders = RecordDecoders(max_rows=2, few_records=0)
+    records = fetched(batch(*[b"x" * 100] * 5), decoders=decoders)
+    assert [0, 1] == offsets(records.take(9, max_bytes=1))
+    assert 200 <= records.taken_bytes < 300
+    assert [2, 3] == [
+        offset
+        for some in records.take_arrow(arrow_schema(), max_bytes=200)
+        for offset in some.column("offset").to_pylist()
+    ]
+    assert [4] == offsets(records.take(9, max_bytes=1000))
+    assert [] == records.take(9, max_bytes=1000)
+    assert 0 == records.taken_bytes
+
+
+def test_few_records_count_their_headers():
+    """Records that no kernel decodes count the same; if they are too large, a kernel does."""
+    headers = ((b"", b""),)
+    for count in (10, 2000):
+        records = fetched(plain_batch([PlainRecord(headers=headers * count)]))
+        (record,) = records.take(9)
+        assert count == len(record.headers)
+        assert 200 * count <= records.taken_bytes < 210 * count + 500
+
+
 def test_nothing_is_taken_with_a_limit_of_zero():
     """A limit of zero takes nothing and changes nothing, even if the first record is corrupt."""
     records = fetched(damaged(batch(b"a")))

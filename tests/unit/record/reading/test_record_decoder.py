@@ -271,6 +271,35 @@ def test_outputs_are_bounded_in_bytes():
     assert expected == [batch.column("value").to_pylist() for batch in batches]
 
 
+def test_headers_count_as_the_objects_that_they_become():
+    """An empty header has two bytes in a record, and counts 200."""
+    records = [PlainRecord(headers=((b"", b""),) * 10)] * 5
+    decoder = decoder_of("headers", max_bytes=4000)
+    batches = decode_all(decoder, plain_batch(records))
+    assert [2, 2, 1] == [batch.num_rows for batch in batches]
+    assert 2000 <= decoder.finished_bytes < 2100
+
+
+def test_a_record_with_more_headers_than_fit_into_memory_is_refused():
+    """The error names its offset, and the rows before it remain; other columns can be read."""
+    most = 128 * 1024 * 1024 // 200
+    records = [PlainRecord(headers=((b"", b""),) * count) for count in (most, most + 1)]
+    data = plain_batch(records, base_offset=5, compression=CompressionType.ZSTD)
+    assert len(data) < 1000
+    decoder = decoder_of("offset", "headers")
+    with pytest.raises(CorruptRecordError, match="offset 6: the record has too many headers"):
+        decode_all(decoder, data)
+    assert [5] == decoder.flush().column("offset").to_pylist()
+    assert [5, 6] == column_of("offset", data)
+    roomy = decoder_of("offset", "headers", max_uncompressed_bytes=(most + 1) * 200)
+    assert 2 == sum(batch.num_rows for batch in decode_all(roomy, data))
+    strict = decoder_of("headers", max_uncompressed_bytes=100)
+    assert [[{"key": "", "value": b""}] * 10] == [
+        row["headers"]
+        for row in rows_of(strict, plain_batch([records[0]._replace(headers=((b"", b""),) * 10)]))
+    ]
+
+
 def test_bytes_that_are_not_asked_for_do_not_count():
     """Keys and headers that nobody asked for do not fill an output."""
     data = plain_batch([PlainRecord(b"v", b"k" * 90, headers=((b"h" * 90, b"v"),))] * 10)
