@@ -66,13 +66,13 @@ class Audit:
 
     def on_acknowledgement(
         self,
-        metadata: RecordMetadata | None,
+        metadata: RecordMetadata,
         error: BaseException | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
         """Print where the record was written; runs on the network thread, so it must be fast."""
         schema = dict(headers).get("schema")
-        if metadata is not None and error is None:
+        if error is None:
             print(f"partition {metadata.partition} has a record with schema {schema!r}")
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 #: An unknown offset: with acks=0, or of a duplicate whose original the broker has forgotten.
 UNKNOWN_OFFSET = -1
+#: The partition of a record that failed before one was chosen.
+UNKNOWN_PARTITION = -1
 NO_LEADER_EPOCH = -1
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -150,7 +150,8 @@ class BrokerError(KafkaError):
 
     `code` and `name` are Kafka's own; an unknown code keeps its number. `message` is the
     human-readable text. `retriable` says whether the same request may succeed later, and
-    `invalid_metadata` whether the client must refresh its metadata first.
+    `invalid_metadata` whether the client must refresh its metadata first. `topic` is the topic that
+    the broker refused as a whole, if it is known.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -176,6 +177,7 @@ class BrokerError(KafkaError):
         self.retriable = retriable
         #: Whether the error shows that our metadata is stale.
         self.invalid_metadata = invalid_metadata
+        self.topic: str | None = None
 
 
 class AdminError(KafkaError):

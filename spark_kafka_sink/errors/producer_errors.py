@@ -223,12 +223,15 @@ class DeliveryError(KafkaError):
     """Records were accepted from the caller but could not be delivered.
 
     The message says as much as is known: how many records, which partition, which input rows, the
-    cause (also in `__cause__`), and what to do.
+    cause (also in `__cause__`), and what to do. `topic` and `partition` are those of the records.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.MESSAGE_TOO_LARGE))
     ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
     ...         error = producer.send("orders", b"a book").exception(timeout=30)
-    >>> isinstance(error, DeliveryError), error.__cause__.name
-    (True, 'MESSAGE_TOO_LARGE')
+    >>> isinstance(error, DeliveryError), error.__cause__.name, error.topic, error.partition
+    (True, 'MESSAGE_TOO_LARGE', 'orders', 0)
     """
+
+    topic: str | None = None
+    partition: int | None = None

@@ -244,7 +244,9 @@ class MetadataUpdater:
         if known is None or self._metadata.is_unanswered(topic):
             return False
         if known.is_refused:
-            raise broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
+            error = broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
+            error.topic = topic
+            raise error
         return len(known.partitions) > (partition or 0)
 
     def _timed_out(

@@ -21,10 +21,12 @@ from weakref import WeakSet
 from spark_kafka_sink import display
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.offset_arguments import check_group, offsets_of
+from spark_kafka_sink.producer.batch.delivery_errors import about_row
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -238,7 +240,12 @@ class KafkaProducer:
             columns = record_columns(batch, topic=topic, first_row=first_row)
             if columns.num_rows:
                 give_up_at = self._core.give_up_at()
-                counts = self._core.await_topics(columns.topics, give_up_at)
+                try:
+                    counts = self._core.await_topics(columns.topics, give_up_at)
+                except BrokerError as error:
+                    if topic is not None:
+                        raise
+                    raise about_row(error, columns, first_row) from error.__cause__
                 parts += self._gatherer.write_table(columns, counts, first_row, give_up_at)
             first_row += batch.num_rows
         return FutureTableMetadata(self._staging, parts)

@@ -18,6 +18,7 @@ from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,
     deliver,
     deliver_to_all,
+    failed_metadata,
 )
 from spark_kafka_sink.producer.records.record_preparation import check_callback, check_place
 
@@ -105,7 +106,8 @@ class RecordStaging:
         future.producer = self
         future.chunk = None
         future.error = None
-        future.callback = self._callback(on_delivery)
+        future.partition = record.partition
+        future.callback = self._callback(record.topic, on_delivery)
         give_up_at = self._core.give_up_at()
         try:
             check_place(record.topic, record.partition)
@@ -119,7 +121,8 @@ class RecordStaging:
             ):
                 # The interceptors have seen the record, so they are notified of its end (Java's
                 # onSendError).
-                self._interceptors.on_acknowledgement(None, error, record.headers)
+                metadata = failed_metadata(record.topic, future)
+                self._interceptors.on_acknowledgement(metadata, error, record.headers)
                 raise
             self._core.note_failed_send(error)
             future.headers = record.headers
@@ -206,8 +209,11 @@ class RecordStaging:
         self._gatherer.write_staged(give_up_at, unless)
 
     def _callback(
-        self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
+        self,
+        topic: str,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     ) -> Callable[[FutureRecordMetadata], object] | None:
         if self._interceptors:
-            return partial(deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
+            acknowledge = self._interceptors.on_acknowledgement
+            return partial(deliver_to_all, acknowledge, on_delivery, topic)
         return None if on_delivery is None else partial(deliver, on_delivery)

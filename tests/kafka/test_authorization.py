@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
@@ -12,6 +14,7 @@ from spark_kafka_sink.spark.data_source import KafkaSink
 from tests.support.kafka.kafka_rights import Rights
 from tests.support.producer.producing import append_all, producer_for
 from tests.support.record.rows import Row, arrow_batch
+from tests.support.spark.refused_rows import refusal_of
 
 
 def _restricted_topic(kafka, *allowed: AclOperation) -> str:
@@ -63,3 +66,22 @@ def test_a_rejected_batch_names_its_rows_and_the_missing_permission(kafka_with_a
     ):
         producer.flush()
     producer.close(0)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "message"),
+    [
+        ((), r"row 3: .*topic '{topic}': .*TOPIC_AUTHORIZATION_FAILED.* Grant this user WRITE"),
+        (
+            (AclOperation.DESCRIBE,),
+            r"2 records for {topic}-0, .*TOPIC_AUTHORIZATION_FAILED.* The first of them is row 3\.",
+        ),
+    ],
+    ids=["no DESCRIBE", "no WRITE"],
+)
+def test_a_forbidden_topic_of_a_row_is_reported_with_its_row(kafka_with_acls, allowed, message):
+    """The error of a task names the first row whose topic may not be described, or not written."""
+    topic, other = _restricted_topic(kafka_with_acls, *allowed), kafka_with_acls.create_topic(1)
+    error = refusal_of(kafka_with_acls.bootstrap_servers, [other] * 3 + [topic] * 2)
+    assert re.match(message.format(topic=topic), str(error)), error
+    assert topic == error.topic

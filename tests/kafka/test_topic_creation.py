@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import BrokerError, DeliveryError, KafkaTimeoutError
 from tests.support.producer.producing import (
     append_all,
     produce,
@@ -17,6 +17,7 @@ from tests.support.record.numbered_rows import RowCheck, check_rows, read_number
 from tests.support.record.rows import Row, arrow_batch
 from tests.support.record.text_rows import numbered_batches
 from tests.support.spark.missing_topics import MissingTopics
+from tests.support.spark.refused_rows import refusal_of
 
 
 def test_a_topic_is_created_if_the_broker_allows_it(own_kafka):
@@ -68,3 +69,25 @@ def test_a_spark_write_creates_topics_only_with_the_option(own_kafka, scenario):
         own_kafka.create_topic(name=name)
 
     scenario(MissingTopics(own_kafka.bootstrap_servers, create_topic))
+
+
+@pytest.mark.parametrize("name", ["a b", ""])
+def test_an_invalid_topic_of_a_row_is_reported_with_its_row(kafka, name):
+    """The error of a task names the first row with an invalid topic."""
+    topic = kafka.create_topic(1)
+    error = refusal_of(kafka.bootstrap_servers, [topic] * 3 + [name] * 2)
+    assert (BrokerError, "INVALID_TOPIC_EXCEPTION", name) == (type(error), error.name, error.topic)
+    assert str(error).startswith("row 3: ")
+
+
+def test_a_record_that_is_too_large_for_its_topic_is_reported_with_its_row(kafka):
+    """The error of a task names the row of a record that was alone in its batch."""
+    large, other = (
+        kafka.create_topic(1, config={"max.message.bytes": "5000"}),
+        kafka.create_topic(1),
+    )
+    topics = [other] * 4 + [large] + [other] * 995
+    values = [b"v"] * 4 + [bytes(6_000)] + [b"v"] * 995
+    error = refusal_of(kafka.bootstrap_servers, topics, values, rows_per_batch=1_000)
+    assert (DeliveryError, large, 0) == (type(error), error.topic, error.partition)
+    assert str(error).startswith(f"1 record for {large}-0, row 4, was not delivered: ")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.record.columns import RecordColumns
 
 _TAKEN_OVER = (
     "Another producer with this transactional.id has taken over, as when an application restarts: "
@@ -83,6 +84,10 @@ def advice_of(code: int) -> str | None:
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
+#: Error codes that refuse a whole topic.
+REFUSED_TOPICS = frozenset(
+    {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION}
+)
 #: Error codes of a broker that does not have the partition.
 _MISSING_PARTITION_CODES = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
@@ -129,11 +134,35 @@ def delivery_error(
             "Check that the brokers are running and not overloaded, or raise delivery.timeout.ms"
         )
     verb = "was" if batch.record_count == 1 else "were"
-    error = DeliveryError(
-        f"{batch} {verb} not delivered: {cause}.{_rejected_records(refused or {})} {advice}"
-    )
+    which = _rejected_records(refused or {}) or _first_row(batch, cause)
+    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{which} {advice}")
+    error.topic, error.partition = batch.topic_partition
     error.__cause__ = cause
     return error
+
+
+def _first_row(batch: ProducerBatch, cause: Exception) -> str:
+    """Return which row named a topic that is refused as a whole, unless `batch` says it already."""
+    is_refused = isinstance(cause, BrokerError) and cause.code in REFUSED_TOPICS
+    row = batch.first_record_row if is_refused and batch.record_count > 1 else None
+    return "" if row is None else f" The first of them is row {row}."
+
+
+def about_row(error: BrokerError, columns: RecordColumns, first_row: int) -> BrokerError:
+    """Return the error of a topic that a broker refused, which names the first row for it."""
+    if error.topic is None:
+        return error
+    row = first_row + int((columns.topic_index == columns.topics.index(error.topic)).argmax())
+    advice = advice_of(error.code) or DEFAULT_ADVICE
+    named = BrokerError(
+        f"row {row}: {error}. {advice}",
+        code=error.code,
+        name=error.name,
+        retriable=error.retriable,
+        invalid_metadata=error.invalid_metadata,
+    )
+    named.topic = error.topic
+    return named
 
 
 def _is_missing_partition(error: BaseException | None) -> bool:

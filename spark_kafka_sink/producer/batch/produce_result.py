@@ -214,6 +214,7 @@ class ProduceResult:
                 "Correct it before you send it again"
             )
         error = DeliveryError(sentence)
+        error.topic, error.partition = self.topic_partition
         error.__cause__ = self.error
         return error
 

@@ -154,14 +154,21 @@ class ProducerBatch:
         else:
             pool.release(self.size_bytes)
 
+    @property
+    def first_record_row(self) -> int | None:
+        """The input row of its first record; None if it is not known."""
+        if self.rows is not None and self.rows.skipped:
+            return self.rows.row_of(0)
+        return self.first_row
+
     def __str__(self) -> str:
         """Return what an operator needs to find the rows."""
         records = "1 record" if self.record_count == 1 else f"{self.record_count} records"
         place = f"{records} for {self.topic_partition}"
         if self.first_row is None:
             return place
+        if self.record_count == 1 and (row := self.first_record_row) is not None:
+            return f"{place}, row {row},"
         if self.last_row is None:
             return f"{place}, from row {self.first_row} on"
-        if self.first_row == self.last_row:
-            return f"{place}, row {self.first_row},"
         return f"{place}, among rows {self.first_row} to {self.last_row}"

@@ -53,13 +53,12 @@ class ProducerInterceptor:
         """Return the record to be sent, this one or another; it is serialized afterwards."""
         return record
 
-    def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: BaseException | None
-    ) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """Handle the outcome of a record: `error` is None if it was acknowledged.
 
-        `metadata` is None if the record failed. If the method has a third parameter, `headers`, it
-        receives the record's headers (KIP-512).
+        If the record failed, `metadata` has its topic, and its partition unless none was chosen;
+        all other numbers are -1. If the method has a third parameter, `headers`, it receives the
+        record's headers (KIP-512).
         """
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ class ProducerInterceptors:
 
     def on_acknowledgement(
         self,
-        metadata: RecordMetadata | None,
+        metadata: RecordMetadata,
         error: BaseException | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:

@@ -14,6 +14,7 @@ from spark_kafka_sink import display
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import (
     UNKNOWN_OFFSET,
+    UNKNOWN_PARTITION,
     AcksByPartition,
     PartitionAcks,
     RecordMetadata,
@@ -351,13 +352,30 @@ def deliver(
 
 
 def deliver_to_all(
-    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None, Headers], object],
+    on_acknowledgement: Callable[[RecordMetadata, Exception | None, Headers], object],
     on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    topic: str,
     future: FutureRecordMetadata,
 ) -> None:
     """Call the interceptors, and then the callback if there is one."""
     error = future.exception()
     metadata = None if error is not None else future.result()
-    on_acknowledgement(metadata, error, future.headers or ())
+    on_acknowledgement(metadata or failed_metadata(topic, future), error, future.headers or ())
     if on_delivery is not None:
         on_delivery(metadata, error)
+
+
+def failed_metadata(topic: str, future: FutureRecordMetadata) -> RecordMetadata:
+    """Return the metadata of a record that failed: its place as far as it is known, as in Java."""
+    partition = future.partition
+    if future.chunk is not None:
+        result, _ = future.chunk.place(future.row)
+        partition = result.topic_partition.partition
+    return RecordMetadata(
+        topic=topic,
+        partition=UNKNOWN_PARTITION if partition is None else partition,
+        offset=UNKNOWN_OFFSET,
+        timestamp=NO_LOG_APPEND_TIME,
+        serialized_key_size=-1,
+        serialized_value_size=-1,
+    )

@@ -154,6 +154,12 @@ class _Writer:
                 if named is not None:
                     raise named from error
             raise
+        except BrokerError as error:
+            if self._topic is not None:
+                raise
+            from spark_kafka_sink.producer.batch.delivery_errors import about_row
+
+            raise about_row(error, columns, self._rows) from error.__cause__
         self._rows += batch.num_rows
 
     def finish(self) -> Written:

@@ -397,9 +397,13 @@ def test_a_delivery_callback_gets_each_outcome_once(harness):
     for future in futures:
         deliver(lambda *ended: outcomes.append(ended), future)
         deliver_to_all(
-            lambda *ended: outcomes.append(ended), lambda *ended: outcomes.append(ended), future
+            lambda *ended: outcomes.append(ended),
+            lambda *ended: outcomes.append(ended),
+            "t",
+            future,
         )
     metadata_and_errors = [ended[:2] for ended in outcomes]
-    assert [None] * 6 == [metadata for metadata, _ in metadata_and_errors]
+    failed = RecordMetadata("t", 0, -1, -1, -1, -1)
+    assert [None, failed, None] * 2 == [metadata for metadata, _ in metadata_and_errors]
     assert [2, 3, 2] * 2 == [len(ended) for ended in outcomes]
     assert [False] * 3 + [True] * 3 == ["too old" in str(error) for _, error in metadata_and_errors]

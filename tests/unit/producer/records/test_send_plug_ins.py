@@ -12,6 +12,7 @@ from spark_kafka_sink.errors import (
     InvalidPartitionError,
     SerializationError,
 )
+from spark_kafka_sink.model import RecordMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.sending import (
@@ -87,7 +88,24 @@ def test_interceptors_are_notified_of_records_that_reached_no_batch(broker):
     with sending_producer(broker, **settings) as producer:
         future = producer.send("one", bytes(2_000))
         producer.flush()
-        assert [(b"1", None, future.exception(0))] == seen
+        assert [(b"1", _failed("one"), future.exception(0))] == seen
+
+
+@pytest.mark.parametrize("given", [None, 2])
+def test_interceptors_learn_the_place_of_a_record_that_failed(broker, given):
+    """As in Java, a failed record has a topic and a partition, and its error has both, too."""
+    seen = []
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with sending_producer(broker, **{"interceptor.classes": (_Listener(seen),)}) as producer:
+        error = producer.send("t", b"v", partition=given).exception(TIMEOUT)
+    assert "t" == error.topic
+    assert given in {None, error.partition}
+    assert [(_failed("t", error.partition), error)] == seen
+
+
+def _failed(topic: str, partition: int = -1) -> RecordMetadata:
+    """Return the metadata of a record that failed."""
+    return RecordMetadata(topic, partition, -1, -1, -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +123,7 @@ def test_interceptors_are_notified_of_invalid_records(broker, record, settings, 
     with sending_producer(broker, **settings) as producer:
         with pytest.raises(error) as caught:
             producer.send(**record)
-        assert [(None, caught.value)] == seen
+        assert [(_failed(record["topic"]), caught.value)] == seen
 
 
 class _Listener:
