@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_kafka_sink.consumer.polling.offset_commits import DELETED
 from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
@@ -213,8 +214,11 @@ class Commits:
             pause = None
             if error is not None:
                 self._note_fencing(error)
-                logger.warning("automatic commit: %s", error)
-                if isinstance(error, KafkaError) and error.retriable:
+                # A topic that was deleted is reported when it is read; the next interval suffices.
+                is_gone = getattr(error, "code", None) in DELETED
+                level = logging.DEBUG if is_gone else logging.WARNING
+                logger.log(level, "automatic commit: %s", error)
+                if isinstance(error, KafkaError) and error.retriable and not is_gone:
                     pause = self._core.config.retry_backoff_ms / 1000
             else:
                 self._done.append(_CommitDone(None, dict(prepared.offsets), None))

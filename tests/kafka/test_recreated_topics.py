@@ -1,8 +1,13 @@
-"""Topics that are deleted and recreated while a producer keeps running, on a real Kafka."""
+"""Topics that are deleted and recreated while a client keeps running, on a real Kafka."""
 
 from __future__ import annotations
 
+import uuid
+
+import pytest
+
 from spark_kafka_sink.errors import InvalidPartitionError
+from tests.support.consumer.recreated_topics import EXPECTED, read_before_and_after
 from tests.support.faults.recreated_topic import (
     AFTER,
     BEFORE,
@@ -26,3 +31,23 @@ def test_a_lingering_record_whose_partition_is_gone_fails_alone(kafka):
     ended = send_before_a_shrinking(kafka, topic, other)
     assert isinstance(ended.gone, InvalidPartitionError)
     assert [None] * 2 * KEYS == ended.others
+
+
+@pytest.fixture
+def group():
+    """Return the name of a new group."""
+    return f"readers-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_consumer_reads_a_recreated_topic_from_its_beginning(kafka, group):
+    """The position in the old topic says nothing about the new one, which has more records."""
+    topic = kafka.create_topic(1)
+    settings = {"enable.auto.commit": False}
+    assert EXPECTED == read_before_and_after(kafka, topic, group, **settings)
+
+
+def test_a_member_of_the_consumer_protocol_reads_a_recreated_topic_once(kafka_4, group):
+    """The coordinator assigns the new topic by its id, and no record comes twice."""
+    topic = kafka_4.create_topic(1)
+    settings = {"group.protocol": "consumer", "enable.auto.commit": False}
+    assert EXPECTED == read_before_and_after(kafka_4, topic, group, **settings)

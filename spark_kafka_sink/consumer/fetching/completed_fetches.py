@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Container
+    from uuid import UUID
 
     from spark_kafka_sink.consumer.measures.fetch_metrics import FetchedTotals
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
     from spark_kafka_sink.protocol.primitives import Buffer
 
@@ -46,10 +49,16 @@ class CompletedFetch:
     is_replica: bool
     #: Whether its records can be read: all else that it says has been handled.
     is_initialized: bool = False
+    #: The id of the topic that was read; all zero if the broker has none.
+    topic_id: UUID = ZERO_UUID
     #: The metrics of the whole answer, with the bytes and records that were read of this part.
     totals: FetchedTotals | None = None
     bytes_read: int = 0
     records_read: int = 0
+
+    def is_of_other_topic(self, snapshot: MetadataSnapshot) -> bool:
+        """Return whether the topic was deleted and created again since it was read."""
+        return ZERO_UUID != self.topic_id != snapshot.topic_id(self.partition.topic)
 
     def drain(self) -> None:
         """Record in the metrics what was read: there is nothing left. Only the first call counts.
@@ -125,6 +134,13 @@ class FetchBuffer:
             if fetch.partition not in partitions:
                 fetch.drain()
         self._fetches = deque(fetch for fetch in self._fetches if fetch.partition in partitions)
+
+    def drop_other_topics(self, snapshot: MetadataSnapshot) -> None:
+        """Drop the fetches of topics that were deleted and created again."""
+        for fetch in list(self._fetches):
+            if fetch.is_of_other_topic(snapshot):
+                self.remove(fetch)
+                fetch.drain()
 
     def has_available(self, subscriptions: SubscriptionState) -> bool:
         """Return whether there is a fetch of a partition whose records may be returned.

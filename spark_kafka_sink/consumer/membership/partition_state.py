@@ -16,6 +16,8 @@ from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from spark_kafka_sink.consumer.membership.offset_reset import OffsetReset
 
 
@@ -108,6 +110,12 @@ class PartitionState:
     log_start_offset: int | None = None
     #: The end of the log was asked for, and the answer is not here yet.
     end_offset_requested: bool = False
+    #: The id of the topic to which the position belongs; None if it is not known.
+    topic_id: UUID | None = None
+    #: The id of the topic that was deleted before; brokers that lag behind may still name it.
+    former_topic_id: UUID | None = None
+    #: The metadata name another topic of this name than the group's coordinator has assigned.
+    is_withheld: bool = False
     _preferred_replica: int | None = None
     _preferred_replica_until: float = 0.0
 
@@ -124,6 +132,7 @@ class PartitionState:
             and not self.is_paused
             and not self.pending_revocation
             and not self.pending_on_assigned
+            and not self.is_withheld
         )
 
     @property
@@ -132,8 +141,12 @@ class PartitionState:
         return self.fetch_state is _S.INITIALIZING and not self.pending_revocation
 
     def awaits(self, fetch_state: FetchState, now: float) -> bool:
-        """Return whether it is in `fetch_state` and not in a back-off at `now`."""
-        return self.fetch_state is fetch_state and (self.retry_at is None or now >= self.retry_at)
+        """Return whether it is in `fetch_state` and a look-up is due at `now`."""
+        return (
+            self.fetch_state is fetch_state
+            and not self.is_withheld
+            and (self.retry_at is None or now >= self.retry_at)
+        )
 
     def request_reset(self, reset: OffsetReset) -> None:
         """Drop the position: the start has to be looked up by `reset`."""

@@ -35,6 +35,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPart
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Collection, Iterable
+    from uuid import UUID
 
 #: The end offset of an OffsetForLeaderEpoch response that knows no such epoch.
 UNDEFINED_END_OFFSET = -1
@@ -313,6 +314,32 @@ class SubscriptionState(AssignedPartitions):
         """Request the default reset, unless the partition is not assigned."""
         if partition in self._assignment:
             self.request_offset_reset(partition)
+
+    def note_topic_id(
+        self, partition: TopicPartition, topic_id: UUID, *, is_assigned: bool = True
+    ) -> UUID | None:
+        """Drop the position in an assigned partition if its topic was deleted and created again.
+
+        That is so if the topic had another id. Return that one, otherwise None. The reset is the
+        default one, also if that is `none`: then there is no position until the next `seek`.
+        Unless `is_assigned`, nothing is read until the coordinator assigns this topic: when it
+        revokes the partition of the old one, records of the new one would come twice.
+        """
+        state = self._state(partition)
+        before = state.topic_id
+        if topic_id == state.former_topic_id:
+            return None
+        state.is_withheld = not is_assigned
+        if before is None:
+            state.topic_id = topic_id if is_assigned else None
+            return None
+        if before == topic_id:
+            return None
+        state.topic_id, state.former_topic_id = topic_id, before
+        if state.fetch_state is not FetchState.INITIALIZING:
+            state.request_reset(self._default_reset)
+        state.high_watermark = state.last_stable_offset = state.log_start_offset = None
+        return before
 
     def is_offset_reset_needed(self, partition: TopicPartition) -> bool:
         """Return whether the partition waits for a reset."""

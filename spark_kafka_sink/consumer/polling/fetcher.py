@@ -61,6 +61,7 @@ class Fetcher:
         context.measures.fetches.assignment_changed(
             context.subscriptions.assignment_id, lambda: context.subscriptions.assigned_partitions
         )
+        self.buffer.drop_other_topics(client.metadata.snapshot)
         waits = [NEVER]
 
         def is_unavailable(node: Node) -> bool:
@@ -181,27 +182,31 @@ class Fetcher:
         wanted = {each: data for each, data in answers.items() if each in partitions}
         totals = self._context.measures.fetches.answered(wanted)
         for each, data in wanted.items():
-            self._arrived(node, each, data, partitions[each].offset, totals)
+            self._arrived(node, each, data, partitions[each], totals)
 
     def _arrived(
         self,
         node: Node,
         partition: TopicPartition,
         data: PartitionData,
-        offset: int,
+        asked: PartitionToFetch,
         totals: FetchedTotals,
     ) -> None:
         context = self._context
-        known = context.client.metadata.snapshot.partition(partition)
+        snapshot = context.client.metadata.snapshot
+        known = snapshot.partition(partition)
         fetch = CompletedFetch(
             partition,
             data,
-            offset,
-            f"Fetch from offset {offset} at {node}",
+            asked.offset,
+            f"Fetch from offset {asked.offset} at {node}",
             is_replica=known is not None and known.leader_id != node.node_id,
+            topic_id=asked.topic_id,
             totals=totals,
         )
-        if data.error_code or len(fetch.records):
+        if fetch.is_of_other_topic(snapshot):
+            fetch.drain()
+        elif data.error_code or len(fetch.records):
             self.buffer.add(fetch)
             context.note_change()
         else:

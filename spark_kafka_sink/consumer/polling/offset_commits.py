@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What a commit before a rebalance does not wait for.
-_DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+#: The errors of topics that were deleted, for which no automatic commit waits.
+DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class PreparedCommit(NamedTuple):
@@ -196,7 +196,7 @@ class OffsetCommits:
             verdict = self._coordinator.apply_commit(verdict, member, is_of_user=is_of_user)
             self._context.tell_user()
         error = offset_error(call, verdict, self._group_id)
-        if not verdict.is_retried or (verdict.code in _DELETED and not is_of_user):
+        if not verdict.is_retried or (verdict.code in DELETED and not is_of_user):
             raise error
         return error
 
@@ -262,6 +262,14 @@ class OffsetCommits:
 
     # Helpers
 
+    def is_assigned(self, topic_id: UUID) -> bool:
+        """Return whether the coordinator has assigned the topic, unless it assigns names only."""
+        subscription = self._context.subscriptions.subscription
+        return (
+            not (self._coordinator.uses_topic_ids and subscription.is_auto_assigned)
+            or topic_id in subscription.assigned_topic_ids
+        )
+
     def _topic_ids(self, partitions: Collection[TopicPartition]) -> dict[str, UUID]:
         """Return the ids of topics; a classic group names them, as Java's does."""
         if not self._coordinator.uses_topic_ids:
@@ -290,7 +298,7 @@ class OffsetCommits:
                 self._coordinator.waiting -= 1
 
     async def _back_off(self, attempts: int, deadline: float, what: str, cause: KafkaError) -> None:
-        if getattr(cause, "code", None) in _DELETED:
+        if getattr(cause, "code", None) in DELETED:
             # The topic may have been created again.
             with self._context.lock:
                 self._context.client.metadata.request_update()

@@ -8,9 +8,11 @@ Look-ups of a partition begin only after the user has called `poll` or `position
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.consumer.membership.offset_reset import NONE
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.offsets.offset_requests import (
     by_leader,
@@ -36,9 +38,11 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.messages.list_offsets import LATEST_TIMESTAMP
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
 
     from spark_kafka_sink.consumer.membership.offset_reset import OffsetReset
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
+
+logger = logging.getLogger(__name__)
 
 
 class PositionLookups:
@@ -68,14 +74,21 @@ class PositionLookups:
         #: The assignment for which committed offsets are being looked up; None while none are.
         self._fetching_for: int | None = None
         self._validated: MetadataSnapshot | None = None
+        #: The metadata and the assignment whose topic ids were noted.
+        self._noted_in: MetadataSnapshot | None = None
+        self._noted: tuple[int, frozenset[UUID]] = 0, frozenset()
 
     def advance(self, now: float) -> float:
         """Start what is due at `now`, and return when to call again."""
         subscriptions = self._context.subscriptions
         if self._context.may_look_up:
             self._find_initial_positions()
+        self._note_topic_ids()
         resets = subscriptions.partitions_needing_reset(now)
-        if resets and self._context.may_look_up:
+        lost = [each for each in resets if subscriptions.requested_reset(each) == NONE]
+        if lost and self._context.may_look_up:
+            self._fail(NoOffsetForPartitionError(lost))
+        elif resets and self._context.may_look_up:
             self._delay(resets, now)
             for some in self._by_leader(resets):
                 self._context.start(partial(self._reset, self._wanted_resets(some)))
@@ -88,6 +101,37 @@ class PositionLookups:
         """Delay further questions about partitions: again only after a failure or a timeout."""
         limit = self._context.config.request_timeout_ms / 1000
         self._context.subscriptions.set_next_allowed_retry(partitions, now + limit)
+
+    def _note_topic_ids(self) -> None:
+        """Reset the positions in topics that were deleted and created again.
+
+        Java goes on at the old position, and skips what the new topic has before it.
+        """
+        snapshot = self._context.client.metadata.snapshot
+        subscriptions = self._context.subscriptions
+        noted = subscriptions.assignment_id, subscriptions.subscription.assigned_topic_ids
+        if snapshot is self._noted_in and noted == self._noted:
+            return
+        self._noted_in, self._noted = snapshot, noted
+        for each in subscriptions.assigned_partitions:
+            topic_id = snapshot.topic_id(each.topic)
+            if topic_id == ZERO_UUID:
+                continue
+            is_assigned = self._commits is None or self._commits.is_assigned(topic_id)
+            if not is_assigned:
+                # They may be older than the assignment.
+                self._context.client.metadata.request_update()
+            before = subscriptions.note_topic_id(each, topic_id, is_assigned=is_assigned)
+            if before is not None:
+                logger.warning(
+                    "topic %r was deleted and created again: its id was %s, and is %s now. "
+                    "Partition %d is read from where auto.offset.reset says",
+                    each.topic,
+                    before,
+                    topic_id,
+                    each.partition,
+                )
+                self._context.note_change()
 
     # Committed offsets
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch, FetchBuffer
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 TP0, TP1, TP2 = (TopicPartition("t", index) for index in range(3))
@@ -54,6 +57,17 @@ def test_fetches_are_used_in_their_order(buffer, state):
     buffer.remove(second)
     assert buffer.next(state) is None
     assert 0 == len(buffer)
+
+
+def test_fetches_of_a_topic_that_was_created_again_are_dropped(buffer):
+    """Those of the topic as it is now, and of brokers without ids, stay."""
+    old, new, unknown = (fetch(each) for each in (TP0, TP1, TP2))
+    old.topic_id, new.topic_id = UUID(int=1), UUID(int=2)
+    for each in (old, new, unknown):
+        buffer.add(each)
+    topics = {"t": TopicMetadata("t", UUID(int=2), 0, ())}
+    buffer.drop_other_topics(MetadataSnapshot(topics=topics))
+    assert {TP1, TP2} == buffer.buffered
 
 
 def test_an_empty_buffer_has_no_fetch(buffer, state):

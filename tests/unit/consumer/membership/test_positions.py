@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST, NONE
@@ -121,6 +123,44 @@ def test_what_was_taken_and_not_returned_is_read_again(state):
     state.seek(TP0, 4)
     state.end_taking(are_returned=False)
     assert FetchPosition(4) == state.valid_position(TP0)
+
+
+OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)
+
+
+def test_a_new_topic_id_resets_the_position(state):
+    """The first id that is noted belongs to the position; later ones are those of other topics."""
+    state.seek(TP0, 3)
+    state.update_offsets(TP0, high_watermark=3, last_stable_offset=3, log_start_offset=0)
+    assert [None, None] == [state.note_topic_id(TP0, OLD_ID) for _ in range(2)]
+    assert 3 == state.valid_offset(TP0)
+    assert OLD_ID == state.note_topic_id(TP0, NEW_ID)
+    assert (TP0,) == state.partitions_needing_reset(0.0)
+    assert {} == state.all_consumed()
+    assert None is state.partition_end_offset(TP0, is_committed=False)
+    state.seek(TP0, 5)
+    assert [None] * 3 == [state.note_topic_id(TP0, each) for each in (NEW_ID, OLD_ID, NEW_ID)]
+    assert 5 == state.valid_offset(TP0)
+
+
+def test_nothing_is_read_of_a_topic_that_the_coordinator_has_not_assigned(state):
+    """The position is dropped at once, and looked up when the topic is assigned."""
+    state.seek(TP0, 3)
+    state.note_topic_id(TP0, OLD_ID)
+    assert OLD_ID == state.note_topic_id(TP0, NEW_ID, is_assigned=False)
+    assert ((), {}) == (state.partitions_needing_reset(0.0), state.all_consumed())
+    assert None is state.note_topic_id(TP0, NEW_ID)
+    assert (TP0,) == state.partitions_needing_reset(0.0)
+
+
+def test_the_id_of_a_topic_that_is_not_assigned_is_not_that_of_the_position(state):
+    """Metadata may be older than the assignment, and the position is one in the newer topic."""
+    state.seek(TP0, 3)
+    state.note_topic_id(TP0, OLD_ID, is_assigned=False)
+    assert not state.is_fetchable(TP0)
+    assert None is state.note_topic_id(TP0, NEW_ID)
+    assert state.is_fetchable(TP0)
+    assert 3 == state.valid_offset(TP0)
 
 
 def test_the_position_does_not_move_without_a_valid_one(state):
