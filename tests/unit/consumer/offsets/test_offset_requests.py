@@ -148,7 +148,7 @@ def test_answers_that_nobody_asked_for_are_dropped():
             ),
         )
     )
-    assert ({T[0]: 7}, {}) == read_offsets(response, ONE, asked)
+    assert ({T[0]: 7}, {}, {T[0]: -1}) == read_offsets(response, ONE, asked)
     assert asked == tuple(refused_commits(commit, "g", asked))
 
 
