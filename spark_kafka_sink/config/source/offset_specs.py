@@ -6,7 +6,7 @@ plain, so that they can be pickled and compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spark_kafka_sink.errors import ConfigError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
 _STAND_INS: Final = {EARLIEST_OFFSET: "earliest", LATEST_OFFSET: "latest"}
+#: The words for them.
+STAND_IN_WORDS: Final = {name: offset for offset, name in _STAND_INS.items()}
 #: How many partitions an error names.
 _MOST_NAMED: Final = 10
 
@@ -63,6 +65,13 @@ class SpecificOffsets:
     """An offset for each partition; LATEST_OFFSET and EARLIEST_OFFSET stand for others."""
 
     offsets: Mapping[TopicPartition, int]
+    #: For each topic whose partitions all have the same, one of these two.
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets of the partitions that are read, as far as they are given."""
+        named = {one: self.topics[one.topic] for one in assigned if one.topic in self.topics}
+        return {**named, **self.offsets}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The JSON in which users name partitions, and an offset or a timestamp for each.
 
 `{"topic": [0, 1]}` names partitions, `{"topic": {"0": 23, "1": -1}}` has a number for each. Numbers
-are integers, as Spark's own source requires. A name that occurs twice is an error; Spark takes the
-last one.
+are integers, as Spark's own source requires. A word may stand for a number of all partitions of a
+topic, as in `{"topic": "earliest"}` (SPARK-58774). A name that occurs twice is an error; Spark
+takes the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.model import TopicPartition, is_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 _SHOWN_CHARACTERS: Final = 200
@@ -43,10 +44,25 @@ def parse_numbers(text: str, lowest: int, wanted: str) -> dict[TopicPartition, i
 
     No number may be less than `lowest`. `wanted` says in errors what a number must be.
     """
+    numbers, _ = parse_numbers_and_words(text, lowest, wanted, {})
+    return numbers
+
+
+def parse_numbers_and_words(
+    text: str, lowest: int, wanted: str, words: Mapping[str, int]
+) -> tuple[dict[TopicPartition, int], dict[str, int]]:
+    """Return the number of each partition, and those of whole topics, which are given as words.
+
+    Otherwise it is as `parse_numbers`. `words` has the words in lower case with their numbers.
+    """
     numbers = {}
+    of_topics = {}
     for topic, by_partition in _parse(text).items():
+        if isinstance(by_partition, str) and by_partition.lower() in words:
+            of_topics[topic] = words[by_partition.lower()]
+            continue
         if not isinstance(by_partition, dict):
-            raise PartitionJsonError(f"has no object of partitions for topic {topic!r}")
+            raise PartitionJsonError(f"has no object of partitions{_or(words)} for topic {topic!r}")
         for name, number in by_partition.items():
             partition = _partition(topic, int(name) if _PARTITION.fullmatch(name) else name)
             if type(number) is not int or not lowest <= number <= LONG_MAX:
@@ -54,7 +70,11 @@ def parse_numbers(text: str, lowest: int, wanted: str) -> dict[TopicPartition, i
             if partition in numbers:
                 raise PartitionJsonError(f"names {partition} twice")
             numbers[partition] = number
-    return dict(sorted(numbers.items()))
+    return dict(sorted(numbers.items())), of_topics
+
+
+def _or(words: Iterable[str]) -> str:
+    return "".join(f" or {word}" for word in words)
 
 
 def _partitions(topics: dict[str, Any]) -> Iterator[TopicPartition]:

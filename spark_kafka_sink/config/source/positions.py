@@ -6,11 +6,13 @@ offsets. An option that gives way is not even parsed, as in Spark.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.source.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
+    STAND_IN_WORDS,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -20,11 +22,16 @@ from spark_kafka_sink.config.source.offset_specs import (
     accepted_numbers,
     check_same_partitions,
 )
-from spark_kafka_sink.config.source.partition_json import PartitionJsonError, parse_numbers, shown
+from spark_kafka_sink.config.source.partition_json import (
+    PartitionJsonError,
+    parse_numbers,
+    parse_numbers_and_words,
+    shown,
+)
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from spark_kafka_sink.model import TopicPartition
 
@@ -48,14 +55,17 @@ class Accepted(NamedTuple):
 
 
 STREAM_START: Final = Accepted(
-    'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}, "topicB": '
+    '"latest"}',
     (EARLIEST_OFFSET, LATEST_OFFSET),
 )
 BATCH_START: Final = Accepted(
-    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}', (EARLIEST_OFFSET,)
+    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}, "topicB": "earliest"}',
+    (EARLIEST_OFFSET,),
 )
 BATCH_END: Final = Accepted(
-    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}}', (LATEST_OFFSET,)
+    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}, "topicB": "latest"}',
+    (LATEST_OFFSET,),
 )
 _TIMESTAMPS: Final = Accepted('JSON such as {"topicA": {"0": 1700000000000}}')
 
@@ -85,9 +95,15 @@ def batch_range(values: Mapping[str, Any]) -> tuple[Position, Position]:
     _check_batch_start(start)
     _check_batch_end(end)
     match start.spec, end.spec:
-        case SpecificOffsets(first), SpecificOffsets(last):
-            check_same_partitions(end.option, last, first, BATCH_END.stand_ins)
-            _check_order(start, first, end, last)
+        case SpecificOffsets() as first, SpecificOffsets() as last:
+            # What the partitions of a topic are is not known yet.
+            check_same_partitions(
+                end.option,
+                [one for one in last.offsets if one.topic not in first.topics],
+                [one for one in first.offsets if one.topic not in last.topics],
+                BATCH_END.stand_ins,
+            )
+            _check_order(start, first.offsets, end, last.offsets)
         case Timestamps(first), Timestamps(last):
             check_same_partitions(end.option, last, first)
             _check_order(start, first, end, last)
@@ -105,7 +121,8 @@ def _position(
     if option == names[0]:
         spec: OffsetSpec = GlobalTimestamp(value)
     elif option == names[1]:
-        spec = Timestamps(_numbers(option, value, 0, _TIMESTAMPS))
+        with _naming(option, value, _TIMESTAMPS):
+            spec = Timestamps(parse_numbers(value, 0, _TIMESTAMPS.numbers))
     else:
         spec = _offsets(option, value, accepted)
     return Position(spec, option, given[1:])
@@ -118,12 +135,19 @@ def _offsets(option: str, text: str, accepted: Accepted) -> OffsetSpec:
         case "latest":
             return Latest()
         case _:
-            return SpecificOffsets(_numbers(option, text, EARLIEST_OFFSET, accepted))
+            with _naming(option, text, accepted):
+                return SpecificOffsets(
+                    *parse_numbers_and_words(
+                        text, EARLIEST_OFFSET, accepted.numbers, STAND_IN_WORDS
+                    )
+                )
 
 
-def _numbers(option: str, text: str, lowest: int, accepted: Accepted) -> dict[TopicPartition, int]:
+@contextmanager
+def _naming(option: str, text: str, accepted: Accepted) -> Iterator[None]:
+    """Raise ConfigError with the name of the option for JSON that is wrong."""
     try:
-        return parse_numbers(text, lowest, accepted.numbers)
+        yield
     except PartitionJsonError as error:
         raise ConfigError(f"{option} {error}: write {accepted.values}, not {shown(text)}") from None
 
@@ -134,10 +158,10 @@ def _check_batch_start(start: Position) -> None:
             f"{start.option} must not be latest in a batch, which would read nothing: write "
             f"{BATCH_START.values}"
         )
-    partition = _first_with(start.spec, LATEST_OFFSET)
-    if partition is not None:
+    place = _first_with(start.spec, LATEST_OFFSET)
+    if place is not None:
         raise ConfigError(
-            f"{start.option} must not be latest (-1) for {partition} in a batch, which would read "
+            f"{start.option} must not be latest (-1) for {place} in a batch, which would read "
             f"nothing: write {BATCH_START.numbers}"
         )
 
@@ -148,18 +172,20 @@ def _check_batch_end(end: Position) -> None:
             f"{end.option} must not be earliest, since the batch would read nothing: write "
             f"{BATCH_END.values}"
         )
-    partition = _first_with(end.spec, EARLIEST_OFFSET)
-    if partition is not None:
+    place = _first_with(end.spec, EARLIEST_OFFSET)
+    if place is not None:
         raise ConfigError(
-            f"{end.option} must not be earliest (-2) for {partition}, since the batch would read "
+            f"{end.option} must not be earliest (-2) for {place}, since the batch would read "
             f"nothing: write {BATCH_END.numbers}"
         )
 
 
-def _first_with(spec: OffsetSpec, offset: int) -> TopicPartition | None:
+def _first_with(spec: OffsetSpec, offset: int) -> TopicPartition | str | None:
+    """Return the first partition, or else topic, with an offset that stands for others."""
     if not isinstance(spec, SpecificOffsets):
         return None
-    return next((partition for partition, each in spec.offsets.items() if each == offset), None)
+    given: list[tuple[TopicPartition | str, int]] = [*spec.offsets.items(), *spec.topics.items()]
+    return next((place for place, each in given if each == offset), None)
 
 
 def _check_order(
@@ -170,7 +196,7 @@ def _check_order(
 ) -> None:
     for partition, offset in first.items():
         # Negative offsets stand for others, which are not known yet.
-        if 0 <= last[partition] < offset:
+        if 0 <= last.get(partition, -1) < offset:
             raise ConfigError(
                 f"{end.option} is {last[partition]} for {partition}, before {start.option}, which "
                 f"is {offset}"

@@ -62,7 +62,8 @@ SOURCE_OPTIONS_DEF: Final = (
         _HIGH,
         "Where to start: `earliest` (the default of a batch), `latest` (the default of a stream; "
         "not in a batch), or an offset for each partition, as JSON: "
-        '`{"topicA": {"0": 23, "1": -2}}`, where -2 means earliest and -1 latest (not in a batch). '
+        '`{"topicA": {"0": 23, "1": -2}, "topicB": "earliest"}`, where -2 means earliest and -1 '
+        "latest (not in a batch), and a word stands for all partitions of a topic. "
         "A stream that has a checkpoint starts there, and reads new partitions from their "
         "beginning.",
     )
@@ -73,8 +74,8 @@ SOURCE_OPTIONS_DEF: Final = (
         NotEmpty(),
         _HIGH,
         "Where a batch ends: `latest` (the default), or an offset for each partition, as JSON like "
-        "that of startingOffsets, where -1 means latest; -2 is not accepted. The record at the "
-        "offset is not read.",
+        "that of startingOffsets, where -1 means latest; -2 and earliest are not accepted. The "
+        "record at the offset is not read.",
     )
     .define(
         "startingTimestamp",

@@ -17,6 +17,7 @@ from spark_kafka_sink.config.source.offset_specs import (
     SpecificOffsets,
     Timestamps,
     check_same_partitions,
+    listed,
 )
 from spark_kafka_sink.config.source.positions import BATCH_END
 from spark_kafka_sink.errors import ConfigError
@@ -107,9 +108,10 @@ def _resolve(
             wanted = dict.fromkeys(partitions, EARLIEST_OFFSET)
         case Latest():
             wanted = dict.fromkeys(partitions, LATEST_OFFSET)
-        case SpecificOffsets(given):
-            check_same_partitions(option, given, partitions, accepted.stand_ins)
-            wanted = dict(given)
+        case SpecificOffsets():
+            _check_topics(option, spec, partitions)
+            wanted = spec.of(partitions)
+            check_same_partitions(option, wanted, partitions, accepted.stand_ins)
         case Timestamps() | GlobalTimestamp():
             if isinstance(spec, Timestamps):
                 check_same_partitions(option, spec.timestamps, partitions)
@@ -127,6 +129,15 @@ def _resolve(
     offsets = lookup.latest(latest)
     offsets = offsets.at({**wanted, **offsets, **lookup.earliest(earliest)})
     return offsets, unmatched, frozenset(latest)
+
+
+def _check_topics(option: str, spec: SpecificOffsets, partitions: Iterable[TopicPartition]) -> None:
+    unknown = sorted(spec.topics.keys() - {one.topic for one in partitions})
+    if unknown:
+        raise ConfigError(
+            f"{option} must name only topics that are read, but the read does not cover "
+            f"{listed(unknown, _MOST_NAMED)}"
+        )
 
 
 def _some(items: Iterable[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int]]:

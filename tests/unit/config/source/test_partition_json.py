@@ -10,6 +10,7 @@ from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.config.source.partition_json import (
     PartitionJsonError,
     parse_numbers,
+    parse_numbers_and_words,
     parse_partitions,
     shown,
 )
@@ -44,6 +45,22 @@ def test_numbers_are_parsed():
         TopicPartition("a", 1): -1,
         TopicPartition("b", 0): -2,
     } == parse_numbers('{"a":{"0":23,"1":-1},"b":{"0":-2}}', -2, WANTED)
+
+
+def test_a_word_stands_for_all_partitions_of_a_topic():
+    """The numbers of single partitions are given beside it, for other topics."""
+    assert ({TopicPartition("a", 0): 23}, {"b": -2, "c": -2}) == parse_numbers_and_words(
+        '{"b":"first","a":{"0":23},"c":"FIRST"}', -2, WANTED, {"first": -2}
+    )
+
+
+@pytest.mark.parametrize("value", ['"last"', "7", "null", '["first"]'])
+def test_another_word_for_a_topic_is_rejected(value):
+    """The error has the words that are accepted."""
+    words = {"first": -2, "next": -1}
+    assert "has no object of partitions or first or next for topic 'a'" == problem(
+        parse_numbers_and_words, f'{{"a":{value}}}', -2, WANTED, words
+    )
 
 
 @given(st.dictionaries(TOPICS, st.dictionaries(PARTITIONS, st.integers(-2, LONG_MAX))))

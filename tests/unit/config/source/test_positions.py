@@ -25,15 +25,18 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 #: What the offsets of a stream's start, a batch's start and a batch's end may be: all of the value,
 #: and the number of a partition.
 STREAM_START = (
-    'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    (
+        'earliest, latest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}, "topicB": '
+        '"latest"}'
+    ),
     "an integer from 0 to 2^63 - 1, -2 (earliest) or -1 (latest)",
 )
 BATCH_START = (
-    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}}',
+    'earliest (the default) or JSON such as {"topicA": {"0": 23, "1": -2}, "topicB": "earliest"}',
     "an integer from 0 to 2^63 - 1 or -2 (earliest)",
 )
 BATCH_END = (
-    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}}',
+    'latest (the default) or JSON such as {"topicA": {"0": 23, "1": -1}, "topicB": "latest"}',
     "an integer from 0 to 2^63 - 1 or -1 (latest)",
 )
 
@@ -59,6 +62,7 @@ def refusal(given, parse=batch):
         (" LATEST ", Latest()),
         ('{"a":{"0":23,"1":-1}}', SpecificOffsets({A0: 23, A1: -1})),
         ('{"a":{"0":-2}}', SpecificOffsets({A0: -2})),
+        ('{"b":"Earliest","a":{"0":7},"c":"latest"}', SpecificOffsets({A0: 7}, {"b": -2, "c": -1})),
     ],
 )
 def test_a_stream_starts_at_the_given_offsets(text, expected):
@@ -71,6 +75,7 @@ def test_a_stream_starts_at_the_given_offsets(text, expected):
     [
         ("latest", Latest()),
         ('{"a":{"0":23,"1":-1}}', SpecificOffsets({A0: 23, A1: -1})),
+        ('{"a":{"0":23},"b":"latest"}', SpecificOffsets({A0: 23}, {"b": -1})),
     ],
 )
 def test_a_batch_ends_at_the_given_offsets(text, expected):
@@ -192,6 +197,39 @@ def test_no_partition_of_a_batch_may_end_at_its_earliest_offset():
     assert (
         "endingOffsets must not be earliest (-2) for a-1, since the batch would read nothing: "
         f"write {numbers}" == refusal({"endingOffsets": '{"a":{"0":-1,"1":-2}}'})
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"startingOffsets": '{"a":{"0":7},"b":"latest"}'},
+            "startingOffsets must not be latest (-1) for b in a batch, which would read nothing: w",
+        ),
+        (
+            {"endingOffsets": '{"a":{"0":7},"b":"earliest"}'},
+            "endingOffsets must not be earliest (-2) for b, since the batch would read nothing: w",
+        ),
+    ],
+    ids=["start", "end"],
+)
+def test_no_topic_of_a_batch_may_read_nothing(given, message):
+    """A word for a whole topic is refused where it would be refused for a partition."""
+    assert refusal(given).startswith(message)
+
+
+def test_the_partitions_of_a_topic_with_a_word_are_not_compared():
+    """They are not known before the cluster is asked; those of other topics are."""
+    offsets, word = '{"a":{"0":7},"b":{"0":1}}', '{"a":{"0":9},"b":"%s"}'
+    batch(startingOffsets=offsets, endingOffsets=word % "latest")
+    batch(startingOffsets=word % "earliest", endingOffsets='{"a":{"0":9},"b":{"4":1}}')
+    message = "endingOffsets is 6 for a-0, before startingOffsets, which is 9"
+    end = '{"a":{"0":6},"b":{"0":1}}'
+    assert message == refusal({"startingOffsets": word % "earliest", "endingOffsets": end})
+    end = '{"a":{"1":9},"b":"latest"}'
+    assert "it lacks a-0 and the read does not cover a-1" in refusal(
+        {"startingOffsets": word % "earliest", "endingOffsets": end}
     )
 
 

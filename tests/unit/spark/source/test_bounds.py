@@ -55,11 +55,21 @@ def start_of(spec, lookup=None, strategy="error", accepted=STREAM_START):
         (SpecificOffsets({A: 5, B: 0}), Start({A: 5, B: 0}, given=frozenset(BOTH))),
         (SpecificOffsets({A: -1, B: -2}), Start({A: 9, B: 2}, frozenset({A}))),
         (SpecificOffsets({A: -1, B: 6}), Start({A: 9, B: 6}, frozenset({A}), frozenset({B}))),
+        (SpecificOffsets({B: 6}, {"a": -2}), Start({A: 2, B: 6}, given=frozenset({B}))),
+        (SpecificOffsets({}, {"a": -2, "b": -1}), Start({A: 2, B: 9}, frozenset({B}))),
     ],
 )
 def test_a_start_has_an_offset_of_each_partition(spec, expected):
     """A start has offsets for all partitions, and records which are the latest, or given."""
     assert expected == start_of(spec)
+
+
+def test_a_word_for_a_topic_that_is_not_read_is_an_error():
+    """The error names the topics, and partitions that have neither a word nor an offset."""
+    with pytest.raises(ConfigError, match=r"only topics that are read, but .* not cover x, y$"):
+        start_of(SpecificOffsets({A: 1, B: 1}, {"y": -2, "x": -2}))
+    with pytest.raises(ConfigError, match="but it lacks b-0"):
+        start_of(SpecificOffsets({}, {"a": -2}))
 
 
 def test_a_latest_offset_has_the_epoch_of_its_leader():
