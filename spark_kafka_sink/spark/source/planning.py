@@ -86,12 +86,14 @@ def plan_ranges(
     first: Start | None = None,
     cut: Offsets = _NONE,
     epochs: Mapping[TopicPartition, int] = _NONE,
+    is_committed: bool = False,
 ) -> PlannedRanges:
     """Return the ranges between two offsets, in order, and the losses.
 
     `earliest` has the earliest offsets of the new partitions, without those that are gone again.
     `first` is the start of the query, if this is its first batch. `cut` has the ends of the logs
-    that were cut below the start, and `epochs` the leader epochs of the start.
+    that were cut below the start, and `epochs` the leader epochs of the start. With `is_committed`
+    the latest offsets were the last stable ones.
     """
     certain: Collection[TopicPartition] = start.keys() if first is None else first.given
     ranges = []
@@ -143,16 +145,22 @@ def plan_ranges(
             )
             begin = kept
         elif last < begin and topic_partition in certain:
-            reason = (
-                f"the log ends at offset {last}, before offset {begin}, which was to be read next"
-                if first is None
-                else f"the query starts at offset {begin}, but the log ended at offset {last}"
-            )
+            reason = _before_start(begin, last, is_first=first is not None, is_stable=is_committed)
             losses.append(LostOffsets(topic_partition, begin, last, reason, begin - last))
         if begin < last:
             epoch = epochs.get(topic_partition, NO_LEADER_EPOCH)
             ranges.append(OffsetRange(topic_partition, begin, last, epoch))
     return PlannedRanges(tuple(ranges), tuple(losses))
+
+
+def _before_start(begin: int, last: int, *, is_first: bool, is_stable: bool) -> str:
+    """Return how an end is before the start."""
+    held_back = ": an open transaction may hold back the records after it" if is_stable else ""
+    if is_first:
+        end = f"last stable offset was {last}" if is_stable else f"log ended at offset {last}"
+        return f"the query starts at offset {begin}, but the {end}{held_back}"
+    end = f"last stable offset is {last}" if is_stable else f"log ends at offset {last}"
+    return f"the {end}, before offset {begin}, which was to be read next{held_back}"
 
 
 def lost_with_topics(topics: Collection[str], start: Offsets) -> tuple[LostOffsets, ...]:

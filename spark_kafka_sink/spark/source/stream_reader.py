@@ -184,6 +184,7 @@ class StreamDriver:
             # The start of a first batch is not stored, so nothing has been read up to there.
             cut={} if first is not None else self._cut_logs(known, end),
             epochs=known.epochs,
+            is_committed=self._options.consumer.is_read_committed,
         )
         planned = planned._replace(losses=losses + planned.losses)
         return input_partitions(planned, self._options, self._cluster, end.topic_ids)

@@ -181,6 +181,27 @@ def test_a_given_start_beyond_the_end_is_a_loss_where_the_end_is_asked_for_first
         query.divide(query.initial(), end)
 
 
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (None, "the query starts at offset 1000, but the last stable offset was 100"),
+        ({A: 120, B: 0}, "the last stable offset is 100, before offset 120, which was to be read"),
+    ],
+    ids=["new query", "checkpoint"],
+)
+def test_the_last_stable_offset_is_named_as_what_it_is(driver, start, reason):
+    """The log may be longer: with read_committed, an open transaction holds back its records."""
+    query = driver(
+        startingOffsets='{"t": {"0": 1000, "1": 0}}', **{"kafka.isolation.level": "read_committed"}
+    )
+    begin = query.initial() if start is None else StreamOffsets(start)
+    with pytest.raises(DataLossError) as caught:
+        query.divide(begin, query.next_end(begin))
+    message = str(caught.value)
+    assert message.startswith(f"t-0: {reason}")
+    assert ": an open transaction may hold back the records after it. To go on" in message
+
+
 def test_a_given_start_at_the_end_is_no_loss(driver):
     """A query may start at the offset of the next record."""
     _, end, found = first_batch(driver(startingOffsets='{"t": {"0": 100, "1": 10}}'))
