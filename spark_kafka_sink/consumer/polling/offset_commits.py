@@ -107,12 +107,13 @@ class OffsetCommits:
                 with self._context.lock:
                     member = self._coordinator.committing_member()
                     self._check_still_current(prepared, member)
-                error = await self._commit_once(
-                    prepared.offsets,
-                    member,
-                    is_of_user=prepared.is_of_user,
-                    on_connected=end_turn,
-                )
+                async with self._ending_by(deadline, "OffsetCommit"):
+                    error = await self._commit_once(
+                        prepared.offsets,
+                        member,
+                        is_of_user=prepared.is_of_user,
+                        on_connected=end_turn,
+                    )
             if error is None:
                 return
             if not retries:
@@ -138,6 +139,25 @@ class OffsetCommits:
         with ExitStack() as turn:
             turn.callback(self._turns.release)
             yield turn.close
+
+    @asynccontextmanager
+    async def _ending_by(self, deadline: float, what: str) -> AsyncIterator[None]:
+        """End a request by the deadline, which may be earlier than its own timeout.
+
+        Raises KafkaTimeoutError. The coordinator is not lost then: it may only be slow.
+        """
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            node = self._coordinator.member.coordinator
+            where = "" if node is None else f" {node.host}:{node.port}"
+            raise KafkaTimeoutError(
+                f"{what} of group {self._group_id!r}: the coordinator{where} has not answered in "
+                "time. Check that this broker runs, or give the call a longer timeout"
+            ) from None
 
     async def commit_last(self, prepared: PreparedCommit) -> None:
         """Commit once as a member that is about to leave; a failure is only logged."""
@@ -213,7 +233,8 @@ class OffsetCommits:
         attempts = 0
         while True:
             await self._find_coordinator(deadline)
-            answer = await self._fetch_once(partitions)
+            async with self._ending_by(deadline, "OffsetFetch"):
+                answer = await self._fetch_once(partitions)
             if not isinstance(answer, KafkaError):
                 return answer
             error = answer
