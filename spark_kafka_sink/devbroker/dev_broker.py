@@ -110,8 +110,10 @@ class DevBroker:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop the brokers."""
+        """Stop the brokers; raise AssertionError if an expected fault was never injected."""
         self.stop()
+        if exc is None:
+            self._server.faults.check()
 
     def start(self, node_id: int | None = None) -> Self:
         """Start to listen; return the object itself when clients can connect.
@@ -289,14 +291,24 @@ class DevBroker:
 
         self._call(delete)
 
-    def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Inject a fault into requests of `api_key`; return a hook that counts its actions.
+    def on(
+        self,
+        api: ApiKey | str,
+        fault: Decide | Action,
+        *,
+        times: int | None = None,
+        expect: bool = False,
+    ) -> FaultHook:
+        """Inject a fault into requests of an API; return a hook that counts its actions.
 
-        `fault` is an action, such as `CloseConnection()`, or a function of the request and its
-        `FaultContext` that returns an action, or None to handle the request as usual. `times`
-        limits the number of actions. Raises ConfigError if `times` is less than 1.
+        `api` is an `ApiKey`, or its name, such as "produce". `fault` is an action, such as
+        `CloseConnection()`, or a function of the request and its `FaultContext` that returns an
+        action, or None to handle the request as usual. `times` limits the number of actions. With
+        `expect`, a hook that has never acted raises AssertionError at the end of the `with` block
+        (or of the test, with the pytest fixtures), and in `remove`. Raises ConfigError for
+        arguments with which the hook could never act.
         """
-        return self._server.faults.on(api_key, fault, times=times)
+        return self._server.faults.on(api, fault, times=times, expect=expect)
 
     def call(self, function: Callable[[Any], T]) -> T:
         """Call `function` with the first broker on the server's thread; return its result.

@@ -35,14 +35,16 @@ from spark_kafka_sink.devbroker.net.faults import (
     Delay,
     NeverAnswer,
     Throttle,
+    api_named,
     check_action,
 )
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from spark_kafka_sink.protocol.api_keys import ApiKey
 
 
 class FaultOption(NamedTuple):
@@ -85,9 +87,9 @@ def parse_fault(text: str) -> FaultOption:
     api, _, rest = text.partition(":")
     action, _, times = rest.partition(":")
     try:
-        api_key = ApiKey[api.upper().replace("-", "_")]
-    except KeyError:
-        raise ConfigError(f"{text!r}: {api!r} is not an API of Kafka") from None
+        api_key = api_named(api)
+    except ConfigError as error:
+        raise ConfigError(f"{text!r}: {error}") from None
     try:
         count = int(times) if times else None
     except ValueError:
@@ -112,15 +114,16 @@ def _parse_action(text: str, action: str) -> Action:
         except KeyError:
             raise ConfigError(f"{text!r}: {value!r} is not a Kafka error code") from None
     if name in _WITH_SECONDS:
-        return _WITH_SECONDS[name](_parse_seconds(text, value))
+        return _with_seconds(text, name, value)
     raise ConfigError(f"{text!r}: {action!r} is not one of {', '.join(ACTIONS)}")
 
 
-def _parse_seconds(text: str, value: str) -> float:
+def _with_seconds(text: str, name: str, value: str) -> Action:
     try:
         seconds = float(value)
     except ValueError:
         raise ConfigError(f"{text!r}: {value!r} is not a number of seconds") from None
-    if not 0 <= seconds < float("inf"):
-        raise ConfigError(f"{text!r}: seconds must be finite and not negative, not {value}")
-    return seconds
+    try:
+        return _WITH_SECONDS[name](seconds)
+    except ConfigError as error:
+        raise ConfigError(f"{text!r}: {error}") from None

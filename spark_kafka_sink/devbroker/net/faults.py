@@ -5,7 +5,7 @@ It returns None, and the request is handled as usual, or one of the actions belo
 carries out. Hooks are called in the order in which they were installed; the first action wins. Each
 hook counts its calls and actions, and can be limited to a number of actions.
 
-    hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
+    hook = broker.on("produce", CloseConnection(handled=True), times=1)
     ...
     assert 1 == hook.fired
 
@@ -29,15 +29,18 @@ from replicating.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,
     PartitionError,
+    check_error_code,
+    check_function,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -57,7 +60,7 @@ class AnswerError:
 
     The records of a handled Produce that gets NOT_ENOUGH_REPLICAS_AFTER_APPEND were appended.
 
-    `error_code` is one of `ErrorCode`.
+    `error_code` is one of `ErrorCode`. Raises ConfigError for any other value.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
@@ -69,6 +72,10 @@ class AnswerError:
 
     error_code: ErrorCode
     handled: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for anything but a member of `ErrorCode`."""
+        check_error_code(self.error_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class Delay:
 
     With `handled` the request is handled at once, and only the response is delayed.
 
-    `seconds` is the length of the pause.
+    `seconds` is the length of the pause. Raises ConfigError unless it is finite and not negative.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Delay(0.05), times=1)
@@ -104,6 +111,10 @@ class Delay:
 
     seconds: float
     handled: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for anything but a finite number from 0 on."""
+        _check_seconds(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,7 @@ class Throttle:
     """Handle the request and respond that it exceeded a quota (KIP-219).
 
     The response's throttle_time_ms is `seconds`, for which the connection is muted. The response to
-    a Fetch has no partitions.
+    a Fetch has no partitions. Raises ConfigError unless `seconds` is finite and not negative.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Throttle(0.05), times=1)
@@ -143,6 +154,19 @@ class Throttle:
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for anything but a finite number from 0 on."""
+        _check_seconds(self.seconds)
+
+
+def _check_seconds(seconds: object) -> None:
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds < float("inf")
+    ):
+        raise ConfigError(f"seconds must be finite and not negative, not {seconds!r}")
+
 
 def garbled(frame: bytes) -> bytes:
     """Return a response in which everything but size and correlation id is wrong."""
@@ -152,6 +176,8 @@ def garbled(frame: bytes) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Corrupt:
     """Handle the request and respond with other bytes; with `close`, close after them.
+
+    Raises ConfigError if `alter` is not a function.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Corrupt(close=True), times=1)
@@ -165,10 +191,16 @@ class Corrupt:
     alter: Callable[[bytes], bytes] = garbled
     close: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for anything but a function."""
+        check_function(self.alter)
+
 
 @dataclass(frozen=True, slots=True)
 class AlterResponse:
     """Handle the request and respond with another message of the same type.
+
+    Raises ConfigError if `alter` is not a function.
 
     >>> def without_topics(response):
     ...     return replace(response, topics=())
@@ -179,6 +211,10 @@ class AlterResponse:
 
     #: Receives the response, an immutable dataclass, and returns what to send in its place.
     alter: Callable[[Any], Any]
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for anything but a function."""
+        check_function(self.alter)
 
 
 Action: TypeAlias = (
@@ -193,6 +229,8 @@ Action: TypeAlias = (
     | OmitPartitions
     | AlterRecords
 )
+
+_ACTIONS = get_args(Action)
 
 #: The APIs with the partitions that these actions affect.
 _READS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
@@ -241,12 +279,21 @@ class FaultHook:
     1
     """
 
-    def __init__(self, faults: Faults, api_key: ApiKey, decide: Decide, times: int | None) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        api_key: ApiKey,
+        decide: Decide,
+        *,
+        times: int | None,
+        expect: bool,
+    ) -> None:
         """Start with all counters at zero."""
         self._faults = faults
         self.api_key = api_key
         self._decide = decide
         self._times = times
+        self._expect = expect
         #: Requests with which the hook was called.
         self.seen = 0
         #: Requests on which it acted.
@@ -279,8 +326,18 @@ class FaultHook:
         return action
 
     def remove(self) -> None:
-        """Uninstall this hook."""
-        self._faults.remove(self)
+        """Uninstall this hook; raise AssertionError if it was expected to act, and never did."""
+        if self._faults.remove(self):
+            self.check()
+
+    def check(self) -> None:
+        """Raise AssertionError if the hook was expected to act, and never did."""
+        if self._expect and not self.fired:
+            requests = display.counted(self.seen, f"{self.api_key.name} request")
+            raise AssertionError(
+                f"an expected fault was never injected: the hook for {self.api_key.name} was asked "
+                f"about {requests} and acted on none"
+            )
 
 
 class Faults:
@@ -291,23 +348,40 @@ class Faults:
         # Replaced as a whole, never modified: the server's thread may be iterating over it.
         self._hooks: tuple[FaultHook, ...] = ()
 
-    def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
+    def on(
+        self,
+        api: ApiKey | str,
+        fault: Decide | Action,
+        *,
+        times: int | None = None,
+        expect: bool = False,
+    ) -> FaultHook:
         """Install a hook: a function of (request, FaultContext), or an action for every request.
 
-        `times` limits the number of actions. Raises ConfigError if it is less than 1, and for an
-        action that has no effect on the API.
+        `times` limits the number of actions. With `expect`, the hook must act before it is removed,
+        and before `check`. Raises ConfigError for arguments with which a hook could never act.
         """
+        api_key = api if isinstance(api, ApiKey) else api_named(api)
         check_action(api_key, fault)
+        if times is not None and (isinstance(times, bool) or not isinstance(times, int)):
+            raise ConfigError(f"times must be a whole number, not {times!r}")
         if times is not None and times < 1:
             raise ConfigError(f"times must be at least 1, not {times}")
         decide = fault if callable(fault) else _always(fault)
-        hook = FaultHook(self, api_key, decide, times)
+        hook = FaultHook(self, api_key, decide, times=times, expect=expect)
         self._hooks = (*self._hooks, hook)
         return hook
 
-    def remove(self, hook: FaultHook) -> None:
-        """Remove a hook; do nothing if it was removed before."""
+    def remove(self, hook: FaultHook) -> bool:
+        """Remove a hook; return whether it was there."""
+        found = hook in self._hooks
         self._hooks = tuple(known for known in self._hooks if known is not hook)
+        return found
+
+    def check(self) -> None:
+        """Raise AssertionError if a hook was expected to act, and never did."""
+        for hook in self._hooks:
+            hook.check()
 
     def decide(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
@@ -321,12 +395,48 @@ class Faults:
         return None
 
 
+def api_named(name: object) -> ApiKey:
+    """Return the API with one of Kafka's names, in any case, with `-` or `_` between words.
+
+    Raises ConfigError.
+    """
+    try:
+        return ApiKey[name.upper().replace("-", "_")]  # type: ignore[attr-defined]
+    except (AttributeError, KeyError):
+        raise ConfigError(
+            f"{name!r} is not an API of Kafka: name one, such as 'produce' or ApiKey.PRODUCE"
+        ) from None
+
+
 def check_action(api_key: ApiKey, fault: Decide | Action) -> None:
-    """Raise ConfigError for an action that has no effect on an API."""
-    api_keys = _API_KEYS.get(type(fault))
-    if api_keys is not None and api_key not in api_keys:
-        names = ", ".join(sorted(each.name for each in api_keys))
-        raise ConfigError(f"{type(fault).__name__} affects {names}, not {api_key.name}")
+    """Raise ConfigError for a fault that is no action and no function, or has no effect on an API.
+
+    A function must take a request and a context.
+    """
+    if isinstance(fault, type):
+        raise ConfigError(f"a fault must not be a class: write {fault.__name__}(...)")
+    if isinstance(fault, _ACTIONS):
+        api_keys = _API_KEYS.get(type(fault))
+        if api_keys is not None and api_key not in api_keys:
+            names = ", ".join(sorted(each.name for each in api_keys))
+            raise ConfigError(f"{type(fault).__name__} affects {names}, not {api_key.name}")
+        return
+    if not callable(fault):
+        raise ConfigError(
+            "a fault must be an action, such as CloseConnection(), or a function that returns one, "
+            f"not {fault!r}"
+        )
+    try:
+        signature = inspect.signature(fault)
+    except ValueError:
+        return  # Some functions of C have none.
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise ConfigError(
+            f"the function of a fault must take two arguments, a request and its context, which "
+            f"{fault!r} does not"
+        ) from None
 
 
 def _always(action: Action) -> Decide:
