@@ -37,13 +37,17 @@ def start_devbroker() -> Iterator[StartDevBroker]:
     """Yield a function that starts embedded Kafka brokers, which stop when the test ends.
 
     It takes the arguments of `DevBroker`: `start_devbroker(brokers=3, topics={"events": 6})`.
+    Unless it gets settings, topics keep records of any age: their default is `retention.ms=-1`.
     """
     with ExitStack() as started:
 
         def start(**settings: Any) -> DevBroker:
             # Only tests that use a broker pay for its import.
-            from spark_kafka_sink.testing import DevBroker  # noqa: PLC0415
+            from spark_kafka_sink.testing import DevBroker, TopicConfig  # noqa: PLC0415
 
+            if "settings" not in settings:
+                # Otherwise records whose event times are a week old disappear after some minutes.
+                settings.setdefault("topic_defaults", TopicConfig(retention_ms=-1))
             return started.enter_context(DevBroker(**settings))
 
         yield start

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.net.connection import request_logger
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS, parse_fault
@@ -79,7 +80,8 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=_topic,
         metavar="NAME[:PARTITIONS[:SETTING=VALUE]...]",
-        help="create a topic, unless it exists in --data-dir; may be given several times",
+        help="create a topic, unless it exists in --data-dir; may be given several times. Topics "
+        "keep records of any age unless retention.ms is set",
     )
     made.add_argument(
         "--fault",
@@ -157,6 +159,8 @@ def main(given: Sequence[str] | None = None) -> int:
         transaction_version=arguments.transaction_version,
         racks=arguments.racks,
         rack_aware_replica_selector=bool(arguments.racks),
+        # Records of demos and tests have event times of any age.
+        topic_defaults=TopicConfig(retention_ms=-1),
     )
     try:
         brokers = brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir)

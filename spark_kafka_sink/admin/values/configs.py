@@ -108,7 +108,7 @@ class ConfigEntry:
 
     >>> topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
     >>> with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
-    ...     entry = admin.describe_configs([topic])[topic]["retention.ms"]
+    ...     entry = admin.describe_configs([topic])[topic]["segment.ms"]
     >>> entry.value, entry.is_default
     ('604800000', True)
     """

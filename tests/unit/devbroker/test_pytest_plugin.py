@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import confluent_kafka
 import pytest
 
 import pytest_spark_kafka_sink
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 
 TIMEOUT = 120.0
@@ -104,6 +106,25 @@ def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
     devbroker.call(lambda broker: broker.cluster.topic("t").partitions[0].log.delete_records(1))
 
     assert [b"b", b"c"] == [record.value for record in devbroker.records("t")[0]]
+
+
+def test_topics_keep_records_of_any_age(devbroker, start_devbroker):
+    """Records with old event times outlive the check of retention, unless settings are given."""
+    kafka_like = start_devbroker(settings=BrokerSettings())
+    for broker in (devbroker, kafka_like):
+        broker.create_topic("t")
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        # An event of 2001; a topic that the producer creates; and one that has a retention.
+        broker.create_topic("short", configs={"retention.ms": "5"})
+        for topic in ("t", "made", "short"):
+            producer.produce(topic, b"v", timestamp=1_000_000_000_000)
+        assert 0 == producer.flush(TIMEOUT)
+        broker.call(lambda it: it.cluster.logs.delete_old_segments(time.time()))
+
+    def counts(broker):
+        return [len(broker.records(topic)[0]) for topic in ("t", "made", "short")]
+
+    assert ([1, 1, 0], [0, 0, 0]) == (counts(devbroker), counts(kafka_like))
 
 
 def test_records_of_an_unknown_topic_are_an_error(devbroker):

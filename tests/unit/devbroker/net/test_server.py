@@ -501,6 +501,8 @@ def test_the_process_does_what_its_options_say():
     assert [[1, 2]] * 3 == [sorted(p.replica_nodes) for p in answer.topics[0].partitions]
     values = {config.name: config.value for config in configs.results[0].configs}
     assert ("compact,delete", "999") == (values["cleanup.policy"], values["max.message.bytes"])
+    # The default of the process, unlike Kafka's.
+    assert "-1" == values["retention.ms"]
     assert 0 == process.returncode
     lines = [line.partition(" broker ")[2] for line in errors.splitlines()]
     assert "2, connection 1: METADATA 9 from 'raw', correlation id 0" == lines[0]
