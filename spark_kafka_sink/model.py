@@ -43,6 +43,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def host_and_port(host: str, port: int) -> str:
+    """Format an address as `bootstrap.servers` takes it, an IPv6 address in brackets.
+
+    >>> host_and_port("::1", 9092)
+    '[::1]:9092'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Node(NamedTuple):
     """A broker's id and advertised address.
 
@@ -61,9 +70,8 @@ class Node(NamedTuple):
 
         A bootstrap address has no id yet (clients count such nodes from -1 down), so none is shown.
         """
-        if self.node_id < 0:
-            return f"{self.host}:{self.port}"
-        return f"{self.host}:{self.port} (id {self.node_id})"
+        address = host_and_port(self.host, self.port)
+        return address if self.node_id < 0 else f"{address} (id {self.node_id})"
 
 
 class ProducerIdAndEpoch(NamedTuple):

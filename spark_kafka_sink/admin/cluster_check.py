@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.network.first_contact import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -113,7 +114,7 @@ def _patience(config: ProducerConfig, timeout: float) -> Patience:
 async def _missing_topic_error(
     client: NetworkClient, topic: str, config: ClientConfig
 ) -> BrokerError:
-    servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    servers = ", ".join(host_and_port(*address) for address in config.bootstrap_servers)
     try:
         suggestion = similar_names(topic, await _all_topics(client))
     except KafkaError as error:

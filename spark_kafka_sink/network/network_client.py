@@ -20,6 +20,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
     UnsupportedVersionError,
 )
+from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.timeout_check import done_by
@@ -424,7 +425,7 @@ class NetworkClient:
 
     def unreachable(self) -> NetworkError:
         """Return the error for a timeout without a response, with its last cause."""
-        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = ", ".join(host_and_port(*address) for address in self._config.bootstrap_servers)
         cause = str(self._last_error or "no connection attempt has finished yet")
         if self._security.awaits_token:
             cause = f"{cause}; logins are waiting for a token (OAUTHBEARER)"

@@ -23,7 +23,7 @@ from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
-from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
+from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.offset_arguments import check_group, offsets_of
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
@@ -458,7 +458,7 @@ class KafkaProducer:
     def __repr__(self) -> str:
         """Show the client's id, its brokers and its state."""
         config = self._config
-        servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+        servers = [host_and_port(*address) for address in config.bootstrap_servers]
         if self._staging.is_closed:
             state = "closed"
         elif self._core.has_ended:

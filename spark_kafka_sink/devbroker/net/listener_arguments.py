@@ -20,7 +20,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_settings import (
     read_users,
 )
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import SecurityProtocol
+from spark_kafka_sink.model import SecurityProtocol, host_and_port
 from spark_kafka_sink.security.key_stores import PEM
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
@@ -128,9 +128,9 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
 def exposure_warnings(listeners: Iterable[Listener]) -> list[str]:
     """Return a warning for each listener that other machines can reach without authenticating."""
     return [
-        f"{listener.host}:{listener.port} ({listener.security_protocol}) accepts clients from "
-        "other machines without authentication, so anyone can read and write: listen on "
-        "127.0.0.1, or use --listener with SASL_SSL"
+        f"{host_and_port(listener.host, listener.port)} ({listener.security_protocol}) accepts "
+        "clients from other machines without authentication, so anyone can read and write: listen "
+        "on 127.0.0.1, or use --listener with SASL_SSL"
         for listener in listeners
         if listener.sasl is None
         and listener.client_auth is not ClientAuth.REQUIRED

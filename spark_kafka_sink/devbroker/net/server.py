@@ -27,6 +27,7 @@ from spark_kafka_sink.devbroker.net.listener import Listener, check_listeners
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
+from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.security.tls import ClientAuth, tls_server_context
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class ClusterServer:
         Raises ConfigError if there is no listener with this name.
         """
         addresses = {
-            node_id: f"{each.host}:{each.port}"
+            node_id: host_and_port(each.host, each.port)
             for node_id, listeners in self.listeners.items()
             for each in listeners
             if each.name == listener

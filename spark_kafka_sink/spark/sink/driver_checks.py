@@ -17,6 +17,7 @@ from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
+from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
@@ -89,7 +90,7 @@ class CheckedWrite:
     def _repr_html_(self) -> str:
         """Show the topic, the columns, the guarantee and the brokers; no other settings."""
         exactly_once = self.options.exactly_once
-        servers = [f"{host}:{port}" for host, port in self.options.producer.bootstrap_servers]
+        servers = [host_and_port(*address) for address in self.options.producer.bootstrap_servers]
         return display.block(
             f"OK: {self._place()}",
             display.facts(

@@ -6,10 +6,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker.__main__ import main
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
+from spark_kafka_sink.model import Node
 
 
 def settings_of(**given):
@@ -75,3 +77,18 @@ def test_racks_on_the_command_line_are_one_for_each_broker(capsys):
     """The command does not start with another number of racks than of brokers."""
     assert 1 == main(["--brokers", "3", "--racks", "a,b"])
     assert "2 for 3 brokers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("::1", "[::1]:9092,[::1]:9093"), ("127.0.0.1", "127.0.0.1:9092,127.0.0.1:9093")],
+)
+def test_an_ipv6_address_is_in_brackets_before_its_port(host, expected):
+    """Addresses are printed as `bootstrap.servers` takes them, here and by the clients."""
+    broker = DevBroker(host=host, port=9092, brokers=2)
+
+    assert expected == broker.bootstrap_servers
+    assert f"<DevBroker at {expected.replace(',', ', ')}, stopped>" == repr(broker)
+    assert f"{expected.partition(',')[0]} (id 1)" == str(Node(1, host, 9092))
+    config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+    assert expected == ",".join(str(Node(-1, *address)) for address in config.bootstrap_servers)

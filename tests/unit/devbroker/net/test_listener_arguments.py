@@ -62,11 +62,11 @@ def test_a_port_out_of_range_is_rejected(port, capsys):
         ("::1", "SSL", "none", False),
         ("0.0.0.0", "PLAINTEXT", "none", True),  # noqa: S104
         ("", "PLAINTEXT", "none", True),
-        ("::", "SSL", "none", True),
+        ("[::]", "SSL", "none", True),
         ("example.org", "SSL", "requested", True),
         ("10.0.0.1", "SSL", "required", False),
         ("0.0.0.0", "SASL_PLAINTEXT", "none", False),  # noqa: S104
-        ("::", "SASL_SSL", "none", False),
+        ("[::]", "SASL_SSL", "none", False),
     ],
 )
 def test_a_listener_without_authentication_causes_a_warning(host, protocol, client_auth, is_open):
