@@ -5,7 +5,8 @@ percent-encoding, JSON or Python escapes, hexadecimal digits, or several of them
 found is replaced; if a text contains a secret whose position cannot be determined, the whole text
 is replaced.
 
-The peer chooses the text, so every step takes time proportional to its length.
+The peer chooses the text, so every step takes time proportional to its length. The text is decoded
+once for all secrets, and again only after one was found: a client may have many.
 """
 
 from __future__ import annotations
@@ -43,9 +44,20 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re
 
 def hide(text: str, secrets: Collection[str]) -> str:
     """Return a text with all secrets hidden, however they are encoded in it."""
+    shortest = min((len(it) for it in secrets if len(it) >= _SHORTEST), default=0)
+    decoded: tuple[str, str] | None = None
     # If one secret contains another, the longer one is hidden first.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = _hide(text, secret)
+        if len(secret) < _SHORTEST:
+            text = text.replace(secret, HIDDEN)
+            continue
+        forms = _forms(secret)
+        for form in forms:
+            text = text.replace(form, HIDDEN)
+        if decoded is None or decoded[0] != text:
+            decoded = text, _decoded_text(text, shortest)
+        if any(form in decoded[1] for form in forms):
+            text = _hide_encoded(text, forms)
     return text
 
 
@@ -65,17 +77,29 @@ def quoted(text: str, secrets: Collection[str], longest: int) -> str:
     return "".join(character if character.isprintable() else "?" for character in shown)
 
 
-def _hide(text: str, secret: str) -> str:
-    if len(secret) < _SHORTEST:
-        return text.replace(secret, HIDDEN)
-    forms = _forms(secret)
-    for form in forms:
-        text = text.replace(form, HIDDEN)
+def _hide_encoded(text: str, forms: tuple[str, ...]) -> str:
+    """Hide what is a form of a secret once it is decoded."""
+    shortest = len(forms[-1])
     text = _RUN.sub(
-        lambda run: HIDDEN if _is_within(_decoded(run[0], forms[-1]), forms, _DEPTH) else run[0],
+        lambda run: HIDDEN if _is_within(_decoded(run[0], shortest), forms, _DEPTH) else run[0],
         text,
     )
     return HIDDEN if _is_within(_transformed(text), forms, _DEPTH) else text
+
+
+def _decoded_text(text: str, shortest: int) -> str:
+    """Return all texts in which `_hide_encoded` searches, for secrets of at least that length."""
+    level = [*_all_decoded(text, shortest), *_transformed(text)]
+    found = [*level]
+    for _ in range(_DEPTH - 1):
+        level = [part for each in level for part in _all_decoded(each, shortest)]
+        found += level
+    return "\0".join(found)
+
+
+def _all_decoded(text: str, shortest: int) -> Iterator[str]:
+    for run in _RUN.finditer(text):
+        yield from _decoded(run[0], shortest)
 
 
 def _forms(secret: str) -> tuple[str, ...]:
@@ -104,7 +128,7 @@ def _is_within(texts: Iterator[str], forms: tuple[str, ...], depth: int) -> bool
         or (
             depth > 1
             and any(
-                _is_within(_decoded(run[0], forms[-1]), forms, depth - 1)
+                _is_within(_decoded(run[0], len(forms[-1])), forms, depth - 1)
                 for run in _RUN.finditer(text)
             )
         )
@@ -112,12 +136,12 @@ def _is_within(texts: Iterator[str], forms: tuple[str, ...], depth: int) -> bool
     )
 
 
-def _decoded(run: str, shortest: str) -> Iterator[str]:
+def _decoded(run: str, shortest: int) -> Iterator[str]:
     """Yield a run decoded as base64 and as hexadecimal digits, from every possible start.
 
     A run that is too short for the shortest form of a secret is skipped.
     """
-    if len(run) <= len(shortest):
+    if len(run) <= shortest:
         return
     digits = run.rstrip("=").translate(_URL_SAFE)
     for start in range(_BASE64_GROUP):

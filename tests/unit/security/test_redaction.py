@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_sink.security import redaction
 from spark_kafka_sink.security.redaction import HIDDEN, hide, quoted
 
 SECRET = "planted secret/+=ä\"'\\\n{z"  # noqa: S105
@@ -143,6 +144,35 @@ def test_a_short_secret_is_hidden_only_unencoded(secret):
 def test_the_longer_of_two_secrets_is_hidden_first():
     """Otherwise the rest of a secret that contains another one would be shown."""
     assert f"no {HIDDEN}" == hide("no planted-secret", ["planted", "planted-secret"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("nothing to hide", 1), ("hunter2", 2), (f"no {base64_of('hunter2')}", 2)],
+)
+def test_a_text_is_decoded_once_for_all_secrets(monkeypatch, text, expected):
+    """Decoding takes the most time: it is repeated for a secret that was found, not for each."""
+    count = 0
+
+    def counted(text):
+        nonlocal count
+        count += 1
+        return transformed(text)
+
+    transformed = redaction._transformed
+    monkeypatch.setattr(redaction, "_transformed", counted)
+    hidden = hide(text, [*(f"other secret {number}" for number in range(50)), "hunter2"])
+    assert "hunter2" not in hidden
+    assert base64_of("hunter2") not in hidden
+    assert expected == count
+
+
+@pytest.mark.parametrize("encoding", ["base64", "hexadecimal", "a form", "base64 of base64"])
+def test_several_secrets_are_hidden_in_one_text(encoding):
+    """Each is found, whether or not others were found before it."""
+    secrets = ["hunter2", "correct horse", "x" * 50, "another one", "abcd"]
+    texts = [ENCODINGS[encoding](secret) for secret in secrets]
+    assert " and ".join([HIDDEN] * 5) == hide(" and ".join(texts), secrets)
 
 
 def test_quoted_text_is_short_and_printable():
