@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import DecodeError, KafkaTimeoutError, NetworkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,16 +97,16 @@ async def wait_for_leaders(
 
 
 async def look_for_brokers(client: NetworkClient, deadline: float) -> None:
-    """Wait until any broker answers, but at most `FINAL_SECONDS`.
+    """Wait until any broker answers, but at most `FINAL_SECONDS`; not if `deadline` is earlier.
 
-    Raises NetworkError if nothing listens at any address then and `deadline` is later, and what
-    `NetworkClient.update_metadata` raises at once.
+    Raises NetworkError if nothing listens at any address then, and AuthenticationError, ConfigError
+    or UnsupportedVersionError at once. Any other failure is the caller's to wait out.
     """
     began = asyncio.get_running_loop().time()
     if deadline - began > FINAL_SECONDS:
         try:
             await _ask(client, (), began, Patience(FINAL_SECONDS, _FINAL))
-        except NetworkError:
+        except (NetworkError, DecodeError):
             if client.finds_nobody:
                 raise
 

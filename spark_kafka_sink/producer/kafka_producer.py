@@ -115,7 +115,10 @@ class KafkaProducer:
         """Create a producer, which connects when it is first used.
 
         Without `lingers`, linger.ms closes no batch: a batch closes only when it is full, when
-        memory runs short, and on `flush`. Raises ConfigError for invalid or unsupported settings.
+        memory runs short, and on `flush`. The cluster is then taken to be one that was reached
+        before, and waited for up to max.block.ms even if nothing listens there.
+
+        Raises ConfigError for invalid or unsupported settings.
         """
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_mapping(config)

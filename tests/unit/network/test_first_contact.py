@@ -6,12 +6,18 @@ import asyncio
 
 import pytest
 
-from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import (
+    AuthenticationError,
+    DecodeError,
+    KafkaTimeoutError,
+    NetworkError,
+)
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network import first_contact
 from spark_kafka_sink.network.first_contact import (
     FINAL_SECONDS,
     Patience,
+    look_for_brokers,
     wait_for_answer,
     wait_for_leaders,
 )
@@ -172,3 +178,58 @@ def test_a_refusal_of_a_leader_ends_the_wait_at_once():
     """Every further attempt would meet it again."""
     with pytest.raises(AuthenticationError, match="no"):
         reach(_Leaders(ONE, refusal=AuthenticationError("no")), seconds=3600)
+
+
+class _Metadata:
+    """Metadata that may be requested again only long after the first contact."""
+
+    def next_update_at(self):
+        return asyncio.get_running_loop().time() + 60
+
+
+class _SilentClient:
+    """A client whose first request fails."""
+
+    metadata = _Metadata()
+
+    def __init__(self, error, *, finds_nobody=False):
+        self.error = error
+        self.finds_nobody = finds_nobody
+        self.requests = 0
+
+    async def update_metadata(self, deadline):
+        self.requests += 1
+        raise self.error
+
+
+def look(error, *, seconds=60.0, finds_nobody=False):
+    """Look for brokers; return the number of requests, or raise."""
+
+    async def run():
+        client = _SilentClient(error, finds_nobody=finds_nobody)
+        await look_for_brokers(client, asyncio.get_running_loop().time() + seconds)
+        return client.requests
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [NetworkError("slow"), DecodeError("starting")], ids=repr)
+def test_a_look_leaves_failures_that_may_pass_to_its_caller(error):
+    """A broker that is slow, or answers nonsense, is the caller's to wait for."""
+    assert 1 == look(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "finds_nobody"),
+    [(NetworkError("refused"), True), (AuthenticationError("wrong password"), False)],
+    ids=repr,
+)
+def test_a_look_raises_what_waiting_does_not_change(error, finds_nobody):
+    """Nobody is there, or a broker has refused the login."""
+    with pytest.raises(type(error), match=str(error)):
+        look(error, finds_nobody=finds_nobody)
+
+
+def test_a_caller_with_less_time_does_not_look():
+    """Its own limit ends the wait sooner, and its error names that limit."""
+    assert 0 == look(NetworkError("refused"), seconds=FINAL_SECONDS - 1, finds_nobody=True)

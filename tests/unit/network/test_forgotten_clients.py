@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import warnings
 from typing import TYPE_CHECKING, TypeAlias
@@ -111,10 +112,30 @@ def test_a_client_of_another_process_is_not_stopped(monkeypatch):
     assert not stopped.is_set()
 
 
-def test_an_error_while_a_forgotten_client_stops_is_logged(caplog):
+class _Messages(logging.Handler):
+    """A handler that stores messages, and tells when the first one is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.stored = []
+        self.has_one = threading.Event()
+
+    def emit(self, record):
+        self.stored.append(record.getMessage())
+        self.has_one.set()
+
+
+@pytest.fixture
+def messages():
+    """Yield the messages about forgotten clients."""
+    handler = _Messages()
+    forgotten_clients.logger.addHandler(handler)
+    yield handler
+    forgotten_clients.logger.removeHandler(handler)
+
+
+def test_an_error_while_a_forgotten_client_stops_is_logged(messages):
     """No caller is left to receive it."""
-    ended = threading.Event()
-    caplog.handler.addFilter(lambda record: ended.set() or True)
 
     def stop() -> None:
         raise ValueError("three rows are lost")
@@ -123,7 +144,7 @@ def test_an_error_while_a_forgotten_client_stops_is_logged(caplog):
     stop_if_forgotten(owner, stop, client_id=None)
     with pytest.warns(ResourceWarning, match="a Event was not closed: call close"):
         del owner
-    assert ended.wait(120)
+    assert messages.has_one.wait(120)
     assert ["a Event that was not closed ended with an error: three rows are lost"] == (
-        caplog.messages
+        messages.stored
     )
