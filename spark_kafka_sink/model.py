@@ -39,8 +39,8 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Format it as Kafka's own tools do."""
-        return f"{self.topic}-{self.partition}"
+        """Format it as Kafka's own tools do, but with control characters escaped."""
+        return display.printable(f"{self.topic}-{self.partition}")
 
 
 def host_and_port(host: str, port: int) -> str:
@@ -69,8 +69,9 @@ class Node(NamedTuple):
         """Format it with the address first, which is what an operator looks for.
 
         A bootstrap address has no id yet (clients count such nodes from -1 down), so none is shown.
+        Control characters are escaped: a broker may advertise any host.
         """
-        address = host_and_port(self.host, self.port)
+        address = display.printable(host_and_port(self.host, self.port))
         return address if self.node_id < 0 else f"{address} (id {self.node_id})"
 
 

@@ -28,6 +28,12 @@ class KafkaError(Exception):
     #: Whether a user's function failed, such as one that provides tokens: `__cause__` says why.
     is_from_user_code: bool = False
 
+    def __str__(self) -> str:
+        """Return the message with control characters escaped: a peer may have sent parts of it."""
+        from spark_kafka_sink.display import printable  # noqa: PLC0415 - as in `_failed_items`
+
+        return printable(super().__str__())
+
 
 class ConfigError(KafkaError, ValueError):
     """A setting is unknown, malformed, out of range, or in conflict with another setting.

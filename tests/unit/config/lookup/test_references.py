@@ -15,6 +15,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
 from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import ConfigError
 
 
@@ -171,7 +172,8 @@ def test_values_without_references_are_unchanged(value):
 def test_an_unresolvable_reference_is_an_error(secrets, reference, reason):
     """The error for an unresolvable reference names the setting and reason but no content."""
     written = reference.replace("DIR", str(secrets))
-    assert f"kafka.a.b: {written} cannot be resolved in this process: {reason}" == refusal(
+    shown = printable(written)
+    assert f"kafka.a.b: {shown} cannot be resolved in this process: {reason}" == refusal(
         f"secret ${{env:SECRET}} {written}"
     )
 
