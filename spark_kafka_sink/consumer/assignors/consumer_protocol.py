@@ -52,10 +52,7 @@ def deserialize_subscription(buffer: Buffer) -> Subscription:
     return Subscription(
         topics=data.topics,
         user_data=data.user_data,
-        # What does not exist is not owned; a member's error does not concern the others.
-        owned_partitions=tuple(
-            it for it in _partitions(data.owned_partitions) if it.partition >= 0
-        ),
+        owned_partitions=_partitions(data.owned_partitions),
         generation_id=max(data.generation_id, DEFAULT_GENERATION),
         rack_id=data.rack_id or None,
     )
@@ -78,14 +75,7 @@ def deserialize_assignment(buffer: Buffer) -> Assignment:
             "one for each member, if only of no partitions"
         )
     data = _decoded(ConsumerProtocolAssignment, buffer)
-    partitions = _partitions(data.assigned_partitions)
-    for topic, number in partitions:
-        if number < 0:
-            raise DecodeError(
-                f"the group's leader has assigned partition {number} of topic {topic!r}, which "
-                "cannot exist: check the assignor of the group's members"
-            )
-    return Assignment(partitions, data.user_data)
+    return Assignment(_partitions(data.assigned_partitions), data.user_data)
 
 
 def _encoded(data: Message, version: int | None) -> bytes:

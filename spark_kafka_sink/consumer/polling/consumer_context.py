@@ -3,7 +3,7 @@
 Two threads meet here: the user's, within the consumer's methods, and the network thread. What they
 share is changed only under `lock`, which neither holds while it waits, decodes records or calls the
 user. The network thread runs coroutines; an error that none of them expects is raised by the user's
-next call, unless it may pass: such an error never reaches the user, but delays the step.
+next call, unless there was no answer in time: that never reaches the user, but delays the step.
 
 Ctrl-C may strike the user's thread after each C function and at the start of each Python function.
 So both locks are those of the C library, which a `with` releases in any case. A Condition or a
@@ -19,7 +19,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from spark_kafka_sink.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError
+from spark_kafka_sink.errors import (
+    KafkaTimeoutError,
+    LogTruncationError,
+    NetworkError,
+    NoOffsetForPartitionError,
+)
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 
 if TYPE_CHECKING:
@@ -212,9 +217,9 @@ class ConsumerContext:
     def fail(self, error: BaseException) -> None:
         """Raise an error from the user's next call; call it under the lock.
 
-        One that may pass is only logged: what has failed is repeated anyway.
+        That there was no answer in time is only logged: the question is repeated anyway.
         """
-        if isinstance(error, KafkaError) and error.retriable:
+        if isinstance(error, KafkaTimeoutError | NetworkError):
             logger.info("it is tried again: %s", error)
         else:
             self.failure = self.failure or error

@@ -12,7 +12,7 @@ from spark_kafka_sink.consumer.assignors.consumer_protocol import deserialize_as
 from spark_kafka_sink.consumer.assignors.partition_assignor import RebalanceProtocol
 from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, PrepareJoin
 from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import DecodeError, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -87,6 +87,7 @@ class Rebalances:
                 self._coordinator.joined(step.generation)
             assignment = deserialize_assignment(step.assignment)
             assigned = assignment.partitions
+            _check_assigned(assigned)
             with context.lock:
                 is_covered = subscriptions.subscription.covers(assigned)
                 owned = frozenset(subscriptions.assigned_partitions)
@@ -173,3 +174,13 @@ class Rebalances:
             self._coordinator.tell_listener(method, partitions, always=always)
         finally:
             self._is_telling = False
+
+
+def _check_assigned(partitions: Iterable[TopicPartition]) -> None:
+    """Raise DecodeError if there is a partition that cannot exist."""
+    for topic, number in partitions:
+        if number < 0:
+            raise DecodeError(
+                f"the group's leader has assigned partition {number} of topic {topic!r}, which "
+                "cannot exist: check the assignor of the group's members"
+            )

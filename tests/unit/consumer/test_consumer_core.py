@@ -8,6 +8,7 @@ import pytest
 
 from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, group_settings, member_settings
+from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 
@@ -41,3 +42,19 @@ def test_an_error_of_one_part_does_not_delay_the_others(monkeypatch):
             assert 107.0 == core._advance(100.0)
             with pytest.raises(ValueError, match="unexpected"):
                 core.context.raise_failure()
+
+
+def test_the_user_does_not_see_that_a_background_question_had_no_answer():
+    """It is asked again; any other error is raised by the user's next call, once."""
+    with ExitStack() as undo:
+        context = ConsumerCore(config_of(), (), undo).context
+        with context.lock:
+            for error in (KafkaTimeoutError("late"), NetworkError("gone")):
+                before = context.changes
+                context.fail(error)
+                assert before < context.changes
+                context.raise_failure()
+            context.fail(ConfigError("wrong"))
+            with pytest.raises(ConfigError, match="wrong"):
+                context.raise_failure()
+            context.raise_failure()

@@ -13,7 +13,7 @@ from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.testing import ApiKey, NeverAnswer
+from spark_kafka_sink.testing import ApiKey
 from tests.support.consumer.embedded_consuming import (
     GROUP,
     PATIENCE,
@@ -116,17 +116,6 @@ def test_a_partition_that_cannot_exist_is_refused(broker, monkeypatch, number):
         with pytest.raises(DecodeError, match=f"leader has assigned partition {number} of"):
             poll_until(consumer, lambda: False)
         assert frozenset() == consumer.assignment()
-
-
-def test_a_leader_whose_metadata_do_not_come_joins_again(broker):
-    """Poll raises no error for a question that may be answered the next time."""
-    joins = broker.on(ApiKey.JOIN_GROUP, lambda *_: None)
-    broker.on(ApiKey.METADATA, lambda *_: NeverAnswer() if joins.seen in {1, 2} else None)
-    with consuming(broker, **GROUP, request_timeout_ms=300) as consumer:
-        consumer.subscribe("t")
-        poll_until(consumer, consumer.assignment)
-        assert numbered(3) == values(take(consumer, 3))
-    assert joins.seen > 2
 
 
 class Careless(RangeAssignor):
