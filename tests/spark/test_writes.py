@@ -264,7 +264,7 @@ def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
     assert "Spark does not find this format, so a write would fail. Either the Python that" in (
         done.stdout
     )
-    assert f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable}" in done.stdout
+    assert f"PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON set to {sys.executable}" in done.stdout
 
 
 @pytest.mark.spark

@@ -21,10 +21,10 @@ from spark_kafka_sink.record.kernel import kernel as write_kernels
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 600
-#: How a process that writes and reads got its kernels.
+#: How a process that writes, reads and validates got its kernels.
 USE_ALL = """
 from spark_kafka_sink.record.compilation import kernel_support
-from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects
+from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects, validate_kernel
 print([kernel.was_compiled for kernel in kernel_support.KERNELS])
 """
 
@@ -81,7 +81,7 @@ def generic_cache(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     done = warm(NUMBA_CACHE_DIR=str(cache), NUMBA_CPU_NAME="generic")
     assert ("", 0) == (done.stderr, done.returncode)
-    assert ("8", "generic", cache, 8, 0) == said(done.stdout)
+    assert ("9", "generic", cache, 9, 0) == said(done.stdout)
     return cache
 
 
@@ -89,14 +89,14 @@ def generic_cache(tmp_path_factory):
 def test_a_second_run_compiles_nothing(generic_cache):
     """The command finds all kernels of an earlier run."""
     done = warm(NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
-    assert ("8", "generic", generic_cache, 0, 8) == said(done.stdout)
+    assert ("9", "generic", generic_cache, 0, 9) == said(done.stdout)
 
 
 @pytest.mark.slow
 def test_a_later_process_compiles_nothing(generic_cache):
-    """A process that writes and reads loads all kernels that the command has compiled."""
+    """A process that uses all kernels loads those that the command has compiled."""
     done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
-    assert f"{[False] * 8}\n" == done.stdout, done.stderr
+    assert f"{[False] * 9}\n" == done.stdout, done.stderr
 
 
 @pytest.mark.slow
