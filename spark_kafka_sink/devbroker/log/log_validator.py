@@ -26,14 +26,13 @@ from spark_kafka_sink.record.compression import (
     decompressed_chunks,
 )
 from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.kernel.validate_kernel import (
+from spark_kafka_sink.record.kernel.validation_values import (
     MAX_REFUSED_RECORDS,
     Expectation,
     RecordProblem,
     Refusal,
     RefusedByTopic,
     Validation,
-    validate_records,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
 
@@ -256,6 +255,9 @@ def _validate_records(
     budget: ValidationBudget,
 ) -> int:
     """Check all records (LogValidator.validateRecord); return the largest timestamp."""
+    # A broker that starts is not to wait for numpy.
+    from spark_kafka_sink.record.kernel.validate_kernel import validate_records  # noqa: PLC0415
+
     payload = batch[RECORD_BATCH_OVERHEAD:]
     is_stream = header.compression is not CompressionType.NONE
     chunks = budget.decompressed(header.compression, payload) if is_stream else (payload,)

@@ -65,6 +65,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/kernel_unpack.py",
     "kernel/kernel_utf8.py",
     "kernel/validate_kernel.py",
+    "kernel/validation_values.py",
     "columns.py",
     "key_hashes.py",
 )

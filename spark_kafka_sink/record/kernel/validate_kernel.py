@@ -12,23 +12,27 @@ the state between two of them is in a row of `VALIDATION_DTYPE`.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from spark_kafka_sink.record.compilation.kernel_loader import Items
 from spark_kafka_sink.record.compilation.kernel_support import kernel, kernel_part, load_byte
+from spark_kafka_sink.record.kernel.validation_values import (
+    MAX_REFUSED_RECORDS,
+    RecordProblem,
+    Refusal,
+    RefusedByTopic,
+    Validation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
 
+    from spark_kafka_sink.record.kernel.validation_values import Expectation
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
-
-#: Maximum number of refused records that are named.
-MAX_REFUSED_RECORDS: Final = 100
 
 VALIDATION_DTYPE: Final = np.dtype(
     [
@@ -62,52 +66,6 @@ _EXPECTED_FIELDS: Final = 10
 _NO_TIMESTAMP: Final = -1
 
 
-class RecordProblem(IntEnum):
-    """The reason why the records of a batch are invalid."""
-
-    NONE = 0
-    #: They end before the last one.
-    TOO_FEW = 1
-    #: Bytes follow the last one.
-    TRAILING_BYTES = 2
-    #: A number has too many bytes.
-    LONG_NUMBER = 3
-    #: The same of a record's length, in a batch that is not compressed.
-    LONG_LENGTH = 4
-    #: A record does not have its stated length.
-    LENGTH = 5
-    NEGATIVE_HEADER_COUNT = 6
-    NULL_HEADER_KEY = 7
-
-
-class Refusal(IntEnum):
-    """The reason why a record that can be read is refused."""
-
-    NO_KEY = 0
-    TIMESTAMP = 1
-    TIMESTAMP_TYPE = 2
-
-
-class RefusedByTopic(NamedTuple):
-    """A record that can be read and is refused nevertheless."""
-
-    position: int
-    reason: Refusal
-    timestamp: int
-
-
-class Validation(NamedTuple):
-    """The result of `validate_records`."""
-
-    problem: RecordProblem
-    #: The number of records before the problem.
-    records_done: int
-    max_timestamp: int
-    #: Whether the offsets of the records are 0, 1, 2 and so on.
-    ordered: bool
-    refused: list[RefusedByTopic]
-
-
 class _Progress(NamedTuple):
     """The result of `_validate_chunk`."""
 
@@ -119,17 +77,6 @@ class _Progress(NamedTuple):
     max_timestamp: int
     unordered: int
     refused: int
-
-
-class Expectation(NamedTuple):
-    """What a topic expects of its records; times are in milliseconds."""
-
-    now_ms: int
-    before_max_ms: int
-    after_max_ms: int
-    needs_keys: bool
-    #: Whether the broker's time replaces the timestamps.
-    sets_timestamps: bool
 
 
 # The numbers of a record in their order; the first is preceded by nothing, the second by a byte

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.record.kernel.validate_kernel import (
+from spark_kafka_sink.record.kernel.validate_kernel import validate_records
+from spark_kafka_sink.record.kernel.validation_values import (
     MAX_REFUSED_RECORDS,
     Expectation,
     RecordProblem,
     Refusal,
     RefusedByTopic,
-    validate_records,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
 from tests.support.devbroker.malformed_batches import PAYLOADS, batch
