@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Spark start the Python that runs the tests, unless the environment names one.
+    """Name the Python that runs the tests to Spark, unless the environment names one.
 
     Otherwise it starts the `python3` of the PATH, which in a virtual environment that is not
     activated has neither this package nor the project's own.

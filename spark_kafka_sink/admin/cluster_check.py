@@ -55,7 +55,7 @@ def describe_topics(
     Raises NetworkError if no broker, or not every leader, can be reached, BrokerError if a topic is
     missing or refused, KafkaTimeoutError if a topic is not created in time: within `timeout`
     seconds or max.block.ms, whichever is less, and sooner if waiting will not help
-    (`first_contact`).
+    (`first_contact`). The wait for the leaders, after that, has the same limit once more.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(

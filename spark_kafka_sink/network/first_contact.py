@@ -66,6 +66,8 @@ async def wait_for_leaders(
 ) -> None:
     """Connect to the leaders of known topics: a broker advertises its address itself.
 
+    The patience is for this wait alone.
+
     Raises NetworkError if a leader cannot be reached, and AuthenticationError or ConfigError if no
     further attempt would help.
     """

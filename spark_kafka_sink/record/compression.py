@@ -195,7 +195,7 @@ def decompress(compression: CompressionType, payload: Buffer, max_bytes: int) ->
 def decompressed_chunks(
     compression: CompressionType, payload: Buffer, max_bytes: int
 ) -> Iterator[bytes | memoryview]:
-    """Yield the decompressed payload in chunks, one of which may be empty.
+    """Yield the decompressed payload in chunks, which may be empty.
 
     A chunk has at most 1 MiB, but a block of snappy is one chunk, and so is a payload that is not
     compressed. Raises CorruptRecordError as `decompress` does, when it comes to the error.

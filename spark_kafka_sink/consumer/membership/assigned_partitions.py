@@ -26,7 +26,7 @@ class AssignedPartitions:
         """Start with no partition."""
         self._assignment: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         self._assignment_id = 0
-        #: The partitions of which records were taken since the last call of the user's.
+        #: The partitions whose records were taken since the user's last call.
         self._taken: set[TopicPartition] = set()
 
     @property

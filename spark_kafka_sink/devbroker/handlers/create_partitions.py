@@ -2,7 +2,7 @@
 
 - INVALID_PARTITIONS: the new count is not larger than the current one.
 - INVALID_REPLICA_ASSIGNMENT: there is not one assignment for each new partition, or one does not
-  name as many brokers as the topic has replicas, one of which must be running.
+  name as many brokers as the topic has replicas, and one of them must be running.
 - INVALID_REQUEST: a topic occurs twice.
 - POLICY_VIOLATION: the request adds more than `request_max_partitions` partitions.
 

@@ -163,8 +163,8 @@ def _validate_chunk(  # noqa: C901, PLR0912, PLR0915  one loop, where each call 
     done, headers_left = task.records_done, task.headers_left
     timestamp, max_timestamp, has_key = task.timestamp, task.max_timestamp, task.has_key
     status, number_end = _MORE_TO_READ, 0
-    # The fields of a record in their order, of which all follow in the same turn but for chunks
-    # that end within it; `break` reads the rest of a number with the next chunk.
+    # The fields of a record in their order. A turn reads all of them, unless the chunk ends within
+    # the record; after `break`, the next chunk has the rest of a number.
     while done < record_count:
         if field == _LENGTH:
             number, number_end = _read_number(position, end, _INT_BYTES)

@@ -2,7 +2,7 @@
 
 All have the right checksum. `MALFORMED` has them in groups, by what is wrong, with the error codes
 of Kafka 4.3.1 and 3.9.1, which are the same. NONE is the answer to batches that are well-formed,
-and to malformed ones of which Kafka does not notice it.
+and to malformed ones that Kafka accepts.
 """
 
 from __future__ import annotations
