@@ -213,7 +213,8 @@ PRODUCER_CONFIG_DEF: Final = (
         None,
         _MEDIUM,
         "The partitioner of records that specify no partition: `default` (murmur2 of the key;"
-        " records without a key stay on one partition until it has received a batch), "
+        " records without a key go to all partitions in turn, for 16 KiB at first and up to "
+        "`batch.size` in the end), "
         "`round_robin`, `murmur2` or `murmur2_random`, `crc32` or `consistent_random` "
         "(librdkafka's default), `fnv1a` or `fnv1a_random` (as in Sarama). "
         "`murmur2_consistent`, `consistent` and `fnv1a_consistent` place keys in these three "
@@ -234,7 +235,7 @@ PRODUCER_CONFIG_DEF: Final = (
         True,
         None,
         _LOW,
-        "Whether records without a key go more often to partitions with short queues. Only "
+        "Whether partitions with short queues receive more of the records without a key. Only "
         "for the default partitioner.",
     )
     .define(

@@ -128,7 +128,7 @@ def test_rows_without_a_key_are_spread_over_all_partitions(kafka, create_topic):
         pa.record_batch({"value": pa.array(values[start : start + 5000], pa.binary())})
         for start in range(0, len(values), 5000)
     ]
-    produce(kafka, batches, topic=topic, **{"batch.size": 16_384})
+    produce(kafka, batches, topic=topic)
     by_partition = {partition: [] for partition in range(PARTITIONS)}
     for record in read_with_confluent(kafka.bootstrap_servers, topic):
         by_partition[record.partition].append(record.value)

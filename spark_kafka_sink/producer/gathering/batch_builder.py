@@ -386,6 +386,9 @@ class BatchBuilder:
 
     def close_all(self) -> None:
         """Close every open batch."""
+        # Batches that linger are small anyway, so callers that flush often would pay twice.
+        if not self._lingers:
+            self._placement.restart_turns()
         for slot in self._open.open_slots():
             self.close(slot)
 

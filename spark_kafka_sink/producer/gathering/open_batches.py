@@ -184,6 +184,11 @@ class OpenBatches:
         """Return the bytes an open batch has used, including the header's space."""
         return int(self.slots["position"][slot])
 
+    def largest_bytes(self, topic: TopicSlots) -> int:
+        """Return the size of a topic's largest batch among the open ones and the last ones."""
+        slots = slice(topic.first_slot, topic.first_slot + topic.slot_count)
+        return int(max(self.slots["position"][slots].max(), self.last_bytes[slots].max()))
+
     def block(self, slot: int) -> NDArray[np.uint8]:
         """Return the block of an open batch."""
         return self._batches[slot].block

@@ -7,6 +7,7 @@ has received its share. A partitioner plug-in places rows before all that.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from spark_kafka_sink.errors import InvalidPartitionError, InvalidTopicError
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT
 from spark_kafka_sink.producer.records.partitioner import (
+    FIRST_TURN_BYTES,
+    NO_LOADS,
     BuiltInPartitioner,
     NodeLatencies,
     TopicPartitions,
@@ -105,7 +108,7 @@ class RowPlacement:
         """Return the slot of a record of `size` bytes: that of `place` and `append_rows`.
 
         Returns `NO_SLOT` if a plug-in has to choose it, or if the topic has lost the record's
-        partition. A sticky partition is to receive `batch_size` bytes.
+        partition. A full batch has `batch_size` bytes.
         """
         partition = record.future.partition
         if self._plug_in is not None or (partition is not None and partition >= partition_count):
@@ -160,7 +163,7 @@ class RowPlacement:
     def move_sticky(
         self, sticky: np.void, topic_name: str, topic: TopicSlots, *, batch_size: int
     ) -> None:
-        """Choose another sticky partition, which is to receive `batch_size` bytes."""
+        """Choose another sticky partition; a full batch has `batch_size` bytes."""
         partitioner = self._built_in.get(topic_name)
         if partitioner is None:
             partitioner = self._built_in[topic_name] = BuiltInPartitioner(self._rng)
@@ -168,11 +171,25 @@ class RowPlacement:
         leaders = self._cluster.leaders(topic_name)[: topic.partition_count]
         led = led_partitions(leaders)
         if self._by_load and led:
-            partitioner.update_load_stats(
-                *partition_loads(leaders, self._cluster.queue_sizes(topic_name), self._latencies)
-            )
+            sizes = self._cluster.queue_sizes(topic_name)
+            # Mostly no queue has a batch: then all weights are equal.
+            loads = partition_loads(leaders, sizes, self._latencies) if sizes else NO_LOADS
+            partitioner.update_load_stats(*loads)
         current = None if sticky["slot"] == NO_SLOT else int(sticky["slot"]) - topic.first_slot
-        partition = partitioner.next_partition(led or range(topic.partition_count), current)
+        partition, limit = partitioner.next_turn(
+            led or range(topic.partition_count),
+            current,
+            used=int(sticky["bytes"]),
+            largest_batch=partial(self._open.largest_bytes, topic),
+            batch_size=batch_size,
+        )
         sticky["slot"] = topic.first_slot + partition
         sticky["bytes"] = 0
-        sticky["limit"] = batch_size
+        sticky["limit"] = limit
+
+    def restart_turns(self) -> None:
+        """Make all turns short again: after a task's last batches, the next task's are empty."""
+        for partitioner in self._built_in.values():
+            partitioner.restart()
+        limits = self._open.sticky["limit"]
+        np.minimum(limits, FIRST_TURN_BYTES, out=limits)

@@ -2,10 +2,11 @@
 
 `resolve_partitioner` returns one of two kinds:
 
-- A `KeyRule`: the kernel places records with a key by its hash. Records without a key stick to one
-  partition until it has received about a full batch, then move to another: batches are full, and
-  the shares even out in the long run (KIP-480). `BuiltInPartitioner` chooses the next partition and
-  prefers short queues (KIP-794). No Python code runs per record.
+- A `KeyRule`: the kernel places records with a key by its hash. Records without a key go to one
+  partition for a *turn* of some bytes, then to another, in rounds that visit every partition once.
+  Turns are short at first, so that few records reach all partitions, and grow to a full batch
+  (`turn_bytes`). `BuiltInPartitioner` keeps the rounds, and shortens the turns of partitions with
+  long queues (KIP-794). No Python code runs per record.
 - A `Partitioner`: it is called for every record, with or without a key, and `place_rows` writes its
   results into the columns. Round-robin is one; users may supply others.
 
@@ -16,9 +17,7 @@ statistics may be replaced by another thread.
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_right
 from dataclasses import replace
-from itertools import accumulate
 from operator import index
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -53,49 +52,101 @@ _MAX_INT32: Final = 0x7FFFFFFF
 #: The arguments of partitioner functions, and of methods with Java's signature.
 _FUNCTION_PARAMETERS: Final = "(topic, key, value, partition_count, available)"
 _JAVA_STYLE_PARAMETERS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
+#: The first turns are as long as a batch of Java's client: shorter ones would make small batches.
+FIRST_TURN_BYTES: Final = 16_384
+#: A later turn is this part of all bytes so far. Then the shares of three partitions differ from
+#: their mean by 3 % at most, those of fifty by half, and 64 MB are written before a turn is a full
+#: batch of 1 MB. With half as many turns shares differ twice as much, and batches are as large.
+TURNS: Final = 64
+#: Where batches end early, by linger.ms, longer turns would make no larger ones.
+BATCHES_PER_TURN: Final = 2
 #: With fewer partitions there is no choice by load.
 _MIN_PARTITIONS_FOR_ADAPTIVE: Final = 2
 
 
-# --- the built-in partitioner: sticky, uniform or by load
+# --- the built-in partitioner: in rounds, uniform or by load
 
 
-class _LoadStats(NamedTuple):
-    """Partitions and the running sum of their weights (Kafka's PartitionLoadStats)."""
+def turn_bytes(written: int, largest_batch: int, batch_size: int) -> int:
+    """Return how many bytes each partition of a round receives before the next one's turn.
 
-    partition_ids: Sequence[int]
-    cumulative_frequencies: Sequence[int]
+    `written` is what all partitions have received so far, `largest_batch` the size of the topic's
+    largest batch, open or just closed, and `batch_size` the size of a full one.
+    """
+    grown = min(written // TURNS, largest_batch * BATCHES_PER_TURN)
+    return min(max(grown, FIRST_TURN_BYTES), batch_size)
+
+
+class Turn(NamedTuple):
+    """A partition, and the bytes that it is to receive before the next turn."""
+
+    partition: int
+    limit: int
 
 
 class BuiltInPartitioner:
-    """A chooser of the next sticky partition of one topic (Kafka's class of the same name).
+    """The rounds of one topic's partitions (Kafka's class of the same name chooses at random).
 
-    The first choice is random, too; otherwise all tasks of a job would start with the same
-    partition.
+    A round visits every available partition once, in random order and for turns of the same size.
+    So whenever the producer stops, no two partitions differ by more than one turn. Each producer
+    begins with another partition, as otherwise all tasks of a job would begin with the same one.
     """
 
     def __init__(self, rng: random.Random) -> None:
         """Create the partitioner; `rng` makes its random choices."""
         self._rng = rng
-        self._load_stats: _LoadStats | None = None
+        #: By partition; empty if all are equal.
+        self._weights: dict[int, int] = {}
+        #: The partitions that the round has yet to visit, the next one last.
+        self._left: list[int] = []
+        self._turn_bytes = FIRST_TURN_BYTES
+        self._written = 0
 
-    def next_partition(self, available: Sequence[int], current: int | None) -> int:
+    def next_turn(
+        self,
+        available: Sequence[int],
+        current: int | None,
+        *,
+        used: int,
+        largest_batch: Callable[[], int],
+        batch_size: int,
+    ) -> Turn:
         """Choose one of `available`: the partitions with a leader, or all if none has one.
 
-        Without load statistics all are equally likely, except that `current` is chosen again only
-        if there is no other. With statistics each has its weight, `current` too; otherwise two
-        partitions would share evenly whatever their load.
+        `current` is the partition before, which has received `used` bytes in its turn; None if
+        there was none. It is chosen again only if there is no other. The other arguments are those
+        of `turn_bytes`; `largest_batch` is called once per round. A partition with more than the
+        shortest queue gets a shorter turn.
         """
-        stats = self._load_stats
-        if stats is not None:
-            frequencies = stats.cumulative_frequencies
-            place = bisect_right(frequencies, self._rng.randrange(frequencies[-1]))
-            partition = stats.partition_ids[place]
-            # The statistics may be older than the current metadata.
-            if partition in available:
-                return partition
-        others = [partition for partition in available if partition != current] or available
-        return others[self._rng.randrange(len(others))]
+        self._written += used
+        weights = self._weights
+        # The statistics may be older than the current metadata.
+        served = [each for each in available if each in weights] if weights else available
+        served = served or available
+        while True:
+            if not self._left:
+                self._left = self._shuffled(served, current)
+                self._turn_bytes = turn_bytes(self._written, largest_batch(), batch_size)
+            partition = self._left.pop()
+            if partition in served:
+                break
+        # A topic's batch size is lowered when a broker refuses a batch as too large.
+        limit = min(self._turn_bytes, batch_size)
+        if partition in weights:
+            limit = max(limit * weights[partition] // max(weights.values()), 1)
+        return Turn(partition, limit)
+
+    def _shuffled(self, partitions: Sequence[int], current: int | None) -> list[int]:
+        order = list(partitions)
+        self._rng.shuffle(order)
+        if order[-1] == current:
+            order[0], order[-1] = order[-1], order[0]
+        return order
+
+    def restart(self) -> None:
+        """Begin again with short turns, as if nothing had been written."""
+        self._written = 0
+        self._turn_bytes = FIRST_TURN_BYTES
 
     def update_load_stats(
         self, queue_sizes: Sequence[int], partition_ids: Sequence[int], partition_count: int
@@ -105,19 +156,20 @@ class BuiltInPartitioner:
         `partition_ids` are the partitions that may be chosen, `queue_sizes` their numbers of
         batches, including unfinished ones. `partition_count` is the number of the topic's
         partitions, including those without a leader and those excluded by `NodeLatencies`. If all
-        queues are equal and no partition is excluded, the choice is uniform.
+        queues are equal and no partition is excluded, all turns are equal.
         """
         if len(queue_sizes) != len(partition_ids):
             raise ValueError(f"{len(queue_sizes)} queues for {len(partition_ids)} partitions")
-        self._load_stats = None
+        self._weights = {}
         if not partition_ids or partition_count < _MIN_PARTITIONS_FOR_ADAPTIVE:
             return
         longest = max(queue_sizes)
         if len(partition_ids) == partition_count and min(queue_sizes) == longest:
             return
-        self._load_stats = _LoadStats(
-            tuple(partition_ids), tuple(accumulate(longest + 1 - size for size in queue_sizes))
-        )
+        self._weights = {
+            partition: longest + 1 - size
+            for partition, size in zip(partition_ids, queue_sizes, strict=True)
+        }
 
 
 class _NodeLatency(NamedTuple):
@@ -164,6 +216,10 @@ class PartitionLoads(NamedTuple):
     queue_sizes: list[int]
     partition_ids: list[int]
     partition_count: int
+
+
+#: Of a topic without batches in its queues.
+NO_LOADS: Final = PartitionLoads([], [], 0)
 
 
 def partition_loads(

@@ -35,6 +35,13 @@ def all_values(broker: DevBroker) -> list[bytes | None]:
     return list(itertools.chain(*values_of_all(broker)))
 
 
+def is_even(records: list[int], total: int, percent: float = 10) -> bool:
+    """Return whether the partitions' records are `total`, and each within `percent` of the mean."""
+    mean = total / len(records)
+    most = max(abs(each - mean) for each in records)
+    return sum(records) == total and most <= mean * percent / 100
+
+
 def numbered(count: int, start: int = 0) -> list[bytes]:
     """Return this many values, numbered from `start`."""
     return [b"%08d" % row for row in range(start, start + count)]

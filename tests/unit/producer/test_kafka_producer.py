@@ -25,10 +25,12 @@ from tests.support.producer.bulk_writes import (
     SMALL_BATCHES,
     all_values,
     bulk_producer,
+    is_even,
     numbered,
     values_of_all,
     write_in_order,
 )
+from tests.support.producer.sending import PARTITIONS
 from tests.support.record.record_columns import columns
 
 
@@ -161,6 +163,34 @@ def test_rows_without_a_key_fill_one_partition_before_the_next(broker):
     assert all(values)
     runs = sum(int(a) + 1 != int(b) for rows in values for a, b in itertools.pairwise(rows))
     assert runs < 10_000 // 50
+
+
+def test_rows_without_a_key_are_spread_evenly(broker):
+    """With default settings, no partition has 10 % more or fewer of 100,000 rows than others."""
+    with bulk_producer(broker) as producer:
+        for start in range(0, 100_000, 10_000):
+            producer.append(columns([b"a value of 20 bytes."] * 10_000), first_row=start)
+        producer.flush()
+        acks = producer.acks()
+        batches = producer.metrics_snapshot().batch_size.count
+    assert is_even([acks[TopicPartition("t", p)].records for p in range(PARTITIONS)], 100_000)
+    # 2.8 MB, and a batch is full with 1 MB.
+    assert PARTITIONS == batches
+
+
+def test_each_task_spreads_its_rows(broker):
+    """A producer that a task takes over spreads the task's rows, whatever it has written before."""
+    with bulk_producer(broker) as producer:
+        producer.append(columns([bytes(1_000_000)] * 64))
+        producer.flush()
+        before = producer.take_acks()
+        producer.append(columns([b"a value of 20 bytes."] * 20_000))
+        producer.flush()
+        acks = producer.take_acks()
+    assert 64 == sum(each.records for each in before.values())
+    records = [acks[TopicPartition("t", p)].records for p in range(PARTITIONS)]
+    # Two turns of 16 KiB, of 0.56 MB: one in the rest of a round, one in the last round.
+    assert is_even(records, 20_000, percent=18)
 
 
 def test_rows_go_to_the_topics_that_they_name(broker):

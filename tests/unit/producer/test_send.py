@@ -19,6 +19,7 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer.bulk_writes import is_even
 from tests.support.producer.sending import (
     LONG_LINGER,
     PARTITIONS,
@@ -111,6 +112,16 @@ def test_records_without_a_key_reach_every_partition(broker):
     values = [values_of(broker, "t", p) for p in range(PARTITIONS)]
     assert 3_000 == len({value for each in values for value in each})
     assert all(values)
+
+
+def test_records_without_a_key_are_spread_evenly(broker):
+    """With default settings, no partition has 10 % more or fewer of 100,000 rows than others."""
+    with sending_producer(broker) as producer:
+        for _ in range(100_000):
+            producer.send("t", b"a value of 20 bytes.")
+        producer.flush()
+        acks = producer.acks()
+    assert is_even([acks[TopicPartition("t", p)].records for p in range(PARTITIONS)], 100_000)
 
 
 @pytest.mark.parametrize("threads", [2, 5])

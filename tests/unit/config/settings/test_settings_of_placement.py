@@ -15,6 +15,7 @@ from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 PARTITIONS = 3
 CHOICES = 300
+BYTES = 1_000
 
 
 class _Cluster:
@@ -28,7 +29,7 @@ class _Cluster:
 
 
 def _chosen(*, node_0_stuck_for=0.0, **settings):
-    """Choose the sticky partition repeatedly; return how often each partition was chosen."""
+    """Choose the sticky partition repeatedly; return how many bytes each partition may get."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **named})
     latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
@@ -48,15 +49,17 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
     counts = Counter()
     for _ in range(CHOICES):
         sticky = open_batches.sticky[topic.index]
-        placement.move_sticky(sticky, "t", topic, batch_size=1_000)
-        counts[int(open_batches.sticky["slot"][topic.index]) - topic.first_slot] += 1
+        placement.move_sticky(sticky, "t", topic, batch_size=BYTES)
+        counts[int(sticky["slot"]) - topic.first_slot] += int(sticky["limit"])
     return counts
 
 
 def test_adaptive_partitioning_avoids_long_queues():
-    """With adaptive partitioning, a partition with a long queue is chosen less often."""
-    assert _chosen(partitioner_adaptive_partitioning_enable=True)[0] < CHOICES / 10
-    assert _chosen(partitioner_adaptive_partitioning_enable=False)[0] > CHOICES / 5
+    """With adaptive partitioning, a partition with a long queue receives less."""
+    adaptive = _chosen(partitioner_adaptive_partitioning_enable=True)
+    assert adaptive[0] < adaptive[1] / 10
+    uniform = _chosen(partitioner_adaptive_partitioning_enable=False)
+    assert [CHOICES / PARTITIONS * BYTES] * PARTITIONS == [uniform[p] for p in range(PARTITIONS)]
 
 
 @pytest.mark.parametrize(("timeout", "is_chosen"), [(0, True), (900, False), (1_100, True)])

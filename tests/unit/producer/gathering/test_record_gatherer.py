@@ -54,6 +54,23 @@ def _in_time(call) -> None:
     assert not thread.is_alive(), "the call waits for itself"
 
 
+# --- flushes
+
+
+@pytest.mark.parametrize("lingers", [False, True], ids="lingers {}".format)
+def test_turns_are_short_again_after_a_flush_unless_batches_linger(lingers):
+    """A task's first rows reach all partitions; batches that linger stay as large as they were."""
+    harness = GathererHarness(partitions=3, lingers=lingers)
+    for first_row in (0, 10_000):
+        _append(harness, *[bytes(1_000)] * 10_000, first_row=first_row)
+    harness.gatherer.close_batches()
+    harness.batches.clear()
+    _append(harness, *[bytes(1_000)] * 100, first_row=20_000)
+    harness.gatherer.close_batches()
+    reached = {batch.topic_partition.partition for batch in harness.batches}
+    assert lingers == (len(reached) < 3)
+
+
 # --- lingering
 
 

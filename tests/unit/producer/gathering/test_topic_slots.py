@@ -54,6 +54,19 @@ def test_a_deleted_sticky_partition_is_replaced():
     assert NO_SLOT == batches.sticky["slot"][topic.index]
 
 
+def test_the_largest_batch_of_a_topic_is_open_or_was_its_partitions_last():
+    """The largest batch of a topic is one that is open, or the last one of a partition."""
+    batches = OpenBatches()
+    topic, other = batches.topic("t", 2), batches.topic("u", 1)
+    assert [0, 0] == [batches.largest_bytes(each) for each in (topic, other)]
+    for slot, used in ((topic.first_slot, 300), (topic.first_slot + 1, 200)):
+        batches.open(slot, np.empty(512, np.uint8), 512, origin=ORIGIN, now=0.0)
+        batches.slots["position"][slot] = used
+    assert [300, 0] == [batches.largest_bytes(each) for each in (topic, other)]
+    batches.take(topic.first_slot)
+    assert [300, 0] == [batches.largest_bytes(each) for each in (topic, other)]
+
+
 def test_the_slots_of_topics_are_contiguous():
     """`moves` counts moved slots, after which remembered slot numbers are invalid."""
     batches = OpenBatches()

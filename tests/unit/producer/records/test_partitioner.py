@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,11 @@ from spark_kafka_sink.producer.records.partitioner import (
     Partitioner,
     RoundRobinPartitioner,
     TopicPartitions,
+    Turn,
     partition_loads,
     place_rows,
     resolve_partitioner,
+    turn_bytes,
 )
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.key_hashes import (
@@ -34,98 +37,202 @@ from spark_kafka_sink.record.key_hashes import (
 )
 from tests.support.record.record_columns import columns
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 NO_NODE = -1
 
 
-class _CountingRandom(random.Random):
-    """A generator that counts up, so that every outcome is equally frequent."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self._next = -1
-
-    def randrange(self, stop):
-        self._next += 1
-        return self._next % stop
-
-
-def chi_square(counts, expected) -> float:
-    return sum((counts[key] - wanted) ** 2 / wanted for key, wanted in expected.items())
-
-
-def draws(partitioner, available, number) -> Counter:
-    """Choose repeatedly, starting each time from the previous choice, and count the choices."""
-    chosen, current = Counter(), None
+def turns(
+    partitioner: BuiltInPartitioner,
+    available: Sequence[int],
+    number: int,
+    *,
+    batch_size: int = 1_000,
+    largest_batch: int = 1_000,
+) -> list[Turn]:
+    """Take this many turns, each of which uses its limit."""
+    taken: list[Turn] = []
+    current, used = None, 0
     for _ in range(number):
-        current = partitioner.next_partition(available, current)
-        chosen[current] += 1
-    return chosen
+        turn = partitioner.next_turn(
+            available,
+            current,
+            used=used,
+            largest_batch=lambda: largest_batch,
+            batch_size=batch_size,
+        )
+        current, used = turn
+        taken.append(turn)
+    return taken
 
 
-# --- the built-in partitioner
+def visited(partitioner: BuiltInPartitioner, available: Sequence[int], number: int) -> list[int]:
+    return [turn.partition for turn in turns(partitioner, available, number)]
+
+
+def weighted(
+    queue_sizes: list[int], ids: Sequence[int], count: int, seed: int = 1
+) -> BuiltInPartitioner:
+    partitioner = BuiltInPartitioner(random.Random(seed))
+    partitioner.update_load_stats(queue_sizes, ids, count)
+    return partitioner
+
+
+# --- the built-in partitioner: the length of a turn
+
+
+@pytest.mark.parametrize(
+    ("written", "largest_batch", "batch_size", "expected"),
+    [
+        (0, 0, 1_000_000, 16_384),
+        (1_048_576, 1_000_000, 1_000_000, 16_384),
+        (10_000_000, 1_000_000, 1_000_000, 156_250),
+        (10_000_000, 30_000, 1_000_000, 60_000),
+        (10_000_000, 100, 1_000_000, 16_384),
+        (10**12, 10**7, 1_000_000, 1_000_000),
+        (10**12, 10**7, 500, 500),
+        (0, 0, 1, 1),
+    ],
+    ids=[
+        "first",
+        "small total",
+        "grown",
+        "lingering batches",
+        "tiny batches",
+        "full",
+        "small batch.size",
+        "no batching",
+    ],
+)
+def test_turns_grow_with_what_was_written(written, largest_batch, batch_size, expected):
+    """A turn grows from 16 KiB to batch.size, but not far beyond the batches that result."""
+    assert expected == turn_bytes(written, largest_batch, batch_size)
+
+
+@given(
+    partitions=st.integers(1, 60),
+    batches=st.floats(0, 400),
+    record=st.integers(1, 2_000),
+    batch_size=st.sampled_from([1_000_000, 16_384, 500]),
+    seed=st.integers(0, 99),
+)
+def test_partitions_differ_by_one_turn_at_most(partitions, batches, record, batch_size, seed):
+    """Wherever the records end, partitions differ by a turn at most: by 16 KiB, or a 64th of all."""
+    partitioner = BuiltInPartitioner(random.Random(seed))
+    received = [0] * partitions
+    current, used, longest = None, 0, 0
+    left = total = int(batches * batch_size)
+    while left > 0:
+        current, limit = partitioner.next_turn(
+            range(partitions),
+            current,
+            used=used,
+            largest_batch=lambda: batch_size,
+            batch_size=batch_size,
+        )
+        longest = max(longest, limit)
+        # A turn ends with the record that reaches the limit.
+        used = min(-(-limit // record) * record, left)
+        received[current] += used
+        left -= used
+    assert total == sum(received)
+    assert longest <= min(max(16_384, total // 64), batch_size)
+    assert max(received) - min(received) <= longest + record
+
+
+@given(
+    st.integers(1, 30),
+    st.integers(1, 8),
+    st.randoms(use_true_random=False),
+    st.sampled_from([1_000, 1_000_000]),
+)
+def test_a_round_visits_every_partition_once(partitions, rounds, rng, batch_size):
+    """All partitions get a turn of the same length before one of them gets the next."""
+    partitioner = BuiltInPartitioner(rng)
+    taken = turns(partitioner, range(partitions), partitions * rounds, batch_size=batch_size)
+    for start in range(0, len(taken), partitions):
+        of_round = taken[start : start + partitions]
+        assert list(range(partitions)) == sorted(turn.partition for turn in of_round)
+        assert 1 == len({turn.limit for turn in of_round})
+
+
+def test_rounds_have_different_orders():
+    """The order is random, so that several producers do not burden the same broker in turn."""
+    taken = visited(BuiltInPartitioner(random.Random(1)), range(5), 500)
+    assert len({tuple(taken[start : start + 5]) for start in range(0, 500, 5)}) > 50
+
+
+def test_a_lowered_batch_size_applies_within_a_round():
+    """After a broker refused a batch as too large, no turn is longer than the smaller batches."""
+    partitioner = BuiltInPartitioner(random.Random(1))
+    first, second = (
+        partitioner.next_turn(
+            range(3), None, used=0, largest_batch=lambda: 0, batch_size=batch_size
+        )
+        for batch_size in (10_000, 600)
+    )
+    assert (10_000, 600) == (first.limit, second.limit)
+
+
+def test_a_restart_shortens_the_turns_of_the_current_round():
+    """After a restart turns are short at once, and the round goes on."""
+    partitioner = BuiltInPartitioner(random.Random(1))
+    taken = turns(partitioner, range(3), 301, batch_size=10**6, largest_batch=10**6)
+    assert taken[-1].limit > 100_000
+    partitioner.restart()
+    later = turns(partitioner, range(3), 5, batch_size=10**6, largest_batch=10**6)
+    assert [16_384] * 5 == [turn.limit for turn in later]
+    assert {0, 1, 2} == {taken[-1].partition, later[0].partition, later[1].partition}
+
+
+# --- the built-in partitioner: the choice
 
 
 def test_no_partition_is_chosen_twice_in_a_row():
-    """Without load statistics no partition is chosen twice in a row unless it is the only one."""
-    partitioner = BuiltInPartitioner(random.Random(1))
-    current = partitioner.next_partition(range(3), None)
-    for _ in range(100):
-        chosen = partitioner.next_partition(range(3), current)
-        assert chosen != current
-        current = chosen
-    assert {0} == set(draws(partitioner, [0], 10))
+    """No partition is chosen twice in a row unless it is the only one."""
+    taken = visited(BuiltInPartitioner(random.Random(1)), range(3), 100)
+    assert all(before != after for before, after in pairwise(taken))
+    assert {0} == set(visited(BuiltInPartitioner(random.Random(1)), [0], 10))
 
 
 def test_partitions_without_a_leader_are_not_chosen():
-    """Only available partitions are chosen, as in unavailablePartitionsTest."""
+    """Only available partitions are chosen, also in the middle of a round."""
     partitioner = BuiltInPartitioner(random.Random(1))
-    assert {0, 2} == set(draws(partitioner, [0, 2], 100))
-    assert {1} == set(draws(partitioner, [1], 100))
+    assert {0, 2} == set(visited(partitioner, [0, 2], 99))
+    assert {1} == set(visited(partitioner, [1], 100))
+    assert {0, 1, 2} == set(visited(partitioner, range(3), 4))
 
 
 def test_the_first_partition_is_random():
     """Producers do not all start with the same partition."""
-    firsts = {
-        BuiltInPartitioner(random.Random(s)).next_partition(range(9), None) for s in range(99)
-    }
+    firsts = {visited(BuiltInPartitioner(random.Random(s)), range(9), 1)[0] for s in range(99)}
     assert set(range(9)) == firsts
 
 
-def test_the_choice_is_uniform():
-    """The frequencies of many choices are within the 99.9 % bound of chi-square."""
-    partitioner = BuiltInPartitioner(random.Random(794))
-    counts = draws(partitioner, range(10), 20_000)
-    assert chi_square(counts, dict.fromkeys(range(10), 2_000)) < 27.88
-
-
 def test_weights_are_reciprocal_to_queues():
-    """Over whole cycles the frequencies equal the weights, as in adaptivePartitionsTest."""
-    partitioner = BuiltInPartitioner(_CountingRandom())
+    """The turns of a round are as long as the weights say, as in adaptivePartitionsTest."""
     queue_sizes = [5, 0, 3, 0, 1]
-    partitioner.update_load_stats(queue_sizes, range(5), 5)
-    weights = [6 - size for size in queue_sizes]
-    counts = draws(partitioner, range(5), 2 * sum(weights))
-    assert [2 * weight for weight in weights] == [counts[p] for p in range(5)]
+    partitioner = weighted(queue_sizes, range(5), 5)
+    taken = dict(turns(partitioner, range(5), 5, batch_size=6_000))
+    assert [1_000 * (6 - size) for size in queue_sizes] == [taken[p] for p in range(5)]
 
 
-def test_weights_also_apply_to_the_current_partition():
-    """The idle one of two partitions is preferred even if it was the previous choice."""
-    partitioner = BuiltInPartitioner(random.Random(7))
-    partitioner.update_load_stats([8, 0], [3, 5], 2)
-    counts = draws(partitioner, [3, 5], 10_000)
-    assert chi_square(counts, {3: 1_000, 5: 9_000}) < 10.83
+def test_weights_also_apply_if_there_are_only_two_partitions():
+    """The idle one of two partitions receives more, although both are visited in turn."""
+    taken = turns(weighted([8, 0], [3, 5], 2, seed=7), [3, 5], 10, batch_size=900)
+    assert {(3, 100), (5, 900)} == set(taken)
 
 
-@given(st.lists(st.integers(0, 50), min_size=2, max_size=20), st.randoms(use_true_random=False))
-def test_every_partition_can_be_chosen_whatever_the_queues(queue_sizes, rng):
-    """Weights are at least 1, and only the given partitions are chosen."""
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=20), st.integers(1, 10))
+def test_every_partition_is_chosen_whatever_the_queues(queue_sizes, batch_size):
+    """The longest queue gets a turn as well, and only the given partitions do."""
     ids = [7 * place for place in range(len(queue_sizes))]
-    partitioner = BuiltInPartitioner(_CountingRandom())
     # If one partition is left out, weights apply even if all queues are equal.
-    partitioner.update_load_stats(queue_sizes, ids, len(ids) + 1)
-    total = sum(max(queue_sizes) + 1 - size for size in queue_sizes)
-    assert set(ids) == set(draws(partitioner, ids, total))
-    assert BuiltInPartitioner(rng).next_partition(ids, None) in ids
+    partitioner = weighted(queue_sizes, ids, len(ids) + 1)
+    taken = turns(partitioner, ids, len(ids), batch_size=batch_size)
+    assert ids == sorted(turn.partition for turn in taken)
+    assert all(1 <= turn.limit <= batch_size for turn in taken)
 
 
 @pytest.mark.parametrize(
@@ -134,45 +241,38 @@ def test_every_partition_can_be_chosen_whatever_the_queues(queue_sizes, rng):
     ids=["all equal", "all left out", "one partition"],
 )
 def test_equal_weights_are_not_used(queue_sizes, ids, partition_count):
-    """If the weights are equal or empty, the choice is uniform and never repeats itself."""
-    partitioner = BuiltInPartitioner(random.Random(1))
-    partitioner.update_load_stats([9, 0, 0], [0, 1, 2], 3)
+    """If the weights are equal or empty, all partitions have turns of the same length."""
+    partitioner = weighted([9, 0, 0], [0, 1, 2], 3)
     partitioner.update_load_stats(queue_sizes, ids, partition_count)
-    current = None
-    for _ in range(50):
-        chosen = partitioner.next_partition(range(3), current)
-        assert chosen != current
-        current = chosen
+    taken = turns(partitioner, range(3), 3)
+    assert [(0, 1_000), (1, 1_000), (2, 1_000)] == sorted(taken)
 
 
 def test_equal_queues_matter_if_a_partition_is_left_out():
     """A partition that is left out is not chosen, although it has a leader."""
-    partitioner = BuiltInPartitioner(random.Random(1))
-    partitioner.update_load_stats([1, 1], [0, 2], 3)
-    assert {0, 2} == set(draws(partitioner, range(3), 100))
+    partitioner = weighted([1, 1], [0, 2], 3)
+    assert {0, 2} == set(visited(partitioner, range(3), 99))
     partitioner.update_load_stats([1], [2], 3)
-    assert {2} == set(draws(partitioner, range(3), 100))
+    assert {2} == set(visited(partitioner, range(3), 100))
 
 
 def test_queues_that_are_equal_again_leave_no_weights():
     """If all queues are equal again, all partitions are chosen again."""
-    partitioner = BuiltInPartitioner(random.Random(1))
-    partitioner.update_load_stats([1], [2], 3)
+    partitioner = weighted([1], [2], 3)
     partitioner.update_load_stats([1, 1, 1], [0, 1, 2], 3)
-    assert {0, 1, 2} == set(draws(partitioner, range(3), 100))
+    assert {0, 1, 2} == set(visited(partitioner, range(3), 3))
 
 
 def test_stale_statistics_do_not_override_the_current_leaders():
     """A partition that has lost its leader in the meantime is not chosen."""
-    partitioner = BuiltInPartitioner(random.Random(1))
-    partitioner.update_load_stats([0, 9], [0, 1], 2)
-    assert {1} == set(draws(partitioner, [1], 100))
+    assert {1} == set(visited(weighted([0, 9], [0, 1], 2), [1], 100))
+    assert {2} == set(visited(weighted([0, 9], [0, 1], 2), [2], 100))
 
 
 def test_each_partition_requires_a_queue_size():
     """Lists of different lengths raise an error."""
     with pytest.raises(ValueError, match="2 queues for 3 partitions"):
-        BuiltInPartitioner(random.Random(1)).update_load_stats([1, 2], [0, 1, 2], 3)
+        weighted([1, 2], [0, 1, 2], 3)
 
 
 # --- partitions that are left out
