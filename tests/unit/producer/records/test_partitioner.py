@@ -118,7 +118,7 @@ def test_turns_grow_with_what_was_written(written, largest_batch, batch_size, ex
     seed=st.integers(0, 99),
 )
 def test_partitions_differ_by_one_turn_at_most(partitions, batches, record, batch_size, seed):
-    """Wherever the records end, partitions differ by a turn at most: by 16 KiB, or a 64th of all."""
+    """Wherever the records end, partitions differ by one turn: by 16 KiB, or a 64th of all."""
     partitioner = BuiltInPartitioner(random.Random(seed))
     received = [0] * partitions
     current, used, longest = None, 0, 0
