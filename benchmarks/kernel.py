@@ -9,7 +9,6 @@ import numpy as np
 
 from benchmarks.measuring import heading, progress, table, verdict
 from benchmarks.payloads import BATCH_ROWS, record_batch
-from spark_kafka_sink.record.arrow import record_columns
 from spark_kafka_sink.record.kernel.kernel import (
     SLOT_DTYPE,
     STICKY_DTYPE,
@@ -18,6 +17,7 @@ from spark_kafka_sink.record.kernel.kernel import (
     assign_slots,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+from spark_kafka_sink.record.writing.arrow import record_columns
 
 if TYPE_CHECKING:
     from benchmarks.setting import Setting

@@ -38,7 +38,7 @@ REFUSED: Final = 1
 #: The shell's exit code for a command that Ctrl-C ended.
 INTERRUPTED: Final = 130
 #: The modules that have kernels.
-_MODULES: Final = ("kernel", "kernel_objects", "decode_kernel", "validate_kernel")
+_MODULES: Final = ("kernel", "kernel_objects", "decode_kernel", "validate_kernel", "view_kernel")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

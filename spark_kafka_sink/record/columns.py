@@ -1,7 +1,7 @@
 """Columns of records, as numpy arrays that are views of existing buffers.
 
-This is the boundary between Arrow (`record.arrow` builds the columns) and the compiled kernels
-(which read them through `RecordColumns.table`). Neither pyarrow nor numba is imported here.
+This is the boundary between Arrow (`record.writing.arrow` builds the columns) and the compiled
+kernels (which read them through `RecordColumns.table`). Neither pyarrow nor numba is imported here.
 
 Rules:
 - A column of byte strings has Arrow's layout with 64-bit offsets: row i is
@@ -49,6 +49,14 @@ _NO_BYTES: Final = np.zeros(0, _UINT8)
 _SHORTEST_SHARED_ARRAY: Final = 16_384
 #: In the metadata of the fields of `RecordColumns`: the kind of the column.
 _KIND: Final = "kind"
+
+
+class BadOffsetsError(ValueError):
+    """Offsets decrease, or exceed their data; `column` says which."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(f"the offsets of {column} must not decrease, and not exceed its data")
+        self.column = column
 
 
 class BytesColumn(NamedTuple):
@@ -120,7 +128,7 @@ def _check_array(
 def _check_offsets(name: str, offsets: Int64Array, rows: int, end: int) -> None:
     _check_array(name, offsets, _INT64, rows + 1, "the offsets of ")
     if offsets[0] < 0 or offsets[-1] > end or not bool((offsets[1:] >= offsets[:-1]).all()):
-        raise ValueError(f"the offsets of {name} must not decrease, and not exceed its data")
+        raise BadOffsetsError(name)
 
 
 class _Kind(Protocol):

@@ -110,6 +110,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "compilation": (),
         "kernel": (TOP, "compilation"),
         "reading": (TOP, "kernel"),
+        "writing": (TOP, "kernel"),
     },
     "config": {
         "config_def": (),
@@ -247,7 +248,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     ),
     "pyarrow": (
         "devbroker/topic_records.py",
-        "record/arrow.py",
+        "record/writing/*.py",
         "record/reading/*.py",
         "consumer/*.py",
         "spark/report/*.py",

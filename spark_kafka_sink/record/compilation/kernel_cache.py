@@ -66,6 +66,7 @@ _KERNEL_SOURCES: Final = (
     "kernel/kernel_utf8.py",
     "kernel/validate_kernel.py",
     "kernel/validation_values.py",
+    "kernel/view_kernel.py",
     "columns.py",
     "key_hashes.py",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -90,6 +91,17 @@ def test_a_column_of_any_layout_arrives(broker, producer, layout):
     assert ROWS == values_of(broker, "t")
     assert ROWS == [record.key for record in records_of(broker, "t")]
     assert (0, 4, 5) == (acks[PLACE].first_offset, acks[PLACE].last_offset, acks[PLACE].records)
+
+
+def test_a_view_beyond_its_buffer_sends_nothing(broker, producer):
+    """Memory outside of a column's buffers never becomes a record; the error names the row."""
+    inline, beyond = struct.pack("<i12s", 2, b"ok"), struct.pack("<i4sii", 4000, b"xxxx", 0, 16)
+    buffers = [None, pa.py_buffer(inline + beyond), pa.py_buffer(b"x" * 32)]
+    table = pa.table({"value": pa.Array.from_buffers(pa.binary_view(), 2, buffers)})
+    with pytest.raises(RecordError, match=r"^row 1, topic 't': column 'value' refers to data"):
+        producer.send_arrow(table, topic="t")
+    producer.flush()
+    assert [] == values_of(broker, "t")
 
 
 def test_bytes_of_fixed_size_arrive(broker, producer):

@@ -12,8 +12,9 @@ Columns are identified by name: `value` (required), `key`, `topic`, `partition`,
 - headers: a list in any layout of struct<key: string, value: binary or string>. A null list means
   no headers, and a null value is allowed; a null struct or key is an error.
 
-Arrow data comes from Spark and is trusted to be well-formed; `RecordColumns` still checks that
-offsets stay within their data. No Python objects are created per row.
+Nothing is trusted to be well-formed: what refers beyond its data would copy other memory of the
+process into records. `RecordColumns` checks the offsets that the kernels follow, and `arrow_checks`
+whatever Arrow itself converts before. No Python objects are created per row.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_TIMESTAMP,
     NULL_TOPIC_INDEX,
+    BadOffsetsError,
     BytesColumn,
     HeaderColumns,
     RecordColumns,
@@ -39,6 +41,7 @@ from spark_kafka_sink.record.columns import (
     null_timestamps,
     plain_columns,
 )
+from spark_kafka_sink.record.writing.arrow_checks import first_bad_offset, first_bad_row, is_plain
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,13 +56,12 @@ _MAX_PARTITION: Final = 2**31 - 1
 _MILLIS_PER_UNIT: Final = {"s": 1000, "ms": 1}
 _UNITS_PER_MILLI: Final = {"us": 1000, "ns": 1_000_000}
 _NO_BYTES: Final = np.zeros(0, np.uint8)
-
-_PLAIN_KINDS: Final = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
+_COLUMN_NAMES: Final = ("value", "key", "topic", "partition", "headers", "timestamp")
+_MALFORMED_ADVICE: Final = (
+    "Correct the buffers that the Arrow array was made from; its method validate(full=True) says "
+    "what is wrong with them"
 )
+
 _STRING_KINDS: Final = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -91,9 +93,43 @@ def record_columns(
 
     Errors number the rows from `first_row` on. Raises SchemaError for a missing, duplicate or
     mistyped column, InvalidPartitionError for a partition number that no topic can have, and
-    RecordError for a header or timestamp that Kafka does not support. `assign_slots` reports null
-    topics later.
+    RecordError for a header or timestamp that Kafka does not support, or a column that refers to
+    bytes outside of its buffers. `assign_slots` reports null topics later.
     """
+    _check_structure(batch, first_row, topic)
+    try:
+        return _columns(batch, topic, first_row, include_headers=include_headers)
+    except BadOffsetsError as error:
+        name = "headers" if error.column.startswith("header") else error.column
+        row = first_bad_row(batch.column(name))
+        raise _malformed(name, first_row, row, topic) from error
+
+
+def _check_structure(batch: pa.RecordBatch, first_row: int, topic: str | None) -> None:
+    """Raise an error unless lengths, and sizes of buffers, allow to read a batch; takes 1 us."""
+    try:
+        batch.validate()
+    except pa.ArrowException as error:
+        for name in _COLUMN_NAMES:
+            for index in batch.schema.get_all_field_indices(name):
+                row = first_bad_offset(batch.column(index))
+                if row is not None:
+                    raise _malformed(name, first_row, row, topic) from error
+        raise SchemaError(f"the Arrow data is malformed: {error}. {_MALFORMED_ADVICE}") from error
+
+
+def _malformed(name: str, first_row: int, row: int | None, topic: str | None) -> RecordError:
+    return RecordError(
+        f"column {name!r} refers to data outside of its buffers",
+        row=None if row is None else first_row + row,
+        topic=topic,
+        advice=_MALFORMED_ADVICE,
+    )
+
+
+def _columns(
+    batch: pa.RecordBatch, topic: str | None, first_row: int, *, include_headers: bool
+) -> RecordColumns:
     places = None if topic is None else _plain_places(batch.schema, include_headers=include_headers)
     if topic is not None and places is not None:
         value = _bytes_column(batch.column(places.value))
@@ -136,7 +172,7 @@ def _plain_places(schema: pa.Schema, *, include_headers: bool) -> _PlainPlaces |
     key, value = places.pop("key"), places.pop("value")
     if any(places.values()) or len(value) != 1 or len(key) > 1:
         return None
-    if not all(_is_plain(schema.field(index).type) for index in value + key):
+    if not all(is_plain(schema.field(index).type) for index in value + key):
         return None
     return _PlainPlaces(value[0], key[0] if key else None)
 
@@ -186,19 +222,36 @@ class _Rows:
         self._batch = batch
         self._first_row = first_row
         self.count = batch.num_rows
+        # Known once the column of topics has been checked.
+        self.topics: tuple[str, ...] = ()
+        self.topic_index = np.full(self.count, NULL_TOPIC_INDEX, np.int32)
         self.topics, self.topic_index = (
             _topics(self) if topic is None else ((topic,), constant_topic(self.count))
         )
 
     def column(self, name: str) -> Array | None:
-        """Return a column; None if it does not exist or has the type null."""
+        """Return a column; None if it does not exist or has the type null.
+
+        It is checked, except for what `RecordColumns` checks.
+        """
         indexes = self._batch.schema.get_all_field_indices(name)
         if len(indexes) > 1:
             raise SchemaError(f"{len(indexes)} columns are named {name!r}: keep one of them")
         if not indexes:
             return None
-        array = _decoded(self._batch.column(indexes[0]))
+        array = self._batch.column(indexes[0])
+        if not _is_checked_later(array):
+            self.check(name, array)
+        array = _decoded(array)
         return None if pa.types.is_null(array.type) else array
+
+    def check(self, name: str, array: Array) -> None:
+        """Raise RecordError for the first row that refers beyond the data of a column."""
+        row = first_bad_row(array)
+        if row is not None:
+            # Without any row, the dictionary is malformed.
+            topic = self._topic_of(row) if self.count else None
+            raise _malformed(name, self._first_row, row, topic)
 
     def has_column(self, name: str) -> bool:
         return name in self._batch.schema.names
@@ -247,6 +300,7 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
     array = _plain(array)
     if _is_constant(_bytes_column(array)):
         return (array[0].as_py(),), constant_topic(rows.count)
+    rows.check("topic", array)
     encoded = array.dictionary_encode()
     index = encoded.indices.fill_null(NULL_TOPIC_INDEX).to_numpy()
     return tuple(encoded.dictionary.to_pylist()), index
@@ -259,8 +313,10 @@ def _is_constant(column: BytesColumn) -> bool:
         return False
     length = offsets[1] - offsets[0]
     used = column.data[offsets[0] : offsets[-1]]
+    # With a first and a last offset within the data, the others are, too, if they rise.
     return bool(
-        ((offsets[1:] - offsets[:-1]) == length).all()
+        length >= 0
+        and ((offsets[1:] - offsets[:-1]) == length).all()
         and (used[length:] == used[: used.size - length]).all()
     )
 
@@ -332,7 +388,7 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
     keys, values = elements.field(0), elements.field(1)
     for nullable, what in ((elements, "a header"), (keys, "the key of a header")):
         valid = _valid_rows(nullable)
-        if valid is not None:
+        if valid is not None and not valid.all():
             element = int((~valid).argmax())
             rows.refuse(
                 int(np.searchsorted(offsets, element, side="right")) - 1,
@@ -387,6 +443,16 @@ def _is_binary(kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in _BINARY_KINDS)
 
 
+def _is_checked_later(array: Any) -> bool:
+    """Return whether nothing but the kernels follows the offsets of a column."""
+    kind = array.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if array.null_count or not pa.types.is_struct(kind.value_type):
+            return False
+        return all(is_plain(field.type) for field in kind.value_type)
+    return is_plain(kind)
+
+
 def _decoded(array: Any) -> Any:
     """Decode run ends and dictionaries, except those of strings and bytes, which `_plain` casts."""
     if pa.types.is_run_end_encoded(array.type):
@@ -397,13 +463,9 @@ def _decoded(array: Any) -> Any:
     return array
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in _PLAIN_KINDS)
-
-
 def _plain(array: Any) -> Any:
     """Return strings or bytes as one buffer with offsets, copied only if the layout differs."""
-    if _is_plain(array.type):
+    if is_plain(array.type):
         return array
     return array.cast(pa.large_string() if _is_string(array.type) else pa.large_binary())
 
