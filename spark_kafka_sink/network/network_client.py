@@ -60,6 +60,10 @@ if TYPE_CHECKING:
 
 #: Permanent errors: every further attempt would meet them again.
 REFUSALS: Final = (AuthenticationError, ConfigError)
+#: The most connections that a client sets up at a time. Without a limit, a cluster that advertises
+#: thousands of hosts makes it open as many sockets at once. Further attempts wait in their order;
+#: the time for setting up a connection begins with its turn.
+MAX_ATTEMPTS: Final = 64
 
 
 class NetworkClient:
@@ -108,6 +112,7 @@ class NetworkClient:
         )
         self._connections: dict[int, BrokerConnection] = {}
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
+        self._turns = asyncio.Semaphore(MAX_ATTEMPTS)
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
         #: Nodes where nothing was listening at the last attempt, with its error.
@@ -220,7 +225,7 @@ class NetworkClient:
     def _start_connecting(self, node: Node, now: float) -> asyncio.Task[BrokerConnection]:
         setup_timeout = self._states.connecting(node.node_id, now)
         self._refusals.pop(node.node_id, None)
-        task = self._loop.create_task(self._open(node, setup_timeout))
+        task = self._loop.create_task(self._open_in_turn(node, setup_timeout))
         # Not within the task: a task that is cancelled before it starts would never run it.
         task.add_done_callback(lambda _: self._on_attempt_done(node, task))
         self._connecting[node.node_id] = task
@@ -231,6 +236,10 @@ class NetworkClient:
         # Somebody is there, who may need longer to answer.
         self._absent.pop(node.node_id, None)
         return transport
+
+    async def _open_in_turn(self, node: Node, setup_timeout: float) -> BrokerConnection:
+        async with self._turns:
+            return await self._open(node, setup_timeout)
 
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
         try:

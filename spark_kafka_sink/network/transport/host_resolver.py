@@ -1,7 +1,8 @@
 """Host name lookups on daemon threads that are never joined (see `daemon_thread`).
 
 A request for a name that is being looked up joins that lookup, so a hanging name service costs one
-thread per name, however often the name is requested.
+thread per name, however often the name is requested. A client has at most `MAX_THREADS` of them,
+whatever number of hosts a cluster advertises; further names wait for their turn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import asyncio
 # never look a name up: the lock of that import would stay taken in it.
 import encodings.idna  # noqa: F401
 import socket
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.network.base.daemon_thread import Outcome
 
-_THREAD = "kafka-host-resolver"
+#: The most names that one client looks up at a time.
+MAX_THREADS: Final = 16
+_THREAD: Final = "kafka-host-resolver"
 
 
 class Address(NamedTuple):
@@ -31,6 +37,22 @@ class Address(NamedTuple):
     protocol: int
     #: In the socket module's form for the family: host and port, for IPv6 two more numbers.
     socket_address: tuple[Any, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Lookup:
+    """A lookup that is under way, or waits for its turn."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    #: It yields an outcome and never raises.
+    outcome: asyncio.Future[Outcome]
+    #: How many callers wait for the outcome.
+    waiters: int = 0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.function.__name__, *self.arguments)
 
 
 class HostResolver:
@@ -45,8 +67,10 @@ class HostResolver:
         """Set the two functions that query the system."""
         self._getaddrinfo = getaddrinfo
         self._getnameinfo = getnameinfo
-        #: The lookups under way; each future yields an outcome and never raises.
-        self._lookups: dict[tuple[object, ...], asyncio.Future[Outcome]] = {}
+        self._lookups: dict[tuple[object, ...], _Lookup] = {}
+        #: Those of them that have no thread yet, in their order.
+        self._queue: deque[_Lookup] = deque()
+        self._threads = 0
 
     async def addresses(self, host: str, port: int) -> list[Address]:
         """Return all addresses of a host, in the system's order; OSError if there are none."""
@@ -75,16 +99,43 @@ class HostResolver:
         return list(dict.fromkeys(name for name, _ in names))
 
     async def _look_up(self, function: Callable[..., Any], *arguments: object) -> Any:
-        key = (function.__name__, *arguments)
-        lookup = self._lookups.get(key)
+        lookup = self._lookups.get((function.__name__, *arguments))
         if lookup is None:
-            lookup = self._lookups[key] = in_daemon_thread(_THREAD, function, *arguments)
-            lookup.add_done_callback(lambda _: self._lookups.pop(key))
-        # Other callers may be waiting for the same lookup, so it continues if this wait is
-        # cancelled.
-        await asyncio.wait({lookup})
-        outcome = lookup.result()
+            future = asyncio.get_running_loop().create_future()
+            lookup = _Lookup(function, arguments, future)
+            self._lookups[lookup.key] = lookup
+            self._queue.append(lookup)
+            self._start_next()
+        lookup.waiters += 1
+        try:
+            # Other callers may be waiting for the same lookup, so it continues if this wait is
+            # cancelled.
+            await asyncio.wait({lookup.outcome})
+        finally:
+            lookup.waiters -= 1
+            self._forget_unwanted(lookup)
+        outcome = lookup.outcome.result()
         if isinstance(outcome.error, UnicodeError):
             # The name cannot be encoded as a host name.
             raise OSError(str(outcome.error)) from None
         return outcome.get()
+
+    def _start_next(self) -> None:
+        while self._queue and self._threads < MAX_THREADS:
+            lookup = self._queue.popleft()
+            self._threads += 1
+            thread = in_daemon_thread(_THREAD, lookup.function, *lookup.arguments)
+            thread.add_done_callback(partial(self._finish, lookup))
+
+    def _finish(self, lookup: _Lookup, done: asyncio.Future[Outcome]) -> None:
+        self._threads -= 1
+        del self._lookups[lookup.key]
+        if not done.cancelled():
+            lookup.outcome.set_result(done.result())
+        self._start_next()
+
+    def _forget_unwanted(self, lookup: _Lookup) -> None:
+        """Remove a lookup that waits for its turn if the last caller has given up."""
+        if not lookup.waiters and lookup in self._queue:
+            self._queue.remove(lookup)
+            del self._lookups[lookup.key]

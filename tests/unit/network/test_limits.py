@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.network import network_client
 from spark_kafka_sink.network.authentication import token_fetcher, token_provider
 from spark_kafka_sink.network.base import daemon_thread, network_thread, timeout_check
 from spark_kafka_sink.network.connection import broker_connection
-from spark_kafka_sink.network.transport import tls_transport
+from spark_kafka_sink.network.transport import host_resolver, tls_transport
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,9 @@ from spark_kafka_sink.network.transport import tls_transport
         # The largest int32 of the protocol, and the size prefix of each frame.
         (broker_connection, "MAX_CORRELATION_ID", 2_147_483_647),
         (broker_connection, "FRAME_OVERHEAD", 4),
+        # Threads and connections.
+        (host_resolver, "MAX_THREADS", 16),
+        (network_client, "MAX_ATTEMPTS", 64),
         # Seconds.
         (daemon_thread, "KEPT_SECONDS", 60.0),
         (network_thread, "JOIN_TIMEOUT", 10.0),

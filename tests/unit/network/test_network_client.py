@@ -12,6 +12,7 @@ import pytest
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.cluster.least_loaded_node import Availability
+from spark_kafka_sink.network.network_client import MAX_ATTEMPTS, NetworkClient
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.network.metadata_script import MetadataScript, described
@@ -30,7 +31,6 @@ from tests.support.network.scripted_broker import ScriptedBroker
 from tests.support.network.scripted_transport import AnsweringTransport
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.network.transport.transport import Transport
 
 #: Only the socket limits how much is sent.
@@ -160,6 +160,29 @@ def test_closing_does_not_wait_for_a_hanging_name_lookup():
     assert not answered.is_set()
     answer.set()
     assert answered.wait(60)
+
+
+def test_four_hundred_nodes_are_not_connected_to_at_once():
+    """Attempts beyond the limit begin when others end, in their order, and none is left out."""
+    begun, refusal = [], asyncio.Event()
+
+    async def refuse(node: Node, _timeout: float) -> None:
+        begun.append(node.node_id)
+        await refusal.wait()
+        raise NetworkError("refused")
+
+    async def act(client: NetworkClient) -> None:
+        client._dialer.connect = refuse
+        for number in range(400):
+            client.ready_connection(Node(number, "h.example", 9092))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert list(range(MAX_ATTEMPTS)) == begun
+        refusal.set()
+        await until(lambda: 400 <= len(begun))
+        assert list(range(400)) == begun
+
+    run_client("h.example:9092", act)
 
 
 def test_an_attempt_cancelled_before_it_began_can_be_repeated():

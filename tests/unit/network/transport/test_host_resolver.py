@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from spark_kafka_sink.network.transport.host_resolver import Address, HostResolver
+from spark_kafka_sink.network.transport.host_resolver import MAX_THREADS, Address, HostResolver
 
 WAIT = 60.0
 
@@ -105,6 +105,65 @@ def test_concurrent_lookups_of_a_name_are_shared():
 
     assert 1 == len(asyncio.run(ask()))
     assert ["h", "h"] == calls
+
+
+class _Slow:
+    """A name service that answers once it is released, and notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.release = threading.Event()
+
+    def __call__(self, host: str, *_: object, **__: object) -> list:
+        self.asked.append(host)
+        self.release.wait(WAIT)
+        return _found("10.0.0.1")
+
+
+def _resolver_threads() -> int:
+    return sum(thread.name == "kafka-host-resolver" for thread in threading.enumerate())
+
+
+def test_four_hundred_hosts_share_a_few_threads():
+    """Further names wait for their turn, and are all looked up."""
+    slow = _Slow()
+    names = [f"broker-{number}" for number in range(400)]
+
+    async def ask() -> list[list[Address]]:
+        before = _resolver_threads()
+        resolver = HostResolver(getaddrinfo=slow)
+        waits = [asyncio.ensure_future(resolver.addresses(name, 1)) for name in names]
+        await asyncio.sleep(0)
+        assert MAX_THREADS == _resolver_threads() - before
+        slow.release.set()
+        return await asyncio.gather(*waits)
+
+    assert 400 == len(asyncio.run(ask()))
+    assert sorted(names) == sorted(slow.asked)
+
+
+def test_a_name_that_nobody_waits_for_any_more_loses_its_turn():
+    """A cancelled wait costs no thread, unless another caller waits for the same name."""
+    slow = _Slow()
+
+    async def ask() -> None:
+        resolver = HostResolver(getaddrinfo=slow)
+        busy = [asyncio.ensure_future(resolver.addresses(f"h{i}", 1)) for i in range(MAX_THREADS)]
+        given_up, shared, kept = (
+            asyncio.ensure_future(resolver.addresses(name, 1))
+            for name in ("given-up", "shared", "shared")
+        )
+        await asyncio.sleep(0)
+        given_up.cancel()
+        shared.cancel()
+        await asyncio.wait({given_up, shared})
+        slow.release.set()
+        await asyncio.gather(*busy, kept)
+        # A name whose turn was lost can be asked for again.
+        await resolver.addresses("given-up", 1)
+
+    asyncio.run(ask())
+    assert (1, 1) == (slow.asked.count("shared"), slow.asked.count("given-up"))
 
 
 def test_canonical_names_are_those_of_all_addresses():
