@@ -19,6 +19,7 @@ from spark_kafka_sink.record.record_batch import split_record_batches
 if TYPE_CHECKING:
     from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
+    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.primitives import Buffer
 
 _NO_REPLICA: Final = -1
@@ -42,13 +43,19 @@ class FetchOutcome(Enum):
 
 
 def initialize(
-    fetch: CompletedFetch, subscriptions: SubscriptionState, now: float, *, replica_lease: float
+    fetch: CompletedFetch,
+    subscriptions: SubscriptionState,
+    now: float,
+    *,
+    replica_lease: float,
+    backoff: ExponentialBackoff,
 ) -> FetchOutcome:
     """Apply an answer to the state of its partition, and return what is to be done.
 
     `now` is in seconds. `replica_lease` is metadata.max.age.ms in seconds: for so long the follower
     that a leader recommends is used (KIP-392). A partition with an error is fetched after all
-    others.
+    others. If the log does not even have the position that a reset has just found, the next reset
+    waits for `backoff`, where Java would ask the broker again at once, for ever.
 
     Raise BrokerError for an error that no retry ends, OffsetOutOfRangeError if the log does not
     have the position and auto.offset.reset is `none`, and CorruptRecordError if there are bytes but
@@ -70,7 +77,7 @@ def initialize(
         case FetchAction.WAIT:
             return FetchOutcome.RETRY
         case FetchAction.LOOK_UP_BOUNDS:
-            return _out_of_range(fetch, subscriptions)
+            return _out_of_range(fetch, subscriptions, now, backoff)
         case FetchAction.FATAL:
             code = data.error_code
             raise broker_error(code, f"{partition}: {fetch.what}", ADVICE.get(code))
@@ -91,6 +98,7 @@ def _succeeded(
             f"{partition}: {fetch.what} returned bytes without a complete batch, although a first "
             "batch always comes whole (KIP-74)"
         )
+    subscriptions.note_in_range(partition)
     subscriptions.update_offsets(
         partition,
         high_watermark=_known(data.high_watermark),
@@ -105,7 +113,9 @@ def _succeeded(
     return FetchOutcome.READ
 
 
-def _out_of_range(fetch: CompletedFetch, subscriptions: SubscriptionState) -> FetchOutcome:
+def _out_of_range(
+    fetch: CompletedFetch, subscriptions: SubscriptionState, now: float, backoff: ExponentialBackoff
+) -> FetchOutcome:
     replica = subscriptions.clear_preferred_read_replica(fetch.partition)
     if replica is not None or fetch.is_replica:
         # It may lag behind: the leader decides.
@@ -115,6 +125,10 @@ def _out_of_range(fetch: CompletedFetch, subscriptions: SubscriptionState) -> Fe
     if not subscriptions.has_default_reset:
         raise OffsetOutOfRangeError({fetch.partition: fetch.next_offset})
     subscriptions.request_offset_reset(fetch.partition)
+    failed = subscriptions.count_out_of_range(fetch.partition) - 1
+    if failed:
+        again = now + backoff.delay(failed - 1)
+        subscriptions.set_next_allowed_retry([fetch.partition], again)
     return FetchOutcome.RESET
 
 

@@ -98,6 +98,8 @@ class PartitionState:
     reset: OffsetReset | None = None
     #: No look-up is due before this time; None for no such time.
     retry_at: float | None = None
+    #: How often in a row a Fetch found the position outside of the log.
+    out_of_range: int = 0
     #: The user has paused it.
     is_paused: bool = False
     #: It is about to be revoked: nothing of it is fetched or returned any more.

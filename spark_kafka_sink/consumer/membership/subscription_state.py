@@ -310,6 +310,16 @@ class SubscriptionState(AssignedPartitions):
         """Drop the position, so that `reset`, by default auto.offset.reset, finds another."""
         self._state(partition).request_reset(reset or self._default_reset)
 
+    def count_out_of_range(self, partition: TopicPartition) -> int:
+        """Count a position that is not in the log; return how many there were in a row."""
+        state = self._state(partition)
+        state.out_of_range += 1
+        return state.out_of_range
+
+    def note_in_range(self, partition: TopicPartition) -> None:
+        """End that row: the log has the position."""
+        self._state(partition).out_of_range = 0
+
     def request_offset_reset_if_assigned(self, partition: TopicPartition) -> None:
         """Request the default reset, unless the partition is not assigned."""
         if partition in self._assignment:

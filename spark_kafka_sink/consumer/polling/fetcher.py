@@ -22,6 +22,7 @@ from spark_kafka_sink.consumer.fetching.session_requests import (
     read_fetch,
 )
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Fetcher:
         config = context.config
         self._is_committed = config.is_read_committed
         self._replica_lease = config.metadata_max_age_ms / 1000
+        self._reset_backoff = ExponentialBackoff(
+            config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
+        )
         self.buffer = FetchBuffer()
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
@@ -221,7 +225,11 @@ class Fetcher:
         """
         context = self._context
         outcome = initialize(
-            fetch, context.subscriptions, context.clock(), replica_lease=self._replica_lease
+            fetch,
+            context.subscriptions,
+            context.clock(),
+            replica_lease=self._replica_lease,
+            backoff=self._reset_backoff,
         )
         if outcome is FetchOutcome.REFRESH:
             context.client.metadata.request_update()

@@ -17,6 +17,7 @@ from spark_kafka_sink.testing import (
     AlterResponse,
     AnswerError,
     ApiKey,
+    Delay,
     ErrorCode,
     NeverAnswer,
 )
@@ -67,6 +68,41 @@ def test_a_pattern_whose_first_match_fails_is_matched_again_after_a_pause(broker
         assert 0.6 < time.monotonic() - begin
         hook.remove()
         assert 6 == len(take(consumer, 6))
+
+
+def out_of_range(response):
+    """Return the response that denies all offsets which were asked for."""
+    return replace(
+        response,
+        responses=tuple(
+            replace(
+                topic,
+                partitions=tuple(
+                    replace(each, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, records=None)
+                    for each in topic.partitions
+                ),
+            )
+            for topic in response.responses
+        ),
+    )
+
+
+def test_a_broker_that_denies_the_offsets_that_it_names_is_not_hammered(broker):
+    """A reset that leads to OFFSET_OUT_OF_RANGE again waits for retry.backoff.ms."""
+    hook = broker.on(ApiKey.FETCH, AlterResponse(out_of_range))
+    lists = broker.on(ApiKey.LIST_OFFSETS, Delay(0.0))
+    settings = {"retry.backoff.ms": 200, "retry.backoff.max.ms": 200}
+    with consuming(broker, **settings) as consumer:
+        consumer.assign([tp()])
+        begin = time.monotonic()
+        while hook.seen < 6:
+            consumer.poll(0.1)
+            assert time.monotonic() - begin < PATIENCE
+        # All resets but the first two wait: that for the initial position, and the first error's.
+        assert 0.8 <= time.monotonic() - begin
+        assert lists.seen <= 7
+        hook.remove()
+        assert numbered(3) == values(take(consumer, 3))
 
 
 @pytest.mark.parametrize("is_subscribed", [True, False])

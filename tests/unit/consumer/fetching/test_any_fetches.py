@@ -21,6 +21,7 @@ from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -38,6 +39,7 @@ NODES = {each: Node(each, "h", each) for each in (1, 2)}
 SNAPSHOT = MetadataSnapshot(nodes=NODES, topics={"t": TopicMetadata("t", TOPIC_ID, 0, ())})
 VERSIONS = NodeApiVersions({ApiKey.FETCH: (4, 17)}, {})
 #: The first offset of each log, and the one after its last record.
+BACKOFF = ExponentialBackoff(0.1, 1.0)
 START, END = 3, 12
 #: The number of records in a response at most.
 CHUNK = 4
@@ -210,7 +212,7 @@ class Consumer:
 
     def initialize(self, fetch: CompletedFetch) -> None:
         """Handle what a fetch says, except for its records."""
-        outcome = initialize(fetch, self.state, 0.0, replica_lease=300.0)
+        outcome = initialize(fetch, self.state, 0.0, replica_lease=300.0, backoff=BACKOFF)
         event(outcome.name)
         if outcome is not FetchOutcome.READ:
             self.buffer.remove(fetch)

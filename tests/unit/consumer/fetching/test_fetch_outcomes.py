@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
@@ -11,6 +13,7 @@ from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, 
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import BrokerError, CorruptRecordError, OffsetOutOfRangeError
 from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import EpochEndOffset, PartitionData
 from spark_kafka_sink.record.record_batch import uncompressed_transactional_batch
@@ -18,6 +21,8 @@ from spark_kafka_sink.record.record_batch import uncompressed_transactional_batc
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LEADER = LeaderAndEpoch(Node(1, "h", 9092), 7)
 NOW, LEASE = 100.0, 300.0
+#: Without jitter.
+BACKOFF = ExponentialBackoff(0.1, 0.4, SimpleNamespace(uniform=lambda *_: 1.0))
 REPLICA = 67
 BATCH = bytes(
     uncompressed_transactional_batch(
@@ -59,7 +64,7 @@ def answer(
 
 
 def apply(fetch: CompletedFetch, state: SubscriptionState) -> FetchOutcome:
-    return initialize(fetch, state, NOW, replica_lease=LEASE)
+    return initialize(fetch, state, NOW, replica_lease=LEASE, backoff=BACKOFF)
 
 
 @pytest.mark.parametrize("records", [None, b"", BATCH, BATCH + BATCH[:20]])
@@ -203,6 +208,29 @@ def test_an_offset_out_of_range_is_reset(state):
     assert FetchOutcome.RESET is apply(answer(_E.OFFSET_OUT_OF_RANGE), state)
     assert EARLIEST == state.requested_reset(TP0)
     assert state.position(TP0) is None
+
+
+def waits(state: SubscriptionState) -> list[float]:
+    """Return how long each of five resets waits, if each finds a position the log lacks."""
+    found = []
+    for _ in range(5):
+        assert FetchOutcome.RESET is apply(answer(_E.OFFSET_OUT_OF_RANGE), state)
+        due = [0.0, 0.1, 0.2, 0.4]
+        found.append(next(s for s in due if TP0 in state.partitions_needing_reset(NOW + s)))
+        state.seek_validated(TP0, FetchPosition(10, 6, LEADER))
+    return found
+
+
+def test_resets_to_an_offset_out_of_range_wait_longer_and_longer(state):
+    """The first reset comes at once; each that leads to the same error again, after a back-off."""
+    assert [0.0, 0.1, 0.2, 0.4, 0.4] == waits(state)
+
+
+def test_an_offset_in_range_ends_the_back_off_of_resets(state):
+    """Once the log has had a position, the next reset comes at once again."""
+    waits(state)
+    assert FetchOutcome.READ is apply(answer(), state)
+    assert [0.0, 0.1, 0.2, 0.4, 0.4] == waits(state)
 
 
 def test_an_offset_out_of_range_is_an_error_without_a_reset():
