@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
 from spark_kafka_sink.metrics.metric_config import RecordingLevel
 from spark_kafka_sink.metrics.metric_name import MetricName
-from spark_kafka_sink.metrics.sensor import NEVER_EXPIRES, Sensor
+from spark_kafka_sink.metrics.sensor import Sensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,19 +56,8 @@ class Metrics:
 
     # --- sensors
 
-    def sensor(
-        self,
-        name: str,
-        now: float,
-        *,
-        level: RecordingLevel = RecordingLevel.INFO,
-        inactive_expiration: float = NEVER_EXPIRES,
-    ) -> Sensor:
-        """Return the sensor of that name, and create it if there is none.
-
-        A sensor that is idle for more than `inactive_expiration` seconds may be removed, with its
-        metrics, by `remove_expired`.
-        """
+    def sensor(self, name: str, *, level: RecordingLevel = RecordingLevel.INFO) -> Sensor:
+        """Return the sensor of that name, and create it if there is none."""
         with self._lock:
             sensor = self._sensors.get(name)
             if sensor is None:
@@ -76,9 +65,7 @@ class Metrics:
                     name,
                     config=self.config,
                     register=self.add_gauge,
-                    now=now,
                     level=level,
-                    inactive_expiration=inactive_expiration,
                 )
             return sensor
 
@@ -93,14 +80,6 @@ class Metrics:
             if sensor is not None:
                 for metric_name in sensor.metric_names:
                     self.remove_metric(metric_name)
-
-    def remove_expired(self, now: float) -> list[str]:
-        """Remove the sensors that have been idle for too long, and return their names."""
-        with self._lock:
-            expired = [name for name, sensor in self._sensors.items() if sensor.has_expired(now)]
-            for name in expired:
-                self.remove_sensor(name)
-        return expired
 
     # --- metrics
 

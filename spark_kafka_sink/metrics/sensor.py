@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.stats import Stat
 
-#: The `inactive_expiration` of a sensor that is never removed for being idle.
-NEVER_EXPIRES = float("inf")
 NANOSECONDS_PER_SECOND = 1e9
 
 
@@ -33,8 +31,6 @@ class Sensor:
 
     __slots__ = (
         "_enabled",
-        "_inactive_expiration",
-        "_last_record_time",
         "_lock",
         "_register",
         "_windows",
@@ -48,9 +44,7 @@ class Sensor:
         *,
         config: MetricConfig,
         register: Callable[[MetricName, Callable[[float], float]], None],
-        now: float,
         level: RecordingLevel = RecordingLevel.INFO,
-        inactive_expiration: float = NEVER_EXPIRES,
     ) -> None:
         """Create it without metrics; `register` adds a metric, given its name and measurement."""
         self.name = name
@@ -58,8 +52,6 @@ class Sensor:
         self._register = register
         self._windows = SampledWindows(config)
         self._enabled = level.should_record(config.recording_level)
-        self._inactive_expiration = inactive_expiration
-        self._last_record_time = now
         self._lock = threading.Lock()
 
     def record(self, value: float, now: float) -> None:
@@ -67,7 +59,6 @@ class Sensor:
         if self._enabled:
             with self._lock:
                 self._windows.record(value, now)
-                self._last_record_time = now
 
     def add(self, metric_name: MetricName, stat: Stat) -> None:
         """Add a metric of the values; raise ValueError if there already is one of that name."""
@@ -97,10 +88,6 @@ class Sensor:
         """Add two metrics of values in nanoseconds: their share of the time, and their total."""
         self.add(ratio, Rate(units_per_second=NANOSECONDS_PER_SECOND))
         self.add(total, CumulativeSum())
-
-    def has_expired(self, now: float) -> bool:
-        """Return whether it has been idle for longer than `inactive_expiration`."""
-        return now - self._last_record_time > self._inactive_expiration
 
     def summary(self) -> Summary:
         """Return the totals of all values since creation, independent of the windows.

@@ -88,7 +88,7 @@ class CoordinatorMetrics:
         )
 
     def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name, self._metrics.clock())
+        return self._metrics.sensor(name)
 
     def _latency(self, name: str, what: str) -> Sensor:
         sensor = self._sensor(name)

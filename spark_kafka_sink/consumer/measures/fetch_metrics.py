@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
+from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
 from spark_kafka_sink.metrics.stats import Avg, Max, Negated
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FETCH_GROUP: Final = "consumer-fetch-manager-metrics"
 _NO_REPLICA: Final = -1
+#: How many seconds a topic of which nothing was fetched keeps its metrics; Java never removes them.
+_TOPIC_EXPIRATION: Final = 3600.0
 
 
 class _Fetched(NamedTuple):
@@ -63,7 +66,7 @@ class FetchMetrics:
         """
         self._metrics = metrics
         self._preferred_replica = preferred_replica
-        self._topics: dict[str, _Fetched] = {}
+        self._topics = TopicSeries(metrics, self._topic_sensors, expiration=_TOPIC_EXPIRATION)
         self._replicas: dict[TopicPartition, MetricName] = {}
         self._lags: dict[TopicPartition, _Distance] = {}
         self._leads: dict[TopicPartition, _Distance] = {}
@@ -93,7 +96,7 @@ class FetchMetrics:
         )
 
     def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name, self._metrics.clock())
+        return self._metrics.sensor(name)
 
     def _fetched_sensors(self, group: MetricGroup, prefix: str) -> _Fetched:
         sensors = _Fetched(
@@ -117,19 +120,16 @@ class FetchMetrics:
         """Record the bytes and records of an answer that has been read, by topic."""
         now = self._metrics.clock()
         for topic, (size, count) in totals.items():
-            self._topic(topic).record(size, count, now)
+            self._topics.use(topic, now).record(size, count, now)
         self._fetched.record(
             sum(size for size, _ in totals.values()),
             sum(count for _, count in totals.values()),
             now,
         )
 
-    def _topic(self, topic: str) -> _Fetched:
-        sensors = self._topics.get(topic)
-        if sensors is None:
-            group = MetricGroup(self._metrics, FETCH_GROUP, topic=topic)
-            sensors = self._topics[topic] = self._fetched_sensors(group, f"topic.{topic}.")
-        return sensors
+    def _topic_sensors(self, topic: str) -> _Fetched:
+        group = MetricGroup(self._metrics, FETCH_GROUP, topic=topic)
+        return self._fetched_sensors(group, f"topic.{topic}.")
 
     # --- partitions
 

@@ -70,7 +70,7 @@ class ConnectionMetrics:
         self._authentication = AuthenticationMetrics(group, self._sensor)
 
     def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name, self._clock())
+        return self._metrics.sensor(name)
 
     @staticmethod
     def _add_traffic(group: MetricGroup, requests: Sensor, responses: Sensor) -> None:
@@ -82,14 +82,14 @@ class ConnectionMetrics:
 
     # --- NetworkListener
 
-    def _node(self, node_id: int, now: float) -> _NodeSensors:
+    def _node(self, node_id: int) -> _NodeSensors:
         sensors = self._nodes.get(node_id)
         if sensors is None:
             name = f"node-{node_id}"
             sensors = self._nodes[node_id] = _NodeSensors(
-                requests=self._metrics.sensor(f"{name}.requests-sent", now),
-                responses=self._metrics.sensor(f"{name}.responses-received", now),
-                latency=self._metrics.sensor(f"{name}.latency", now),
+                requests=self._metrics.sensor(f"{name}.requests-sent"),
+                responses=self._metrics.sensor(f"{name}.responses-received"),
+                latency=self._metrics.sensor(f"{name}.latency"),
             )
             group = MetricGroup(self._metrics, f"{self._prefix}-node-metrics", node_id=name)
             self._add_traffic(group, sensors.requests, sensors.responses)
@@ -105,7 +105,7 @@ class ConnectionMetrics:
         now = self._clock()
         self._connected.add(node_id)
         self._created.record(1, now)
-        self._node(node_id, now)
+        self._node(node_id)
 
     def disconnected(self, node_id: int) -> None:
         """Record a connection that has ended."""
@@ -137,12 +137,12 @@ class ConnectionMetrics:
         now = self._clock()
         self._requests.record(size, now)
         self._transfers.record(size, now)
-        self._node(node_id, now).requests.record(size, now)
+        self._node(node_id).requests.record(size, now)
 
     def response_received(self, node_id: int, api_key: object, size: int, latency: float) -> None:
         """Record an answer; as in Kafka, the latency of only one kind of request is measured."""
         now = self._clock()
-        node = self._node(node_id, now)
+        node = self._node(node_id)
         self._responses.record(size, now)
         self._transfers.record(size, now)
         node.responses.record(size, now)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from spark_kafka_sink.metrics.clients.connection_metrics import ConnectionMetrics
 from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
-from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, NEVER_EXPIRES
+from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
+from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.metrics.stats import CumulativeSum
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 PRODUCER_GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
 
-#: The minimum interval in seconds between checks for idle topics; a new topic triggers a check.
-EXPIRY_CHECK_INTERVAL: Final = 30.0
 _MS_PER_SECOND: Final = 1000
 
 
@@ -120,17 +119,14 @@ class _TopicSensors(NamedTuple):
 class SenderMetrics(ConnectionMetrics):
     """The sensors of one producer; the network reports its events to them."""
 
-    def __init__(self, metrics: Metrics, *, topic_expiration: float = NEVER_EXPIRES) -> None:
+    def __init__(self, metrics: Metrics, *, topic_expiration: float = math.inf) -> None:
         """Register all metrics except those of single topics and nodes.
 
-        A topic's metrics are removed when nothing was sent to it for `topic_expiration` seconds, so
-        a producer that keeps meeting new topics does not grow.
+        A topic's metrics end when nothing was sent to it for `topic_expiration` seconds, as
+        `TopicSeries` says.
         """
         self._metrics = metrics
-        self._clock = metrics.clock
-        self._topic_expiration = topic_expiration
-        self._next_expiry_check = 0.0
-        self._topics: dict[str, _TopicSensors] = {}
+        self._topics = TopicSeries(metrics, self._topic_sensors, expiration=topic_expiration)
         self._uncompressed_bytes = 0
         self._compressed_bytes = 0
         group = MetricGroup(metrics, PRODUCER_GROUP)
@@ -160,7 +156,7 @@ class SenderMetrics(ConnectionMetrics):
             sensor.add(group.name(f"{call}-time-ns-total", description), CumulativeSum())
 
     def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name, self._clock())
+        return self._metrics.sensor(name)
 
     def _make_batch_sensors(self, group: MetricGroup) -> None:
         self._batch_size = self._sensor("batch-size")
@@ -265,9 +261,7 @@ class SenderMetrics(ConnectionMetrics):
             count, size = batch.record_count, batch.size_bytes
             compressed = size - RECORD_BATCH_OVERHEAD
             ratio = compressed / batch.uncompressed_bytes
-            topic = self._topics.get(batch.topic_partition.topic)
-            if topic is None:
-                topic = self._add_topic(batch.topic_partition.topic, now)
+            topic = self._topics.use(batch.topic_partition.topic, now)
             topic.records.record(count, now)
             topic.bytes.record(size, now)
             topic.compression.record(ratio, now)
@@ -298,16 +292,13 @@ class SenderMetrics(ConnectionMetrics):
         """Record a batch that its broker refused as too large."""
         self._splits.record(1, now)
 
-    def _add_topic(self, topic: str, now: float) -> _TopicSensors:
-        self._expire_topics(now)
+    def _topic_sensors(self, topic: str) -> _TopicSensors:
         sensors = _TopicSensors(
-            records=self._metrics.sensor(
-                _records_sensor(topic), now, inactive_expiration=self._topic_expiration
-            ),
-            bytes=self._metrics.sensor(f"topic.{topic}.bytes", now),
-            compression=self._metrics.sensor(f"topic.{topic}.compression-rate", now),
-            retries=self._metrics.sensor(f"topic.{topic}.record-retries", now),
-            errors=self._metrics.sensor(f"topic.{topic}.record-errors", now),
+            records=self._metrics.sensor(f"topic.{topic}.records-per-batch"),
+            bytes=self._metrics.sensor(f"topic.{topic}.bytes"),
+            compression=self._metrics.sensor(f"topic.{topic}.compression-rate"),
+            retries=self._metrics.sensor(f"topic.{topic}.record-retries"),
+            errors=self._metrics.sensor(f"topic.{topic}.record-errors"),
         )
         group = MetricGroup(self._metrics, TOPIC_GROUP, topic=topic)
         group.meter(sensors.records, "record-send", "records sent")
@@ -319,17 +310,7 @@ class SenderMetrics(ConnectionMetrics):
         )
         group.meter(sensors.retries, "record-retry", "records retried")
         group.meter(sensors.errors, "record-error", "records that failed")
-        self._topics[topic] = sensors
         return sensors
-
-    def _expire_topics(self, now: float) -> None:
-        if now < self._next_expiry_check:
-            return
-        self._next_expiry_check = now + EXPIRY_CHECK_INTERVAL
-        expired = set(self._metrics.remove_expired(now))
-        for topic in [topic for topic in self._topics if _records_sensor(topic) in expired]:
-            for sensor in self._topics.pop(topic):
-                self._metrics.remove_sensor(sensor.name)
 
     # --- waits (calling threads)
 
@@ -382,10 +363,6 @@ class SenderMetrics(ConnectionMetrics):
             uncompressed_bytes=self._uncompressed_bytes,
             compressed_bytes=self._compressed_bytes,
         )
-
-
-def _records_sensor(topic: str) -> str:
-    return f"topic.{topic}.records-per-batch"
 
 
 def _total(sensor: Sensor) -> int:

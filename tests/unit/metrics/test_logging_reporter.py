@@ -22,10 +22,10 @@ def metrics(caplog):
 def test_the_final_values_are_logged_on_close(metrics, caplog):
     """Closing logs one line per group and set of tags, without metrics that have no value."""
     metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     sensor.add(metrics.metric_name("b-avg", "group"), Avg())
     metrics.add_gauge(metrics.metric_name("a-now", "group"), lambda _: 12_345_678)
-    metrics.sensor("idle", 0.0).add(metrics.metric_name("idle-avg", "group"), Avg())
+    metrics.sensor("idle").add(metrics.metric_name("idle-avg", "group"), Avg())
     metrics.add_gauge(metrics.metric_name("rate", "group", topic="orders"), lambda _: 0.25)
     sensor.record(1.5, 0.0)
     assert [] == caplog.messages

@@ -111,7 +111,7 @@ def test_names_combine_the_registrys_tags_with_their_own(metrics):
 
 def test_a_sensor_updates_all_its_metrics(metrics):
     """A recorded value counts in every metric of the sensor."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     mean = average(metrics, sensor, "mean")
     largest = metrics.metric_name("largest", "group")
     sensor.add(largest, Max())
@@ -123,7 +123,7 @@ def test_a_sensor_updates_all_its_metrics(metrics):
 
 def test_a_metric_is_read_at_the_registrys_time_by_default(metrics, clock):
     """Without a time, a metric is read at the registry's current time."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     metric = average(metrics, sensor, "mean")
     sensor.record(2.0, 0.0)
     assert 2.0 == metric.value()
@@ -133,7 +133,7 @@ def test_a_metric_is_read_at_the_registrys_time_by_default(metrics, clock):
 
 def test_meters_have_a_rate_and_a_total(metrics):
     """A meter sums values, a count meter events, and a time meter yields a fraction."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     names = [metrics.metric_name(str(number), "group") for number in range(6)]
     sensor.add_meter(names[0], names[1])
     sensor.add_count_meter(names[2], names[3])
@@ -146,17 +146,17 @@ def test_meters_have_a_rate_and_a_total(metrics):
 
 def test_a_sensor_is_created_only_once(metrics):
     """A sensor is created only once."""
-    assert metrics.sensor("sensor", 0.0) is metrics.sensor("sensor", 5.0)
-    assert metrics.sensor("sensor", 0.0) is metrics.get_sensor("sensor")
+    assert metrics.sensor("sensor") is metrics.sensor("sensor")
+    assert metrics.sensor("sensor") is metrics.get_sensor("sensor")
     assert metrics.get_sensor("another") is None
 
 
 def test_a_duplicate_metric_name_is_rejected(metrics):
     """Adding a second metric of a name is an error, which leaves the first one unchanged."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     mean = average(metrics, sensor, "mean")
     with pytest.raises(ValueError, match=r"a metric named group:mean\{client-id=producer-1\}"):
-        metrics.sensor("another", 0.0).add(metrics.metric_name("mean", "group"), Max())
+        metrics.sensor("another").add(metrics.metric_name("mean", "group"), Max())
     sensor.record(1.0, 0.0)
     assert 1.0 == mean.measure(0.0)
 
@@ -179,14 +179,14 @@ def test_a_sensor_above_the_recording_level_records_nothing(level, configured, r
     """Only sensors up to the configured level record values."""
     config = MetricConfig(recording_level=RecordingLevel[configured])
     metrics = Metrics(config, clock=_Clock())
-    sensor = metrics.sensor("sensor", 0.0, level=RecordingLevel[level])
+    sensor = metrics.sensor("sensor", level=RecordingLevel[level])
     sensor.record(1.0, 0.0)
     assert (1 if recorded else 0) == sensor.summary().count
 
 
 def test_a_summary_contains_all_values_since_creation(metrics):
     """A summary contains all values since creation, independent of the windows."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     assert Summary() == sensor.summary()
     sensor.record(5.0, 0.0)
     sensor.record(1.0, 1000.0)
@@ -195,7 +195,7 @@ def test_a_summary_contains_all_values_since_creation(metrics):
 
 def test_a_summary_has_the_maximum_since_the_last_one_was_forgotten(metrics):
     """A new maximum is of later values, however small; count and total go on."""
-    sensor = metrics.sensor("s", 0.0)
+    sensor = metrics.sensor("s")
     sensor.record(5.0, 0.0)
     sensor.forget_maximum()
     assert Summary(count=1, total=5.0, maximum=None) == sensor.summary()
@@ -206,7 +206,7 @@ def test_a_summary_has_the_maximum_since_the_last_one_was_forgotten(metrics):
 
 def test_concurrent_recordings_are_not_lost(metrics):
     """No value is lost when several threads record at the same time."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     threads = [
         threading.Thread(
             target=lambda: [sensor.record(1.0, 0.0) for _ in range(5_000)], daemon=True
@@ -227,7 +227,7 @@ def test_metrics_are_counted(metrics):
     """The registry has a metric for the number of metrics, including itself."""
     count = metrics.metric(metrics.metric_name("count", "kafka-metrics-count"))
     assert 1 == count.value()
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
     assert 2 == count.value()
 
 
@@ -240,35 +240,22 @@ def test_a_gauge_returns_the_current_value(metrics):
 
 def test_removing_a_sensor_removes_its_metrics(metrics):
     """Removing a sensor removes its metrics, and its name can be used again."""
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     name = average(metrics, sensor, "mean").metric_name
     metrics.remove_sensor("sensor")
     metrics.remove_sensor("sensor")
     assert metrics.get_sensor("sensor") is None
     assert metrics.metric(name) is None
     assert metrics.remove_metric(name) is None
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
 
 
 def test_the_returned_metrics_are_a_copy(metrics):
     """The returned dictionary of metrics does not change when metrics are added."""
     before = metrics.metrics()
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
     assert 1 == len(before)
     assert 2 == len(metrics.metrics())
-
-
-def test_an_idle_sensor_expires(metrics):
-    """A sensor expires when it has been idle for longer than its expiration time."""
-    sensor = metrics.sensor("mortal", 0.0, inactive_expiration=10.0)
-    name = average(metrics, sensor, "mean").metric_name
-    metrics.sensor("immortal", 0.0)
-    assert [] == metrics.remove_expired(10.0)
-    sensor.record(1.0, 8.0)
-    assert [] == metrics.remove_expired(18.0)
-    assert ["mortal"] == metrics.remove_expired(18.5)
-    assert metrics.metric(name) is None
-    assert metrics.get_sensor("immortal") is not None
 
 
 # --- reporters
@@ -279,13 +266,13 @@ def test_a_reporter_is_notified_of_added_and_removed_metrics(metrics):
     reporter = _RecordingReporter()
     metrics.add_reporter(reporter)
     assert {"count"} == reporter.known
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
     assert {"count", "mean"} == reporter.known
     metrics.remove_sensor("sensor")
     assert {"count"} == reporter.known
     metrics.close()
     metrics.close()
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
     assert 1 == reporter.closed
     assert {"count"} == reporter.known
 
@@ -294,7 +281,7 @@ def test_an_exception_in_a_reporter_is_only_logged(clock, caplog):
     """An exception in a reporter is logged, and affects neither other reporters nor metrics."""
     healthy = _RecordingReporter()
     metrics = Metrics(MetricConfig(), clock=clock, reporters=[_RaisingReporter(), healthy])
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     metric = average(metrics, sensor, "mean")
     sensor.record(1.0, 0.0)
     assert 1.0 == metric.value()
@@ -321,5 +308,5 @@ def test_a_reporter_may_read_the_registry(metrics):
             seen.append(len(metrics.metrics()))
 
     metrics.add_reporter(_Curious())
-    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    average(metrics, metrics.sensor("sensor"), "mean")
     assert [1, 2] == seen

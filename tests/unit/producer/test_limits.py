@@ -34,7 +34,6 @@ LIMITS = {
     },
     "batch.row_history": {"MAX_ROWS": 1_048_576},
     "sending.sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
-    "measures.sender_metrics": {"EXPIRY_CHECK_INTERVAL": 30.0},
     "records.staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
     "transactions.epoch_rules": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
     "transactions.transaction_manager": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},

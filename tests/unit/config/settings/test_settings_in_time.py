@@ -59,7 +59,7 @@ def _maximum(now, **settings):
     """Record 5 at time 0 and 1 at time 15; return the maximum in the windows at `now`."""
     metrics = create_metrics(config(**settings), lambda: 0.0)
     name = metrics.metric_name("highest", "group")
-    sensor = metrics.sensor("sensor", 0.0)
+    sensor = metrics.sensor("sensor")
     sensor.add(name, Max())
     sensor.record(5.0, 0.0)
     sensor.record(1.0, 15.0)
@@ -84,7 +84,7 @@ def test_sensors_above_the_recording_level_are_not_recorded(level, recorded):
     """metrics.recording.level decides which sensors record values."""
     metrics = create_metrics(config(metrics_recording_level=level), lambda: 0.0)
     name = metrics.metric_name("highest", "group")
-    sensor = metrics.sensor("sensor", 0.0, level=RecordingLevel.DEBUG)
+    sensor = metrics.sensor("sensor", level=RecordingLevel.DEBUG)
     sensor.add(name, Max())
     sensor.record(5.0, 0.0)
     assert recorded == (not math.isnan(metrics.metric(name).measure(0.0)))

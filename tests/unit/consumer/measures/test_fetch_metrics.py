@@ -118,6 +118,19 @@ def test_an_assignment_with_the_same_id_is_not_looked_at(fetches, read):
     assert {"preferred-read-replica"} == read.names(GROUP, topic="bills", partition="0")
 
 
+def test_a_topic_without_fetches_for_an_hour_loses_its_metrics(fetches, metrics, clock):
+    """Topics that others create and delete for years leave nothing behind."""
+    before = len(metrics.metrics())
+    for number in range(100):
+        clock.now += 1800.5
+        place = TopicPartition(f"topic-{number}", 0)
+        fetches.answered([place]).partition_read(place, 100, 10)
+    names = [name for name in metrics.metrics() if name.name == "fetch-size-avg"]
+    assert {None, "topic-98", "topic-99"} == {name.tags.get("topic") for name in names}
+    per_topic = 7
+    assert before + 2 * per_topic == len(metrics.metrics())
+
+
 def test_the_preferred_replica_is_the_current_one(fetches, replicas, read):
     """It is -1 while the leader is read."""
     tags = {"topic": "orders", "partition": "0"}

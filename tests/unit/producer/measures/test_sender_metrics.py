@@ -224,17 +224,6 @@ def test_metrics_of_idle_topics_are_removed_when_another_topic_appears(clock, me
     assert 100.0 == _Read(metrics).topic("record-send-total", "idle")
 
 
-@pytest.mark.parametrize("start", [0.0, 100.0])
-def test_idle_topics_are_searched_for_every_30_seconds(metrics, start):
-    """New topics trigger a search for expired ones at most every 30 seconds."""
-    sender_metrics = SenderMetrics(metrics, topic_expiration=10.0)
-    found = []
-    for topic, seconds in (("idle", 0.0), ("b", 20.0), ("c", 29.9), ("d", 30.0)):
-        sender_metrics.on_batches_drained([_Batch(topic, created_at=start)], start + seconds)
-        found.append({name.tags["topic"] for name in metrics.metrics() if "topic" in name.tags})
-    assert [{"idle"}, {"idle", "b"}, {"idle", "b", "c"}, {"b", "c", "d"}] == found
-
-
 def test_topic_metrics_do_not_expire_by_default(metrics, sender_metrics):
     """By default, a topic's metrics exist as long as the producer, as in Kafka."""
     sender_metrics.on_batches_drained([_Batch("old")], 100.0)
