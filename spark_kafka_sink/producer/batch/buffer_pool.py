@@ -37,16 +37,21 @@ class BufferPool:
     def __init__(self, total_bytes: int) -> None:
         """Create the pool without allocating memory."""
         self.total_bytes = total_bytes
-        #: Held without the condition's own `__enter__`, which is Python code: an interrupt at its
-        #: end would leave it locked. Reentrant, so that an interrupted thread can give memory back.
+        #: Reentrant, so that an interrupted thread can give memory back.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._used_bytes = 0
         self._cached_blocks: dict[int, list[NDArray[np.uint8]]] = {}
         self._cached_bytes = 0
         self._closed_by: Exception | None = None
-        #: The number of threads in `wait_for` now.
-        self.waiting_threads = 0
+        #: Of each thread in `wait_for` the bytes that it needs, and the lock that it waits for. A
+        #: threading.Condition would do the same by Python functions: an interrupt of these leaves
+        #: its lock released, or held for good.
+        self._waiting: list[tuple[int, threading.Lock]] = []
+
+    @property
+    def waiting_threads(self) -> int:
+        """The number of threads in `wait_for` now."""
+        return len(self._waiting)
 
     @property
     def available_bytes(self) -> int:
@@ -114,21 +119,32 @@ class BufferPool:
 
     def _wake_waiting(self) -> None:
         # Rarely anybody waits, and every batch returns its memory.
-        if self.waiting_threads:
-            self._changed.notify_all()
+        for size, turn in self._waiting:
+            is_over = self._closed_by is not None or size <= self.available_bytes
+            # It is not locked if an interrupted call has released it.
+            if is_over and turn.locked():
+                turn.release()
 
     def wait_for(self, size: int, timeout: float) -> bool:
-        """Wait until `size` bytes are free; return False after `timeout` seconds."""
-        with self._lock:
-            self.waiting_threads += 1
-            try:
-                enough = self._changed.wait_for(
-                    lambda: self._closed_by is not None or size <= self.available_bytes, timeout
-                )
-            finally:
-                self.waiting_threads -= 1
-            self._raise_if_closed()
-            return enough
+        """Wait until `size` bytes are free; return False after `timeout` seconds.
+
+        Other threads may have allocated them again before the caller does.
+        """
+        turn = threading.Lock()
+        turn.acquire()
+        place = size, turn
+        try:
+            with self._lock:
+                self._raise_if_closed()
+                self._waiting.append(place)
+                self._wake_waiting()
+            enough = turn.acquire(timeout=max(timeout, 0))
+        finally:
+            with self._lock:
+                if place in self._waiting:
+                    self._waiting.remove(place)
+        self._raise_if_closed()
+        return enough
 
     def _raise_if_closed(self) -> None:
         if self._closed_by is not None:
@@ -139,4 +155,4 @@ class BufferPool:
         with self._lock:
             self._closed_by = error
             self._cached_blocks.clear()
-            self._changed.notify_all()
+            self._wake_waiting()

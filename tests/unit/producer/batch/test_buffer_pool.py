@@ -4,6 +4,7 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import KafkaError, ProducerClosedError
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
+from tests.support.faults.interrupts import interrupted_anew
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -208,3 +210,39 @@ def test_an_interrupt_leaves_the_pool_unlocked(call):
     other.start()
     other.join(120)
     assert not other.is_alive()
+
+
+@pytest.mark.parametrize("size", [1, 20_000], ids=["free memory", "none"])
+def test_an_interrupt_anywhere_in_a_wait_leaves_nothing_behind(size):
+    """The pool is unlocked, and the thread is not counted, wherever Ctrl-C strikes its wait."""
+    seen = set()
+    while True:
+        pool = BufferPool(10_000)
+        struck = interrupted_anew(seen, partial(pool.wait_for, size, timeout=0))
+        if struck is None:
+            break
+        assert 0 == pool.waiting_threads, struck
+        other = threading.Thread(target=pool.release, args=(0,), daemon=True)
+        other.start()
+        other.join(120)
+        assert not other.is_alive(), struck
+    assert 5 <= len(seen)
+
+
+def test_an_interrupted_release_wakes_the_waiting_thread_the_next_time():
+    """Whatever an interrupted call has done, the next one wakes the thread that waits."""
+    seen = set()
+    while True:
+        pool = BufferPool(4_096)
+        pool.reserve(4_096)
+        found = []
+        wait = threading.Thread(target=lambda: found.append(pool.wait_for(1, 120)), daemon=True)  # noqa: B023
+        wait.start()
+        pause = threading.Event()
+        assert any(pool.waiting_threads == 1 or pause.wait(0.001) for _ in range(120_000))
+        struck = interrupted_anew(seen, partial(pool.release, 4_096))
+        pool.release(4_096 - pool.available_bytes)
+        wait.join(120)
+        assert [True] == found, struck
+        if struck is None:
+            break
