@@ -64,7 +64,7 @@ from spark_kafka_sink.consumer.requests.group_requests import (
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import error_name
+from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -196,7 +196,7 @@ class ClassicCoordinator(Coordinator):
         topics = self.context.subscriptions.subscription.metadata_topics
         # Topics that were added a moment ago are not yet known there.
         return any(
-            snapshot.partition_count(topic) != assigned.get(topic, 0)
+            _existing_partitions(snapshot, topic) != assigned.get(topic, 0)
             for topic in topics.intersection(snapshot.topics)
         )
 
@@ -427,8 +427,10 @@ class ClassicCoordinator(Coordinator):
             known = context.client.metadata.snapshot
             # A change is one of the metadata, which may be older than the answer just now.
             self._assigned_counts = {
-                topic: known.partition_count(topic) if topic in known.topics else len(racks)
-                for topic, racks in cluster.racks_per_topic.items()
+                topic: _existing_partitions(known, topic)
+                if topic in known.topics
+                else len(cluster.racks_per_topic.get(topic, ()))
+                for topic in topics
             }
             if context.config.client_rack:
                 self._assigned_racks, self._compared = cluster.racks_per_topic, known
@@ -515,6 +517,14 @@ class ClassicCoordinator(Coordinator):
                 self._settings.group_id,
                 error_name(code),
             )
+
+
+def _existing_partitions(snapshot: MetadataSnapshot, topic: str) -> int:
+    """Return the number of a topic's partitions; 0 if the topic does not exist (any longer)."""
+    known = snapshot.topics[topic]
+    is_missing = known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The snapshot keeps the partitions of a topic that was deleted.
+    return 0 if is_missing else len(known.partitions)
 
 
 def _subscription(metadata: bytes, group_instance_id: str | None) -> Subscription:

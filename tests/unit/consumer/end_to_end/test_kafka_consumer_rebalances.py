@@ -454,6 +454,30 @@ def test_a_deleted_topic_of_a_pattern_is_given_up(broker):
         assert frozenset({"t"}) == consumer.subscription()
 
 
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+def test_a_deleted_topic_ends_neither_the_group_nor_its_rebalances(broker, settings):
+    """The others are read, the generation stays, and the topic is read again once it exists."""
+    with consuming(broker, metadata_max_age_ms=100, **settings) as consumer:
+        consumer.subscribe(["t", "u"])
+        poll_until(consumer, lambda: 3 == len(consumer.assignment()))
+        broker.delete_topic("u")
+        poll_until(consumer, lambda: consumer.assignment() == frozenset(ALL))
+        before = consumer.group_metadata().generation_id
+        consumer.enforce_rebalance("another member could join as well")
+        poll_until(consumer, lambda: before < consumer.group_metadata().generation_id)
+        poll_until(consumer, consumer.assignment)
+        generation = consumer.group_metadata().generation_id
+        heartbeats = broker.on(ApiKey.HEARTBEAT, lambda *_: None)
+        poll_until(consumer, lambda: 4 <= heartbeats.seen)
+        assert generation == consumer.group_metadata().generation_id
+        assert frozenset(ALL) == consumer.assignment()
+
+        fill(broker.bootstrap_servers, "t", [b"1", b"2", b"3"])
+        assert 3 == len(take(consumer, 3))
+        broker.create_topic("u")
+        poll_until(consumer, lambda: {*ALL, tp(0, "u")} == consumer.assignment())
+
+
 @pytest.mark.parametrize("is_excluded", [True, False])
 def test_internal_topics_match_a_pattern_unless_they_are_excluded(broker, is_excluded):
     """exclude.internal.topics says so."""
