@@ -103,7 +103,7 @@ class TwoPhaseCommit:
         aborts every open transaction. Raises MixedError if an operator must resolve the write,
         CommitPendingError if a decided write cannot be finished, and other KafkaErrors.
         """
-        budget = Budget.of(self._clock, timeout)
+        budget = Budget.of(timeout)
         last: KafkaError | None = None
         for _ in range(recovery.MAX_STARTS):
             state = self._ledger.fence_and_read(budget)
@@ -190,7 +190,7 @@ class TwoPhaseCommit:
         winners = winners_of(plan, prepared)
         if not winners and job is None:
             return
-        budget = Budget.of(self._clock, timeout)
+        budget = Budget.of(timeout)
         record, losers = self._decide(plan, write_id, batch_id, winners, job=job, budget=budget)
         if record.write.state is WriteState.DECIDED:
             self._finish(write_id, record, budget)
@@ -337,7 +337,7 @@ class TwoPhaseCommit:
         transactions = [one.transaction for one in prepared if one.transaction.ranges]
         if not transactions:
             return False
-        budget = Budget.of(self._clock, timeout)
+        budget = Budget.of(timeout)
         state = self._ledger.fence_and_read(budget)
         self._observe(Point.ABORT_FENCED)
         known = state.writes.get(write_id)

@@ -43,7 +43,7 @@ def left_open(topics, options):
     """Yield a function that lists the open transactions under the test's prefix."""
     world = World(EmbeddedSite(topics.broker))
     prefix = options["transactionalIdPrefix"]
-    yield lambda: recovery.list_open(world.admin, prefix, Budget.of(world.clock, 30))
+    yield lambda: recovery.list_open(world.admin, prefix, Budget.of(30))
     world.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A timeout shared by many requests; `clock` returns seconds."""
+    """A timeout shared by many requests; `clock` returns seconds, and is never set back."""
 
     clock: Callable[[], float]
     ends_at: float
 
     @classmethod
-    def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
+    def of(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Budget:
         """Start a budget of this many seconds now."""
         return cls(clock, clock() + seconds)
 

@@ -356,7 +356,7 @@ class World:
 
     def budget(self) -> Budget:
         """Return a budget that is long enough for any step."""
-        return Budget.of(self.clock, TIMEOUT)
+        return Budget.of(TIMEOUT)
 
     def time_out_everything(self) -> None:
         """Make the brokers abort all open transactions by timeout; on Kafka, wait for it."""

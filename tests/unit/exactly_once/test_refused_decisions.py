@@ -100,6 +100,17 @@ def test_generations_rise_although_the_clock_falls(embedded):
     assert embedded.driver().plan().generation > before
 
 
+def test_a_step_does_not_time_out_because_the_clock_is_set(embedded):
+    """It takes as long as it takes, whatever the time of day is; the clock leaps once."""
+
+    def set_clock(point):
+        embedded.clock.ahead += 3600 if point is Point.PLAN_FENCED else 0
+
+    plan = embedded.driver(observe=set_clock).plan()
+    assert 3600 == embedded.clock.ahead
+    assert plan.must_write(QUERY, 0)
+
+
 def test_a_decision_that_timed_out_is_void(world):
     """A decision whose winners all timed out is void, and the batch is written again."""
     world.finish(0)
