@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.polling import classic_coordinator
 from spark_kafka_sink.devbroker import DevBroker
@@ -15,6 +16,7 @@ from spark_kafka_sink.errors import AuthenticationError, WakeupError
 from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode, NeverAnswer
 from tests.support.consumer.embedded_consuming import (
     ENDLESS_SESSION,
+    PATIENCE,
     SHORT_SESSION,
     Recording,
     consuming,
@@ -178,3 +180,40 @@ def test_a_wrong_password_is_raised_by_poll():
         with pytest.raises(AuthenticationError):
             poll_until(consumer, lambda: False)
         consumer.close(0)
+
+
+def test_metadata_without_an_answer_only_delay_a_join():
+    """Retriable errors of background work, such as the leader's questions, never reach the user."""
+    joins, held, read = [], [], []
+
+    def note_join(_, context):
+        joins.append(context.number)
+
+    def hold(_, context):
+        # Of the questions that follow each of the first joins, two get no answer.
+        if len(held) < 2 * min(len(joins), 4):
+            held.append(context.number)
+            return NeverAnswer()
+        return None
+
+    hasty = {**GROUP, "request.timeout.ms": 300, "metadata.max.age.ms": 500}
+    with DevBroker(topics={"t": 2}) as broker:
+        with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            for partition in (0, 1):
+                producer.send("t", b"%d" % partition, partition=partition)
+        broker.on(ApiKey.JOIN_GROUP, note_join)
+        broker.on(ApiKey.METADATA, hold)
+        with consuming(broker, **hasty) as one, consuming(broker, **hasty) as other:
+            members = (one, other)
+            for consumer in members:
+                consumer.subscribe("t")
+
+            def poll_all():
+                for consumer in members:
+                    read.extend(record.value for record in consumer.poll(0.02).records())
+                is_assigned = all(len(consumer.assignment()) == 1 for consumer in members)
+                return is_assigned and set(read) == {b"0", b"1"} and len(held) == 8
+
+            deadline = time.monotonic() + PATIENCE
+            while not poll_all():
+                assert time.monotonic() < deadline, (read, joins, held)

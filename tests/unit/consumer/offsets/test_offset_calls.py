@@ -55,6 +55,9 @@ class _Client:
         if self._error is not None:
             raise self._error
 
+    def ready_connection(self, node):
+        return "a connection"
+
 
 class _Requests:
     """Requests that a broker answers once there is one, with the time until which they wait."""
