@@ -18,6 +18,8 @@ UNKNOWN_OFFSET = -1
 #: The partition of a record that failed before one was chosen.
 UNKNOWN_PARTITION = -1
 NO_LEADER_EPOCH = -1
+#: Added to a broker's id for another connection to it; brokers' ids count up from 0.
+MORE_CONNECTIONS: Final = 2**30
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -59,11 +61,18 @@ class Node(NamedTuple):
 
     >>> str(Node(1, "kafka-1", 9092))
     'kafka-1:9092 (id 1)'
+
+    For another connection to the same broker, a client adds `MORE_CONNECTIONS` to the id.
     """
 
     node_id: int
     host: str
     port: int
+
+    @property
+    def broker_id(self) -> int:
+        """The broker's id, of whichever connection."""
+        return self.node_id % MORE_CONNECTIONS if self.node_id >= 0 else self.node_id
 
     def __str__(self) -> str:
         """Format it with the address first, which is what an operator looks for.
@@ -72,7 +81,7 @@ class Node(NamedTuple):
         Control characters are escaped: a broker may advertise any host.
         """
         address = display.printable(host_and_port(self.host, self.port))
-        return address if self.node_id < 0 else f"{address} (id {self.node_id})"
+        return address if self.node_id < 0 else f"{address} (id {self.broker_id})"
 
 
 class ProducerIdAndEpoch(NamedTuple):

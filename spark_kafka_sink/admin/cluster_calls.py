@@ -11,6 +11,7 @@ Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -24,7 +25,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.first_contact import Patience, wait_for_answer
+from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_answer
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.network.node_connections import connection_to
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -123,11 +124,38 @@ class Call(Generic[ResponseT]):
     accepts: frozenset[int] = frozenset()
 
 
+class _Search:
+    """The time for finding a call's broker and connecting to it; it begins anew when that fails."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float, deadline: float) -> None:
+        """Begin the first search, which is over at the deadline at the latest."""
+        self._clock = clock
+        self._seconds = seconds
+        self._deadline = deadline
+        self._ends_at: float | None = None
+
+    @property
+    def ends_at(self) -> float:
+        """When the search is over; after a success, this begins another one."""
+        if self._ends_at is None:
+            self._ends_at = min(self._clock() + self._seconds, self._deadline)
+        return self._ends_at
+
+    def succeeded(self) -> None:
+        """Record that there is a connection."""
+        self._ends_at = None
+
+
 class ClusterCalls:
     """The calls to one cluster; see the module. `close` it."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        """Create it without opening a connection."""
+    def __init__(self, config: ClientConfig, *, max_search: float = math.inf) -> None:
+        """Create it without opening a connection.
+
+        A call looks for `max_search` seconds at most for the broker to send its request to, and for
+        a connection to it.
+        """
+        self._max_search = max_search
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         # Describing a topic must not create it, as in Java's admin client.
@@ -165,23 +193,37 @@ class ClusterCalls:
         return list(self._client.metadata.snapshot.nodes.values())
 
     async def require(self, api_keys: Sequence[ApiKey], needed_by: str, deadline: float) -> None:
-        """Raise UnsupportedVersionError unless every broker has these APIs."""
+        """Raise UnsupportedVersionError unless every broker has these APIs.
+
+        This is a first contact with all of them: it raises UnreachedError for an address that is
+        probably wrong, and KafkaTimeoutError if a broker cannot be reached by the deadline.
+        """
         for node in await self.nodes(deadline):
-            connection = await self._patient_connection(node, deadline)
+            connection = await self._first_connection(node, deadline)
+            if connection is None:
+                continue
             lacking = [key.name for key in api_keys if key not in connection.api_versions.versions]
             if lacking:
                 raise UnsupportedVersionError(
                     f"{node} does not support the API {' and '.join(lacking)}: {needed_by}"
                 )
 
-    async def _patient_connection(self, node: Node, deadline: float) -> BrokerConnection:
+    async def _first_connection(self, node: Node, deadline: float) -> BrokerConnection | None:
+        """Return a connection; None if the broker has left the cluster meanwhile."""
         attempts = 0
-        while True:
+        while node in self._client.metadata.snapshot.nodes.values():
             try:
                 return await connection_to(self._client, node, deadline, self._changed)
             except NetworkError as error:
+                unreached = self._client.never_reached(node)
+                if unreached is not None:
+                    raise UnreachedError(unreached) from error
                 await self.back_off(attempts, deadline, f"ApiVersions of {node}", error)
                 attempts += 1
+            if self._client.metadata.next_update_at() <= self._loop.time():
+                with suppress(NetworkError):
+                    await self._client.update_metadata(deadline)
+        return None
 
     async def partition_count(self, topic: str, deadline: float, *, may_appear: bool) -> int:
         """Return the number of a topic's partitions.
@@ -209,23 +251,30 @@ class ClusterCalls:
         self, calls: Sequence[Call[ResponseT]], deadline: float
     ) -> list[ResponseT | KafkaError]:
         """Try each call once, concurrently; return each one's response, or its KafkaError."""
-        return await outcomes_of(self._ask(call, deadline) for call in calls)
+        return await outcomes_of(
+            self._ask(call, deadline, self._search(deadline)) for call in calls
+        )
 
     async def call(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make a call until it gets a final response.
 
         Raises KafkaTimeoutError, with the last cause, if there is none by the deadline,
-        UnsupportedVersionError if the broker is too old, AuthenticationError if client and broker
-        reject each other.
+        UnreachedError if no broker can be reached at its address, UnsupportedVersionError if the
+        broker is too old, AuthenticationError if client and broker reject each other.
         """
         attempts = 0
         cause: KafkaError | None = None
+        search = self._search(deadline)
         while True:
+            ends_at = deadline
             try:
-                response = await self._ask(call, deadline)
+                response = await self._ask(call, deadline, search)
+            except UnreachedError:
+                raise
             except NetworkError as error:
+                ends_at = search.ends_at
                 # An attempt that the deadline has cut off says less than the one before it.
-                if cause is None or self._loop.time() < deadline:
+                if cause is None or self._loop.time() < ends_at:
                     cause = error
                 self.look_up_again(call.destination)
                 delay = self._backoff.delay(attempts)
@@ -236,7 +285,7 @@ class ClusterCalls:
                 cause = broker_error(code, f"{call.what} at {call.destination}")
                 delay = self._delay(call.destination, code, attempts)
             attempts += 1
-            await self._sleep(delay, deadline, f"{call.what} at {call.destination}", cause)
+            await self._sleep(delay, ends_at, f"{call.what} at {call.destination}", cause)
 
     async def back_off(
         self, attempts: int, deadline: float, what: str, cause: KafkaError | None
@@ -276,15 +325,23 @@ class ClusterCalls:
             self._client.metadata.request_update()
         return self._backoff.delay(attempts)
 
-    async def _ask(self, call: Call[ResponseT], deadline: float) -> ResponseT:
+    def _search(self, deadline: float) -> _Search:
+        return _Search(self._loop.time, self._max_search, deadline)
+
+    async def _ask(self, call: Call[ResponseT], deadline: float, search: _Search) -> ResponseT:
         """Make one attempt; raises NetworkError if no response arrives."""
-        node = await self._node(call.destination, deadline)
+        node = await self._node(call.destination, search.ends_at)
         if node is None:
-            connection = await self._client.least_loaded_connection(deadline)
+            connection = await self._client.least_loaded_connection(search.ends_at)
+            search.succeeded()
             return await self._send(connection, call, deadline)
         slots = self._slots.setdefault(node.node_id, asyncio.Semaphore(self._max_in_flight))
         async with slots:
-            connection = await connection_to(self._client, node, deadline, self._changed)
+            if self._client.is_connected(node):
+                # The wait was for other calls, and not for the broker.
+                search.succeeded()
+            connection = await connection_to(self._client, node, search.ends_at, self._changed)
+            search.succeeded()
             return await self._send(connection, call, deadline)
 
     async def _send(

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Seconds for listing all topic names for an error.
 LIST_TIMEOUT: Final = 3.0
+#: The least time for connecting to the leaders, in seconds: more than it takes to find that their
+#: addresses are wrong.
+LEADERS_SECONDS: Final = 5.0
 #: The most existing names that an error about a missing topic suggests.
 _MOST_NAMES: Final = 3
 
@@ -55,7 +58,8 @@ def describe_topics(
     Raises NetworkError if no broker, or not every leader, can be reached, BrokerError if a topic is
     missing or refused, KafkaTimeoutError if a topic is not created in time: within `timeout`
     seconds or max.block.ms, whichever is less, and sooner if waiting will not help
-    (`first_contact`). The wait for the leaders, after that, has the same limit once more.
+    (`first_contact`). The leaders have at least `LEADERS_SECONDS` of that, even if the first answer
+    has taken longer.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(
@@ -72,8 +76,13 @@ async def _describe_topics(
 ) -> dict[str, TopicDescription]:
     creates = config.allow_auto_create_topics and not is_dry_run
     client = NetworkClient(
-        replace(config, allow_auto_create_topics=creates), include_topic_authorized_operations=True
+        replace(config, allow_auto_create_topics=creates),
+        include_topic_authorized_operations=True,
+        # It is an error here.
+        warns=False,
     )
+    loop = asyncio.get_running_loop()
+    began = loop.time()
 
     def missing() -> list[str]:
         known = client.metadata.snapshot.topics
@@ -93,7 +102,11 @@ async def _describe_topics(
                 raise
             if not config.allow_auto_create_topics:
                 raise await _missing_topic_error(client, missing()[0], config) from None
-        await wait_for_leaders(client, topics, patience)
+        await wait_for_leaders(
+            client,
+            lambda: client.metadata.snapshot.leaders(topics),
+            rest(patience, loop.time() - began),
+        )
         known = client.metadata.snapshot.topics
         return {
             topic: TopicDescription(topic, len(known[topic].partitions), known[topic].can_write)
@@ -109,6 +122,12 @@ def _patience(config: ProducerConfig, timeout: float) -> Patience:
     if max_block <= timeout:
         return Patience(max_block, "max.block.ms")
     return Patience(timeout, "the limit of the driver's check")
+
+
+def rest(patience: Patience, waited: float) -> Patience:
+    """Return the patience that is left for the leaders."""
+    left = max(patience.seconds - waited, min(patience.seconds, LEADERS_SECONDS))
+    return replace(patience, seconds=left)
 
 
 async def _missing_topic_error(

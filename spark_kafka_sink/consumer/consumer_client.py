@@ -124,7 +124,8 @@ class ConsumerClient:
         """Return the partitions of a selection as of now, sorted; times are in seconds.
 
         With `skips_missing` it returns those that exist, without waiting for the others. With
-        `fails_early` it waits for only a few seconds if nothing listens at any broker's address.
+        `fails_early` it connects to their leaders, too, and waits for only a few seconds if nothing
+        listens at any broker's address, or at the one that a leader advertises.
 
         Raises BrokerError for a topic or partition that does not exist or may not be read,
         NetworkError or KafkaTimeoutError if no broker answers in time.

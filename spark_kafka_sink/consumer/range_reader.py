@@ -33,6 +33,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
 
 if TYPE_CHECKING:
@@ -246,6 +247,8 @@ class _RangeReader:
         what = f"Fetch from offset {fetch.offset} at {fetch.node}"
         try:
             data, throttle = self._wait(pending.answer, what)
+        except UnreachedError:
+            raise
         except (NetworkError, DecodeError) as error:
             self._state.failed(error, self._client.clock(), leader_epoch=fetch.leader_epoch)
             return None

@@ -1,8 +1,9 @@
 """Waiting for a cluster that has not been reached before.
 
 A user is waiting for the answer, so a failure that will not resolve itself ends the wait within
-`FINAL_SECONDS`: connections that are refused everywhere, names without an address, and whatever the
-caller knows to be final. For any other failure the wait lasts as long as the caller allows.
+`FINAL_SECONDS`: connections that are refused everywhere, names without an address, leaders whose
+address is probably wrong (`unreached_nodes`), and whatever the caller knows to be final. For any
+other failure the wait lasts as long as the caller allows.
 """
 
 from __future__ import annotations
@@ -13,18 +14,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import DecodeError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_client import NetworkClient
 
-#: Seconds in which a broker can restart, and a new topic become known.
-FINAL_SECONDS: Final = 3.0
 _FINAL: Final = "waiting longer would not help"
 #: Between two looks at connections.
 _PAUSE_SECONDS: Final = 0.02
+
+
+class UnreachedError(NetworkError):
+    """The address that a broker advertises is probably wrong; see `unreached_nodes`."""
+
+    retriable = False
+
+    def __init__(self, error: KafkaError) -> None:
+        """Create it from the error of the last attempt to connect."""
+        super().__init__(f"{error}; {_FINAL}")
+        self.__cause__ = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +74,44 @@ async def wait_for_answer(
 
 
 async def wait_for_leaders(
-    client: NetworkClient, topics: Sequence[str], patience: Patience
+    client: NetworkClient, leaders: Callable[[], Iterable[Node]], patience: Patience
 ) -> None:
-    """Connect to the leaders of known topics: a broker advertises its address itself.
+    """Connect to leaders, which may change meanwhile: a broker advertises its address itself.
 
-    The patience is for this wait alone.
-
-    Raises NetworkError if a leader cannot be reached, and AuthenticationError or ConfigError if no
-    further attempt would help.
+    Raises UnreachedError if the address of a leader is probably wrong, NetworkError if one cannot
+    be reached in time, and AuthenticationError or ConfigError if no further attempt would help.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    limit = min(patience.seconds, FINAL_SECONDS)
+    deadline = began + patience.seconds
     while True:
-        leaders = client.metadata.snapshot.leaders(topics)
-        missing = [node for node in leaders if client.ready_connection(node) is None]
+        missing = [node for node in leaders() if not _is_connected(client, node)]
         if not missing:
             return
-        if client.refusal is not None:
-            raise client.refusal
+        for node in missing:
+            refusal = client.refusal_of(node)
+            if refusal is not None:
+                raise refusal
+            unreached = client.never_reached(node)
+            if unreached is not None:
+                raise UnreachedError(unreached)
         now = loop.time()
-        if now - began >= limit:
-            absence = next(filter(None, map(client.absence, missing)), None)
-            if absence is not None:
-                raise NetworkError(f"{absence}; {_FINAL}") from absence
-            if now - began >= patience.seconds:
-                raise NetworkError(
-                    f"no connection to {missing[0]} after {now - began:.1f} s ({patience.limit}); "
-                    f"last cause: {client.last_error}"
-                )
+        if now >= deadline:
+            cause = client.cause(missing[0])
+            raise NetworkError(
+                f"no connection to {missing[0]} after {now - began:.1f} s ({patience.limit}); "
+                f"last cause: {cause}"
+            ) from cause
         if client.metadata.next_update_at() <= now:
             # Partitions may have other leaders by now. The leaders' own errors say more.
             with suppress(NetworkError):
-                await client.update_metadata(began + patience.seconds)
+                await client.update_metadata(deadline)
         await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _is_connected(client: NetworkClient, node: Node) -> bool:
+    """Return whether there is a connection, even a busy one; otherwise begin to open one."""
+    return client.ready_connection(node) is not None or client.is_connected(node)
 
 
 async def look_for_brokers(client: NetworkClient, deadline: float) -> None:

@@ -9,6 +9,7 @@ goes to the least loaded one. `MetadataUpdater` is responsible for the metadata.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ from spark_kafka_sink.network.cluster.least_loaded_node import (
     least_loaded_node,
 )
 from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.cluster.unreached_nodes import UnreachedNodes
 from spark_kafka_sink.network.connection.broker_connection import (
     CLOSED_UNSENT,
     BrokerConnection,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
     from spark_kafka_sink.network.transport.transport import Transport
 
+logger = logging.getLogger(__name__)
 
 #: Permanent errors: every further attempt would meet them again.
 REFUSALS: Final = (AuthenticationError, ConfigError)
@@ -77,15 +80,18 @@ class NetworkClient:
         include_topic_authorized_operations: bool = False,
         listener: NetworkListener | None = None,
         resolver: HostResolver | None = None,
+        warns: bool = True,
     ) -> None:
         """Create the client without opening a connection.
 
-        `on_change` is called when a node or the metadata may have changed. Raises ConfigError for
-        TLS and SASL settings that contradict each other.
+        `on_change` is called when a node or the metadata may have changed. With `warns` an address
+        that is probably wrong is logged (`unreached_nodes`). Raises ConfigError for TLS and SASL
+        settings that contradict each other.
         """
         self._config = config
         self._on_change = on_change
         self._listener = listener
+        self._warns = warns
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random()
         resolver = resolver or HostResolver()
@@ -115,8 +121,7 @@ class NetworkClient:
         self._turns = asyncio.Semaphore(MAX_ATTEMPTS)
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
-        #: Nodes where nothing was listening at the last attempt, with its error.
-        self._absent: dict[int, KafkaError] = {}
+        self._unreached = UnreachedNodes()
         #: Nodes that hung up on a client without SASL; the next connection checks whether they
         #: require it.
         self._may_require_sasl: set[int] = set()
@@ -165,6 +170,10 @@ class NetworkClient:
             self._start_connecting(node, now)
         return None
 
+    def is_connected(self, node: Node) -> bool:
+        """Return whether there is a connection to the node, even one that takes no request now."""
+        return node.node_id in self._connections
+
     def ready_at(self, node: Node) -> float:
         """Return the earliest time to connect to the node or send to it."""
         return self._states.ready_at(node.node_id)
@@ -202,11 +211,38 @@ class NetworkClient:
     def finds_nobody(self) -> bool:
         """Whether nothing listens at any known node: connections refused, names without address."""
         nodes = self.metadata.snapshot.nodes.values() or self._bootstrap.nodes
-        return all(node.node_id in self._absent for node in nodes)
+        return all(self._unreached.absence(node) is not None for node in nodes)
 
-    def absence(self, node: Node) -> KafkaError | None:
-        """Return the error of the last attempt to connect to a node where nothing listens."""
-        return self._absent.get(node.node_id)
+    def never_reached(self, node: Node) -> KafkaError | None:
+        """Return why the address that a broker advertises is probably wrong; see `UnreachedNodes`.
+
+        None if it was reached before, or if it is too soon to say.
+        """
+        return self._unreached.never_reached(node)
+
+    @property
+    def isolation(self) -> KafkaError | None:
+        """Why no broker can be reached at its address, although one answers; None if one can."""
+        # This is asked often, and almost always there is nothing to look at.
+        if not self._unreached or not self._connections:
+            return None
+        errors = [self.never_reached(node) for node in self.metadata.snapshot.nodes.values()]
+        return errors[0] if errors and all(errors) else None
+
+    def refusal_of(self, node: Node) -> KafkaError | None:
+        """Return a permanent error of the last attempt to connect to a node; see `refusal`."""
+        return self._refusals.get(node.node_id)
+
+    def cause(self, node: Node | None = None) -> Exception | None:
+        """Return why a request could not be sent to a node, or to one that is not known.
+
+        An address where nothing listens says more than the last error of any connection.
+        """
+        if node is not None:
+            return self._unreached.absence(node) or self._last_error
+        known = self.metadata.snapshot.nodes.values()
+        unreached = next(filter(None, map(self.never_reached, known)), None)
+        return unreached or self._last_error
 
     def note_error(self, error: Exception) -> None:
         """Record an error, to be named as the cause when time runs out."""
@@ -234,7 +270,7 @@ class NetworkClient:
     async def _dial(self, node: Node, timeout: float) -> Transport:  # noqa: ASYNC109  see Dialer
         transport = await self._dialer.connect(node, timeout)
         # Somebody is there, who may need longer to answer.
-        self._absent.pop(node.node_id, None)
+        self._unreached.reached(node)
         return transport
 
     async def _open_in_turn(self, node: Node, setup_timeout: float) -> BrokerConnection:
@@ -286,19 +322,23 @@ class NetworkClient:
 
     def _note_failure(self, node: Node, error: KafkaError) -> None:
         self._last_error = error
-        if isinstance(error, AbsentPeerError):
-            self._absent[node.node_id] = error
-        else:
-            self._absent.pop(node.node_id, None)
+        if not isinstance(error, AbsentPeerError):
+            self._unreached.failed(node)
+        elif self._unreached.absent(node, error, self._loop.time()):
+            self._warn(node, error)
         if isinstance(error, GreetedOnlyError) and not self._config.security.uses_sasl:
             self._may_require_sasl.add(node.node_id)
         if isinstance(error, REFUSALS):
             self._refusals[node.node_id] = error
 
+    def _warn(self, node: Node, error: KafkaError) -> None:
+        # A wrong bootstrap address matters only if no other answers, and then calls fail.
+        if self._warns and node.node_id >= 0:
+            logger.warning("%s. Client %r has never reached it", error, self._config.client_id)
+
     def _on_connected(self, connection: BrokerConnection) -> None:
         node_id = connection.node.node_id
         self._states.ready(node_id)
-        self._absent.pop(node_id, None)
         self._connections[node_id] = connection
         if self._listener is not None:
             if self._config.security.uses_tls or self._config.security.uses_sasl:

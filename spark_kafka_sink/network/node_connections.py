@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.network.first_contact import UnreachedError
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
@@ -22,7 +23,8 @@ async def connection_to(
     """Return a connection to a node that can take a request, opening it if necessary.
 
     The client's `on_change` must set `changed`. Raises NetworkError if the node cannot be reached,
-    or not by the deadline, and AuthenticationError or ConfigError if no further attempt would help.
+    or not by the deadline, UnreachedError if no broker can be reached at its address, and
+    AuthenticationError or ConfigError if no further attempt would help.
     """
     loop = asyncio.get_running_loop()
     began = False
@@ -38,8 +40,10 @@ async def connection_to(
             raise client.refusal
         if now >= deadline or (began and ready_at > now and not throttled):
             # Its back-off has begun; when that ends, another broker may be the one to send to.
-            last = client.last_error
-            raise NetworkError(f"{node} cannot be reached: {last}") from last
+            if client.isolation is not None:
+                raise UnreachedError(client.isolation)
+            cause = client.cause(node)
+            raise NetworkError(f"{node} cannot be reached: {cause}") from cause
         began = ready_at <= now
         pause = ready_at - now if ready_at > now else _LOOK_AGAIN
         await _wait_for(changed, min(pause, deadline - now))

@@ -265,7 +265,8 @@ class ProducerCore:
         if leader is None:
             self._client.metadata.request_update()
             return NEVER
-        if self._client.ready_connection(leader) is not None:
+        if self._client.ready_connection(leader) is not None or self._client.isolation is not None:
+            # Without any broker, the sender fails it.
             return now
         # Answers and connections wake the sender, but nothing signals the end of a throttle or
         # back-off.
@@ -475,7 +476,7 @@ class ProducerCore:
         """Wake the sender for an operation, and wait until `give_up_at` for its result."""
         self._thread.call_soon(self._wakeup)
         left = max(give_up_at - self.clock(), 0)
-        result.wait(left, lambda: self._client.last_error, limit=self._max_block)
+        result.wait(left, self._client.cause, limit=self._max_block)
 
     @property
     def _has_open_transaction(self) -> bool:

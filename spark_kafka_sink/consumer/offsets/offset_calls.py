@@ -33,6 +33,8 @@ from spark_kafka_sink.consumer.offsets.topic_answers import (
 )
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
+from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_leaders
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
 from spark_kafka_sink.protocol.group_offsets import LAST_COMMIT_WITH_NAMES
@@ -50,9 +52,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds after which a topic that no broker knows does not exist, and brokers at whose addresses
-#: nothing listens are not about to start.
-FINAL_SECONDS: Final = 3.0
 #: The longest timeout that a request can name.
 _MOST_MS: Final = 2**31 - 1
 #: How many partitions an error names.
@@ -101,7 +100,14 @@ class OffsetCalls:
         names = {topic_partition.topic for topic_partition in selected}
         topics = tuple(topic for topic in described.topics if topic.name in names)
         self._remember(replace(described, topics=topics))
+        if fails_early:
+            patience = Patience(deadline - self._loop.time(), "the limit of this call")
+            await wait_for_leaders(self._client, lambda: self._leaders(selected), patience)
         return selected
+
+    def _leaders(self, partitions: Iterable[TopicPartition]) -> set[Node]:
+        found = map(self._client.metadata.snapshot.leader_of, partitions)
+        return {node for node in found if node is not None}
 
     async def describe(
         self,
@@ -267,7 +273,8 @@ class OffsetCalls:
         `ask` is one attempt for the partitions that are left; it finds them in the metadata, which
         are requested again before the next one. `what` names the request.
 
-        Raises KafkaTimeoutError if there is no answer in time, and what `ask` raises.
+        Raises KafkaTimeoutError if there is no answer in time, UnreachedError if no broker can be
+        reached at its address, and what `ask` raises.
         """
         wanted = left = tuple(partitions)
         found: dict[TopicPartition, T] = {}
@@ -277,6 +284,8 @@ class OffsetCalls:
             attempt = await ask(left)
             found |= attempt.found
             left = tuple(each for each in left if each not in found)
+            if isinstance(attempt.cause, UnreachedError):
+                raise attempt.cause
             if left:
                 names = listed(left, _MOST_NAMED)
                 cause = attempt.cause or DecodeError(f"the answer lacks {names}")

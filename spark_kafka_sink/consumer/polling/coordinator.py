@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from spark_kafka_sink.consumer.offsets.offset_requests import (
     find_coordinator_request,
@@ -17,6 +17,7 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
 )
 from spark_kafka_sink.consumer.polling.rebalance_listener import call_listener
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.model import MORE_CONNECTIONS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.model import ConsumerGroupMetadata, Node, TopicPartition
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
-
-#: Added to a broker's id for the second connection to it; ids count up from 0.
-COORDINATOR_IDS: Final = 2**30
 
 
 class Membership(Protocol):
@@ -198,7 +196,7 @@ class Coordinator(ABC):
         if node is None:
             return None
         if is_apart:
-            node = node._replace(node_id=COORDINATOR_IDS + node.node_id)
+            node = node._replace(node_id=MORE_CONNECTIONS + node.node_id)
         reached = False
         limit = context.config.request_timeout_ms / 1000
         try:
@@ -235,7 +233,9 @@ class Coordinator(ABC):
                 context.fail(error)
         with context.lock:
             if code == 0 and node is not None:
-                self._coordinator_found(step, node._replace(node_id=COORDINATOR_IDS + node.node_id))
+                self._coordinator_found(
+                    step, node._replace(node_id=MORE_CONNECTIONS + node.node_id)
+                )
             else:
                 self._coordinator_not_found(step, code)
             context.tell_user()

@@ -205,7 +205,7 @@ class OffsetCommits:
             on_connected=on_connected,
         )
         if response is None:
-            return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
+            return self._unanswered()
         names = {topic_id: topic for topic, topic_id in ids.items()}
         call = self._coordinator.offset_calls[0]
         codes = dict(only_requested(read_commit(response, names).items(), offsets))
@@ -262,7 +262,7 @@ class OffsetCommits:
             is_apart=self._coordinator.awaits_others,
         )
         if response is None:
-            return NetworkError(f"the coordinator of group {self._group_id!r} has not answered")
+            return self._unanswered()
         found = read_fetched(response, {topic_id: name for name, topic_id in ids.items()})
         _, call, of_partition = self._coordinator.offset_calls
         verdict = judge_group(call, found.error_code)
@@ -309,7 +309,7 @@ class OffsetCommits:
                 with context.lock:
                     membership.raise_failure()
                 if not await context.wait_for_change(deadline):
-                    last = context.client.last_error
+                    last = context.client.cause()
                     raise KafkaTimeoutError(
                         f"the coordinator of group {self._group_id!r} was not found in time"
                         + (f"; last cause: {last}" if last is not None else "")
@@ -317,6 +317,11 @@ class OffsetCommits:
         finally:
             with context.lock:
                 self._coordinator.waiting -= 1
+
+    def _unanswered(self) -> NetworkError:
+        last = self._context.client.cause()
+        reason = "" if last is None else f" ({last})"
+        return NetworkError(f"the coordinator of group {self._group_id!r} has not answered{reason}")
 
     async def _back_off(self, attempts: int, deadline: float, what: str, cause: KafkaError) -> None:
         if getattr(cause, "code", None) in DELETED:

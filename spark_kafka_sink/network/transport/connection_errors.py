@@ -36,7 +36,7 @@ def connect_failure(node: Node, error: OSError) -> NetworkError:
     advertised = (
         ""
         if node.node_id < 0
-        else f"; broker {node.node_id} advertises this address (its advertised.listeners): "
+        else f"; broker {node.broker_id} advertises this address (its advertised.listeners): "
         "clients must be able to reach it"
     )
     return AbsentPeerError(f"{node}: {reason(error)}{advertised}")

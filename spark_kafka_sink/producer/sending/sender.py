@@ -24,6 +24,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
+from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.producer.batch.delivery_errors import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion
 from spark_kafka_sink.producer.sending.produce_requests import produce_request
@@ -278,7 +279,16 @@ class Sender:
                 next_check_at = min(next_check_at, run_again_at)
         if self._accumulator.has_incomplete:
             next_check_at = min(next_check_at, self.send_producer_data(now))
+        if self._client.isolation is not None:
+            # Only now: the attempts to connect go on.
+            self._fail_all(UnreachedError(self._client.isolation), now)
         return min(next_check_at, self._maybe_update_metadata(now))
+
+    def _fail_all(self, error: KafkaError, now: float) -> None:
+        """Fail the batches that there are; those of later calls may be sent."""
+        for batch in self._accumulator.expired_batches(NEVER):
+            self._completion.fail_batch(batch, error, now=now, outcome_known=True)
+            self.wakeup()
 
     def _advance_transaction(
         self, manager: TransactionManager, requests: TransactionRequestSender, now: float
@@ -522,7 +532,8 @@ class Sender:
         return throttled_until + self._request_timeout
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
-        cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
+        leader = self._client.metadata.snapshot.leader_of(batch.topic_partition)
+        cause = batch.last_error or self._client.cause(leader) or self._cause_without_error(batch)
         return delivery_timeout(batch, cause, self._config.delivery_timeout_ms)
 
     def _cause_without_error(self, batch: ProducerBatch) -> str:

@@ -4,8 +4,9 @@
   Spark runs the steps in long-lived Python workers, and a stream plans and commits every batch.
   Each step fences the ledger before it reads further, so stale state is never relied upon.
 - A step that fails discards that state.
-- The first step of a process checks that brokers are new enough, creates a missing ledger, and
-  checks that brokers allow the transaction timeout, all before any task runs.
+- The first step of a process checks that every broker can be reached and is new enough, creates a
+  missing ledger, and checks that brokers allow the transaction timeout, all before any task runs.
+  A step after the tasks leaves that out: it must not fail because a broker restarts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class _Kept:
     def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
         from spark_kafka_sink.admin.driver_client import DriverClient
 
-        self.admin = DriverClient(config)
+        # As with a producer's transactional calls.
+        self.admin = DriverClient(config, max_search=config.max_block_ms / 1000)
         self.ledger = Ledger(
             self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
         )
@@ -64,17 +66,18 @@ def two_phase_commit(
     options: ExactlyOnceOptions,
     *,
     observe: Callable[[Point], None] = lambda _: None,
+    checks: bool = True,
 ) -> Iterator[TwoPhaseCommit]:
-    """Yield the protocol for one step.
+    """Yield the protocol for one step, after checking the cluster if `checks`.
 
-    Raises ConfigError if the cluster does not allow the settings, and UnsupportedVersionError if
-    its brokers are too old.
+    Raises ConfigError if the cluster does not allow the settings, UnsupportedVersionError if its
+    brokers are too old, and NetworkError or KafkaTimeoutError if one cannot be reached.
     """
     key = (fingerprint(config), options.ledger_topic, options.prefix)
     kept = _kept.pop(key, None) or _Kept(config, options)
     try:
         with _naming_missing_permissions(options):
-            if not kept.is_checked:
+            if checks and not kept.is_checked:
                 _check(kept.admin, config, options)
                 kept.is_checked = True
             yield TwoPhaseCommit(
@@ -98,7 +101,7 @@ def step_timeout(config: ProducerConfig) -> float:
 
 
 def _check(admin: DriverClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
-    timeout = step_timeout(config)
+    timeout = min(step_timeout(config), config.max_block_ms / 1000)
     # This comes first, before anything is created or written.
     admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
     ensure_ledger_topic(

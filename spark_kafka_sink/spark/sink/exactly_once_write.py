@@ -143,7 +143,7 @@ class ExactlyOnceWrite:
 
         Raises the errors of `TwoPhaseCommit.commit`.
         """
-        with two_phase_commit(self.config, self.options, observe=observe) as protocol:
+        with two_phase_commit(self.config, self.options, observe=observe, checks=False) as protocol:
             protocol.commit(
                 plan,
                 write_id,
@@ -170,7 +170,9 @@ class ExactlyOnceWrite:
         if not prepared:
             return
         try:
-            with two_phase_commit(self.config, self.options, observe=observe) as protocol:
+            with two_phase_commit(
+                self.config, self.options, observe=observe, checks=False
+            ) as protocol:
                 protocol.abort(
                     plan, write_id, batch_id, prepared, timeout=step_timeout(self.config)
                 )

@@ -110,6 +110,7 @@ class MockNetwork:
         self.sent: list[SentRequest] = []
         self.last_error: Exception | None = None
         self.refusal: Exception | None = None
+        self.isolation: NetworkError | None = None
         self.is_updating_metadata = False
         self.metadata_updates = 0
         self.max_in_flight = 5
@@ -128,6 +129,11 @@ class MockNetwork:
         if node.node_id in self.down or len(in_flight) >= limit:
             return None
         return MockConnection(self, node)
+
+    def cause(self, node: Node | None = None) -> Exception | None:
+        """Return the last error."""
+        del node
+        return self.last_error
 
     def ready_at(self, node: Node) -> float:
         """Return the time at which to check again."""

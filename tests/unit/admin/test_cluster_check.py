@@ -10,11 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.admin.cluster_check import describe_topics, list_topics
+from spark_kafka_sink.admin.cluster_check import (
+    LEADERS_SECONDS,
+    describe_topics,
+    list_topics,
+    rest,
+)
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network import first_contact
+from spark_kafka_sink.network.cluster import unreached_nodes
+from spark_kafka_sink.network.first_contact import Patience
 from spark_kafka_sink.testing import AlterResponse, ApiKey
 from tests.support.network.leaps import leap_at_first_contact
 
@@ -121,7 +128,7 @@ def test_the_check_waits_for_a_single_address_that_may_respond(unused_port, sile
 @pytest.mark.parametrize("host", ["kafka-internal.invalid", "127.0.0.1"])
 def test_an_advertised_address_that_nobody_can_reach_is_named(unused_port, host, monkeypatch):
     """A broker that advertises an address where nobody is, or a name without one, is named."""
-    monkeypatch.setattr(first_contact, "FINAL_SECONDS", 0.0)
+    monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.0)
     with DevBroker(topics={"events": 3}) as broker:
         broker.call(lambda it: it.advertise(host, unused_port, listener="PLAINTEXT"))
         message = failure(broker.bootstrap_servers, "events")
@@ -130,6 +137,20 @@ def test_an_advertised_address_that_nobody_can_reach_is_named(unused_port, host,
         "; broker 1 advertises this address (its advertised.listeners): clients must be able to "
         "reach it; waiting longer would not help"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waited", "left"),
+    [
+        (15.0, 4.0, 11.0),
+        (15.0, 14.0, LEADERS_SECONDS),
+        (15.0, 16.0, LEADERS_SECONDS),
+        (2.0, 1.5, 2.0),
+    ],
+)
+def test_the_leaders_have_what_is_left_of_the_limit(seconds, waited, left):
+    """The first answer and the leaders share one limit, but the leaders get a few seconds of it."""
+    assert Patience(left, "x") == rest(Patience(seconds, "x"), waited)
 
 
 def test_internal_topics_are_not_listed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -17,6 +18,7 @@ from spark_kafka_sink.network import first_contact
 from spark_kafka_sink.network.first_contact import (
     FINAL_SECONDS,
     Patience,
+    UnreachedError,
     look_for_brokers,
     wait_for_answer,
     wait_for_leaders,
@@ -103,24 +105,32 @@ def test_a_smaller_limit_takes_precedence():
 class _Leaders:
     """A client whose partitions are led by the first of these nodes, and later by the next ones."""
 
-    def __init__(self, *leaders, ready=(), absent=(), refusal=None):
+    def __init__(self, *leaders, ready=(), busy=(), wrong=(), refusals=None):
         self._leaders = list(leaders)
         self._ready = ready
-        self._absent = absent
-        self.refusal = refusal
-        self.last_error = NetworkError("the last error")
-        self.metadata = self.snapshot = self
+        self._busy = busy
+        self._wrong = wrong
+        self._refusals = refusals or {}
+        self.metadata = self
         self.updates = 0
 
-    def leaders(self, topics):
-        assert ["t"] == topics
+    def leaders(self):
         return self._leaders[:1]
 
     def ready_connection(self, node):
         return "a connection" if node in self._ready else None
 
-    def absence(self, node):
-        return NetworkError(f"nobody at {node}") if node in self._absent else None
+    def is_connected(self, node):
+        return node in self._ready or node in self._busy
+
+    def refusal_of(self, node):
+        return self._refusals.get(node)
+
+    def never_reached(self, node):
+        return NetworkError(f"nobody at {node}") if node in self._wrong else None
+
+    def cause(self, node):
+        return NetworkError(f"{node} is silent")
 
     def next_update_at(self):
         return 0.0
@@ -134,13 +144,7 @@ class _Leaders:
 
 def reach(client, *, seconds):
     """Wait for leaders, with the patience of this many seconds."""
-    asyncio.run(wait_for_leaders(client, ["t"], Patience(seconds, "x")))
-
-
-@pytest.fixture
-def hasty(monkeypatch):
-    """Make the wait end at once where waiting would not help."""
-    monkeypatch.setattr(first_contact, "FINAL_SECONDS", 0.0)
+    asyncio.run(wait_for_leaders(client, client.leaders, Patience(seconds, "x")))
 
 
 ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)
@@ -152,32 +156,44 @@ def test_leaders_that_can_be_reached_are_enough():
     reach(_Leaders(), seconds=3600)
 
 
+def test_a_leader_whose_connection_is_busy_was_reached():
+    """Requests in flight, or a throttle, keep it from taking another request now."""
+    reach(_Leaders(ONE, busy=[ONE]), seconds=3600)
+
+
 def test_a_new_leader_is_waited_for():
     """While a leader cannot be reached, brokers are asked for others, even if none answers."""
-    client = _Leaders(ONE, TWO, ready=[TWO], absent=[ONE])
+    client = _Leaders(ONE, TWO, ready=[TWO])
     reach(client, seconds=3600)
     assert 1 == client.updates
 
 
-@pytest.mark.usefixtures("hasty")
-def test_an_absent_leader_ends_the_wait_early():
-    """If nothing listens where a leader should be, the wait ends after a few seconds."""
-    with pytest.raises(NetworkError) as caught:
-        reach(_Leaders(ONE, absent=[ONE]), seconds=3600)
+def test_a_leader_with_a_wrong_address_ends_the_wait():
+    """If nothing has ever listened where a leader should be, waiting longer does not help."""
+    with pytest.raises(UnreachedError) as caught:
+        reach(_Leaders(ONE, wrong=[ONE]), seconds=3600)
     assert "nobody at one:9092 (id 1); waiting longer would not help" == str(caught.value)
 
 
-@pytest.mark.usefixtures("hasty")
 def test_a_silent_leader_is_waited_for_until_the_limit():
-    """A leader that may respond has the whole time; then it and the limit are named."""
-    with pytest.raises(NetworkError, match=r"no connection to one:9092 \(id 1\) after .* \(x\); "):
+    """A leader that may respond has the whole time; then it, the limit and the cause are named."""
+    with pytest.raises(NetworkError) as caught:
         reach(_Leaders(ONE), seconds=0.1)
+    text = r"no connection to one:9092 \(id 1\) after .* s \(x\); last cause: one:9092 .* is silent"
+    assert re.fullmatch(text, str(caught.value))
 
 
 def test_a_refusal_of_a_leader_ends_the_wait_at_once():
     """Every further attempt would meet it again."""
     with pytest.raises(AuthenticationError, match="no"):
-        reach(_Leaders(ONE, refusal=AuthenticationError("no")), seconds=3600)
+        reach(_Leaders(ONE, refusals={ONE: AuthenticationError("no")}), seconds=3600)
+
+
+def test_a_refusal_of_another_broker_does_not_matter():
+    """Only the leaders of the topics concerned are needed."""
+    client = _Leaders(ONE, TWO, ready=[TWO], refusals={TWO: AuthenticationError("no")})
+    reach(client, seconds=3600)
+    assert 1 == client.updates
 
 
 class _Metadata:

@@ -142,10 +142,11 @@ class _Thread:
 class _Client:
     """A stand-in for the client that records the deadlines of metadata refreshes."""
 
-    last_error = None
-
     def __init__(self) -> None:
         self.deadlines: list[float] = []
+
+    def cause(self) -> None:
+        return None
 
     def refresh_metadata(self, deadline: float) -> Coroutine[Any, Any, None]:
         self.deadlines.append(deadline)
@@ -239,10 +240,13 @@ def test_the_network_thread_is_woken_once_until_it_runs(undo):
 
 # --- services for the parts
 
+NO_CONNECTION = {"connection", "any broker"}
+
 
 @pytest.mark.parametrize(
     ("missing", "ready_at", "sendable_at"),
     [
+        ("any broker", 107.5, 100.0),
         ("nothing", 90.0, 100.0),
         ("connection", 107.5, 107.5),
         ("connection", 100.0, NEVER),
@@ -251,7 +255,7 @@ def test_the_network_thread_is_woken_once_until_it_runs(undo):
     ],
 )
 def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, ready_at, sendable_at):
-    """Only the end of a throttle or back-off is a time; all other changes wake the thread."""
+    """Only the end of a throttle or back-off is a time, and without any broker it fails at once."""
     core = _core(undo)
     updates = []
     core.accumulator.is_queue_empty = lambda _: missing != "empty queue"
@@ -260,7 +264,8 @@ def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, rea
             snapshot=SimpleNamespace(leader_of=lambda _: None if missing == "leader" else "node"),
             request_update=lambda: updates.append("requested"),
         ),
-        ready_connection=lambda _: None if missing == "connection" else "connection",
+        ready_connection=lambda _: None if missing in NO_CONNECTION else "connection",
+        isolation="nobody" if missing == "any broker" else None,
         ready_at=lambda _: ready_at,
     )
     assert sendable_at == core.sendable_at(TopicPartition("t", 0), 100.0)

@@ -13,8 +13,9 @@ from spark_kafka_sink.spark.sink.driver_transactions import step_timeout, two_ph
 class _FakeAdmin:
     """An admin client that accepts every call and records its name."""
 
-    def __init__(self, config):
+    def __init__(self, config, *, max_search):
         self.config = config
+        self.max_search = max_search
         self.calls = []
 
     def __getattr__(self, name):
@@ -29,8 +30,8 @@ def admins(monkeypatch):
     """Return the list of created clients, in a process that has none yet."""
     made = []
 
-    def make(config):
-        made.append(_FakeAdmin(config))
+    def make(config, *, max_search):
+        made.append(_FakeAdmin(config, max_search=max_search))
         return made[-1]
 
     monkeypatch.setattr("spark_kafka_sink.admin.driver_client.DriverClient", make)
@@ -62,6 +63,22 @@ def test_a_client_is_kept_and_its_cluster_checked_once(admins):
     for _ in range(3):
         step("orders")
     assert [["require_transaction_apis", "init_producer_id"]] == [admin.calls for admin in admins]
+
+
+def test_a_step_after_the_tasks_does_not_check_the_cluster(admins):
+    """It must not fail because a broker restarts; the next plan checks the cluster."""
+    options = options_of("orders")
+    with two_phase_commit(options.producer, options.exactly_once, checks=False):
+        pass
+    assert [] == admins[0].calls
+    step("orders")
+    assert [["require_transaction_apis", "init_producer_id"]] == [admin.calls for admin in admins]
+
+
+def test_a_broker_is_looked_for_during_max_block_ms(admins):
+    """That is the limit of the search for coordinators and leaders, as in a producer."""
+    step("orders", **{"kafka.max.block.ms": "6000"})
+    assert [6.0] == [admin.max_search for admin in admins]
 
 
 @pytest.mark.parametrize(
