@@ -229,7 +229,7 @@ class _Session:
         self.admin = admin
         self._config = config
         self.options = options
-        self.budget = Budget.of(options.timeout)
+        self.budget = Budget.of(time.monotonic, options.timeout)
         self.name = f"an operator on {platform.node()}, process {os.getpid()}"
 
     @property

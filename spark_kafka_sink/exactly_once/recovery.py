@@ -185,7 +185,7 @@ def _marker_behind(
     be read.
     """
     search = Budget.of(
-        min(MARKER_TIMEOUT, budget.left("looking for transaction markers")), budget.clock
+        budget.clock, min(MARKER_TIMEOUT, budget.left("looking for transaction markers"))
     )
     offset = written.last_offset + 1
     what = f"looking for the transaction marker after {written}"

@@ -76,17 +76,19 @@ class TwoPhaseCommit:
         ledger: Ledger,
         *,
         clock: Callable[[], float],
+        timer: Callable[[], float],
         name: str,
         observe: Callable[[Point], None] = lambda _: None,
     ) -> None:
         """Store the arguments; send no request.
 
-        `clock` returns seconds since 1970. `name` identifies this process to an operator. `observe`
-        is called at each named point.
+        `clock` returns seconds since 1970, and may be set; `timer` returns seconds for time-outs.
+        `name` identifies this process to an operator. `observe` is called at each named point.
         """
         self._admin = admin
         self._ledger = ledger
         self._clock = clock
+        self._timer = timer
         self._name = name
         self._observe = observe
 
@@ -103,7 +105,7 @@ class TwoPhaseCommit:
         aborts every open transaction. Raises MixedError if an operator must resolve the write,
         CommitPendingError if a decided write cannot be finished, and other KafkaErrors.
         """
-        budget = Budget.of(timeout)
+        budget = Budget.of(self._timer, timeout)
         last: KafkaError | None = None
         for _ in range(recovery.MAX_STARTS):
             state = self._ledger.fence_and_read(budget)
@@ -190,7 +192,7 @@ class TwoPhaseCommit:
         winners = winners_of(plan, prepared)
         if not winners and job is None:
             return
-        budget = Budget.of(timeout)
+        budget = Budget.of(self._timer, timeout)
         record, losers = self._decide(plan, write_id, batch_id, winners, job=job, budget=budget)
         if record.write.state is WriteState.DECIDED:
             self._finish(write_id, record, budget)
@@ -337,7 +339,7 @@ class TwoPhaseCommit:
         transactions = [one.transaction for one in prepared if one.transaction.ranges]
         if not transactions:
             return False
-        budget = Budget.of(timeout)
+        budget = Budget.of(self._timer, timeout)
         state = self._ledger.fence_and_read(budget)
         self._observe(Point.ABORT_FENCED)
         known = state.writes.get(write_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -43,7 +44,7 @@ def left_open(topics, options):
     """Yield a function that lists the open transactions under the test's prefix."""
     world = World(EmbeddedSite(topics.broker))
     prefix = options["transactionalIdPrefix"]
-    yield lambda: recovery.list_open(world.admin, prefix, Budget.of(30))
+    yield lambda: recovery.list_open(world.admin, prefix, Budget.of(time.monotonic, 30))
     world.close()
 
 

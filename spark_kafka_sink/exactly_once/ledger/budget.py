@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ class Budget:
     ends_at: float
 
     @classmethod
-    def of(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Budget:
+    def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
         """Start a budget of this many seconds now."""
         return cls(clock, clock() + seconds)
 

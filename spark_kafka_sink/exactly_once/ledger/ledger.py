@@ -356,7 +356,7 @@ class Ledger:
     def _wait_for_marker(self, producer_id: int, budget: Budget) -> None:
         """Read on until the marker of the append has been read."""
         fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._read_up_to)
-        patience = Budget.of(min(MARKER_SECONDS, budget.left("reading the ledger")), budget.clock)
+        patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
         try:
             while (committed := fold.end_of(producer_id)) is None:
                 # At the end of the log the broker delays its answer (max_wait_ms), so this does not

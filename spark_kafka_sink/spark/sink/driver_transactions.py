@@ -84,6 +84,7 @@ def two_phase_commit(
                 kept.admin,
                 kept.ledger,
                 clock=time.time,
+                timer=time.monotonic,
                 name=f"{platform.node()}, process {os.getpid()}",
                 observe=observe,
             )

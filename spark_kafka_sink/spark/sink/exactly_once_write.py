@@ -117,7 +117,7 @@ class ExactlyOnceWrite:
                     prefix=self.options.prefix,
                     clock=time.time,
                 )
-                state = ledger.read(Budget.of(_LEDGER_SECONDS))
+                state = ledger.read(Budget.of(time.monotonic, _LEDGER_SECONDS))
         except KafkaError as unread:
             logger.warning(
                 "a task's transaction timed out or was ended by another process; could not find "

@@ -185,6 +185,7 @@ class _Driver:
             admin,
             Ledger(admin, topic=ledger, prefix=prefix, clock=time.time),
             clock=time.time,
+            timer=time.monotonic,
             name=f"process {os.getpid()}",
             observe=stop_at,
         )

@@ -74,7 +74,12 @@ class Driver:
         self.reached: list[Point] = []
         self._observe = observe
         self.protocol = TwoPhaseCommit(
-            self.admin, self.ledger, clock=world.clock, name=name, observe=self._note
+            self.admin,
+            self.ledger,
+            clock=world.clock,
+            timer=time.monotonic,
+            name=name,
+            observe=self._note,
         )
 
     def _note(self, point: Point) -> None:
@@ -356,7 +361,7 @@ class World:
 
     def budget(self) -> Budget:
         """Return a budget that is long enough for any step."""
-        return Budget.of(TIMEOUT)
+        return Budget.of(time.monotonic, TIMEOUT)
 
     def time_out_everything(self) -> None:
         """Make the brokers abort all open transactions by timeout; on Kafka, wait for it."""

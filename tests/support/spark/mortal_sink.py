@@ -108,7 +108,7 @@ def look(options: SinkOptions) -> dict[str, Any]:
 
 
 def _inspect_ledger(admin: DriverClient, options: ExactlyOnceOptions) -> dict[str, Any]:
-    budget = Budget.of(_PATIENCE_SECONDS)
+    budget = Budget.of(time.monotonic, _PATIENCE_SECONDS)
     topic, prefix = options.ledger_topic, options.prefix
     state = Ledger(admin, topic=topic, prefix=prefix, clock=time.time).read(budget)
     return {

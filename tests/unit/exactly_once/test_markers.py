@@ -190,7 +190,7 @@ def test_no_marker_is_searched_for_without_time_left():
 def test_a_budget_ends_exactly_on_time():
     """A budget raises a timeout error that names the step exactly when it ends."""
     now = [10.0]
-    budget = Budget.of(5.0, lambda: now[0])
+    budget = Budget.of(lambda: now[0], 5.0)
     assert 5.0 == budget.left("looking")
     now[0] = 14.5
     assert 0.5 == budget.left("looking")

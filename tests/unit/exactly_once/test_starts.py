@@ -104,7 +104,7 @@ def commit(ledger):
 
 
 def protocol(ledger):
-    return TwoPhaseCommit(_Admin(), ledger, clock=lambda: NOW, name="me")
+    return TwoPhaseCommit(_Admin(), ledger, clock=lambda: NOW, timer=lambda: NOW, name="me")
 
 
 @pytest.mark.parametrize("kind", [LedgerFencedError, LedgerOutcomeUnknownError])

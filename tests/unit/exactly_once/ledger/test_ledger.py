@@ -383,7 +383,7 @@ def test_each_plan_drops_a_limited_number_of_expired_jobs(world, monkeypatch):
 def test_the_error_of_an_exhausted_budget_names_the_step():
     """An exhausted budget raises a timeout error that names the step."""
     times = iter([10.0, 12.0, 15.0])
-    budget = Budget.of(5, lambda: next(times))
+    budget = Budget.of(lambda: next(times), 5)
     assert 3.0 == budget.left("this")
     with pytest.raises(KafkaTimeoutError, match=r"^that timed out$"):
         budget.left("that")
