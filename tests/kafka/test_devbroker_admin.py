@@ -320,7 +320,11 @@ def patterns(broker):
 
     return [
         listed(pattern)
-        for pattern in (None, "", f"{prefix}.*", f"{prefix}\\.a", f"{prefix}.[ab]", prefix, "(")
+        for pattern in (
+            *(None, "", f"{prefix}.*", f"{prefix}\\.a", f"{prefix}.[ab]", prefix),
+            *(f"(?i){prefix}.A", f"({prefix}(.(a+|b)+)+)+", rf"\Q{prefix}.a.b", r".*\ba\b.{2}"),
+            *("(", "a**", "(?=a)", r"(a)\1", r"\C", r"\pX"),
+        )
     ]
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_pattern import TopicPattern
+from spark_kafka_sink.devbroker.base.regular_expression import Work
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
 from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     ConsumerGroup,
@@ -37,6 +37,11 @@ from spark_kafka_sink.devbroker.groups.consumer.partition_assignors import (
     ASSIGNORS,
     AssignedMember,
     assign,
+)
+from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import (
+    MAX_WORK,
+    RegexResolution,
+    compile_regex,
 )
 from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -262,7 +267,7 @@ class ConsumerGroups:
         regex = member.subscribed_topic_regex
         regex_changed = old.subscribed_topic_regex != regex
         if regex_changed and regex and regex not in group.resolved_regexes:
-            _compile(regex)
+            compile_regex(regex, Work(MAX_WORK))
         group.forget_regexes()
         metadata_hash = group.compute_metadata_hash(self._topics)
         if (
@@ -312,30 +317,18 @@ class ConsumerGroups:
     # Regular expressions.
 
     def _resolve_regexes(self, group: ConsumerGroup, now: float) -> None:
-        """Resolve the group's regular expressions again, if it is time.
-
-        That is the case if one is new, if there are new topics, or after
-        group.consumer.regex.refresh.interval.ms, but only ten seconds after the last time.
-        """
-        now_ms = int(now * 1000)
-        last_ms = group.last_resolved_ms
-        if not group.regexes:
-            return
-        if last_ms is not None and now_ms <= last_ms + _REGEX_REFRESH_MIN_INTERVAL_MS:
-            return
-        names = frozenset(self._topics.names)
-        if (
-            last_ms is not None
-            and group.regexes == group.resolved_regexes.keys()
-            and names <= group.known_topics
-            and now_ms <= last_ms + self._settings.group_consumer_regex_refresh_interval_ms
-        ):
+        """Resolve the group's regular expressions again, or a portion of them, if it is time."""
+        resolution = group.resolution or self._begin_resolution(group, int(now * 1000))
+        group.resolution = resolution
+        if resolution is None or not resolution.advance():
             return
         resolved = group.copy()
-        resolved.known_topics = names
-        for regex in group.regexes:
-            topics = _matching_topics(group.group_id, regex, names)
-            resolved.resolved_regexes[regex] = ResolvedRegex(topics, now_ms)
+        resolved.resolution = None
+        resolved.known_topics = resolution.names
+        for regex in group.regexes & resolution.topics.keys():
+            resolved.resolved_regexes[regex] = ResolvedRegex(
+                resolution.topics[regex], int(now * 1000)
+            )
         metadata_hash = resolved.compute_metadata_hash(self._topics)
         if metadata_hash != group.metadata_hash or any(
             each.topics != _topics_of(group, regex)
@@ -351,6 +344,27 @@ class ConsumerGroups:
                 group.group_id,
                 refused,
             )
+
+    def _begin_resolution(self, group: ConsumerGroup, now_ms: int) -> RegexResolution | None:
+        """Begin to resolve the group's regular expressions, if it is time.
+
+        That is the case if one is new, if there are new topics, or after
+        group.consumer.regex.refresh.interval.ms, but only ten seconds after the last time.
+        """
+        last_ms = group.last_resolved_ms
+        if not group.regexes:
+            return None
+        if last_ms is not None and now_ms <= last_ms + _REGEX_REFRESH_MIN_INTERVAL_MS:
+            return None
+        names = frozenset(self._topics.names)
+        if (
+            last_ms is not None
+            and group.regexes == group.resolved_regexes.keys()
+            and names <= group.known_topics
+            and now_ms <= last_ms + self._settings.group_consumer_regex_refresh_interval_ms
+        ):
+            return None
+        return RegexResolution(group.group_id, group.regexes, names)
 
     # Leaving.
 
@@ -493,32 +507,6 @@ def _new_member_id() -> str:
 
 def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
-
-
-def _compile(regex: str) -> TopicPattern:
-    try:
-        return TopicPattern(regex)
-    except ValueError as error:
-        raise RefusedError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
-        ) from None
-
-
-def _matching_topics(group_id: str, regex: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that match a member's regular expression; none if it is invalid.
-
-    A version of this broker with other limits may have accepted it. As in Kafka, where the broker
-    ignores it, that must not keep the group's members from sending heartbeats.
-    """
-    try:
-        pattern = _compile(regex)
-    except RefusedError as refused:
-        logger.warning(
-            "a regular expression of group %s matches no topics: %s", group_id, refused.message
-        )
-        return frozenset()
-    return frozenset(filter(pattern.matches, names))
 
 
 def _topics_of(group: ConsumerGroup, regex: str) -> frozenset[str]:

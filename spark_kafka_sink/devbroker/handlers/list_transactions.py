@@ -1,8 +1,9 @@
 """ListTransactions 0-2: lists the transactional ids that this broker coordinates.
 
 The filters are state (unknown states are returned), producer id, age (1+) and a regular expression
-that must match the whole id (2+). An expression that is invalid, or that `id_pattern` does not
-support, gets INVALID_REGULAR_EXPRESSION.
+that must match the whole id (2+). An expression that is invalid gets INVALID_REGULAR_EXPRESSION,
+and so does one that takes more than `_MAX_WORK` steps to match: Kafka, which has many threads,
+matches that one too.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -11,8 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.id_pattern import IdPattern
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.regular_expression import (
+    RegularExpression,
+    TooMuchWorkError,
+    Work,
+)
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState as State
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -24,8 +29,12 @@ from spark_kafka_sink.protocol.messages.list_transactions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
 
+#: The steps that matching may take.
+_MAX_WORK = 2_000_000
 _STATE_NAMES = frozenset(str(state) for state in State)
 
 
@@ -39,8 +48,14 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
         self, context: RequestContext, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
         """Return the transactional ids that match the filters."""
-        pattern = _parsed(request.transactional_id_pattern)
         states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+        found = {
+            metadata.transactional_id: metadata
+            for metadata in context.cluster.transactions.all(context.now_ms)
+            if (not states or str(metadata.state) in states)
+            and (not producer_ids or metadata.producer_id in producer_ids)
+            and _matches_filters(context, request, metadata)
+        }
         return ListTransactionsResponse(
             error_code=ErrorCode.NONE,
             unknown_state_filters=tuple(
@@ -48,15 +63,11 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
             ),
             transaction_states=tuple(
                 TransactionState(
-                    transactional_id=metadata.transactional_id,
-                    producer_id=metadata.producer_id,
-                    transaction_state=str(metadata.state),
+                    transactional_id=transactional_id,
+                    producer_id=found[transactional_id].producer_id,
+                    transaction_state=str(found[transactional_id].state),
                 )
-                for metadata in context.cluster.transactions.all(context.now_ms)
-                if (not states or str(metadata.state) in states)
-                and (not producer_ids or metadata.producer_id in producer_ids)
-                and _matches_filters(context, request, metadata)
-                and (pattern is None or pattern.matches(metadata.transactional_id))
+                for transactional_id in _matching(request.transactional_id_pattern, found)
             ),
         )
 
@@ -73,12 +84,16 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
         )
 
 
-def _parsed(pattern: str | None) -> IdPattern | None:
+def _matching(pattern: str | None, transactional_ids: Collection[str]) -> list[str]:
+    """Return the ids that match a regular expression, or all if there is none."""
     if not pattern:
-        return None
+        return list(transactional_ids)
     try:
-        return IdPattern(pattern)
-    except ValueError as error:
+        expression = RegularExpression(
+            pattern, Work(_MAX_WORK), frozenset().union(*transactional_ids)
+        )
+        return list(filter(expression.matches, transactional_ids))
+    except (ValueError, TooMuchWorkError) as error:
         raise RefusedError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"{pattern!r} cannot be used as a regular expression: {error}",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Collection, Mapping, Sequence
 
+    from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import RegexResolution
+
 DEFAULT_ASSIGNOR = "uniform"
 #: The first version of OffsetCommit in which a member can send its epoch.
 _FIRST_COMMIT_VERSION = 9
@@ -172,6 +174,8 @@ class ConsumerGroup:
     resolved_regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     #: All topics that existed when the regular expressions were last resolved.
     known_topics: frozenset[str] = frozenset()
+    #: Set while the regular expressions are being resolved. Not stored.
+    resolution: RegexResolution | None = None
 
     protocol_type = "consumer"
     group_type = "Consumer"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.base import topic_pattern
+from spark_kafka_sink.devbroker.base import regular_expression
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
+from spark_kafka_sink.devbroker.groups.consumer import regex_resolution
 from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
     CONSUMER_GROUP_KEYS,
 )
+from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import RegexResolution
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import version_of
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -173,16 +175,56 @@ def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
     assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
 
 
+def test_a_hostile_expression_is_resolved_a_portion_at_a_time(broker, members, monkeypatch):
+    """A heartbeat takes a limited number of steps; later ones continue, and nothing is lost."""
+    portions = []
+    advance = RegexResolution.advance
+
+    def count(resolution):
+        before = len(resolution._left)
+        is_done = advance(resolution)
+        portions.append((before, is_done))
+        return is_done
+
+    monkeypatch.setattr(RegexResolution, "advance", count)
+    names = [f"{index:02}" + "ab" * 119 for index in range(20)]
+    for name in names:
+        broker.cluster.create_topic(name, partitions=1, config=broker.settings.topic_defaults)
+    members.join("a", regex="(.?){250}(.{0,9}b){20}|t")
+    while not portions[-1][1]:
+        assert (0, 1) == members.beat("a", 1)[:2]
+    lefts = [left for left, _ in portions]
+    assert len(lefts) > 3
+    assert sorted(lefts, reverse=True) == lefts
+    error_code, epoch, assigned = members.beat("a", 1)
+    assert (0, 2, [0] * 21 + [1, 2, 3]) == (error_code, epoch, sorted(assigned))
+    members.now += 5
+    members.beat("a", 2)
+    assert len(lefts) == len(portions)
+
+
+def test_each_heartbeat_of_a_resolution_gets_further(monkeypatch):
+    """An expression that takes more steps than a heartbeat has for one name gets more."""
+    monkeypatch.setattr(regex_resolution, "MAX_WORK", 10_000)
+    resolution = RegexResolution("g", ["(.?){25}(.{0,9}b){20}"], frozenset({"ab" * 40}))
+    heartbeats = 1
+    while not resolution.advance():
+        heartbeats += 1
+        assert heartbeats < 20
+    assert heartbeats > 2
+    assert frozenset({"ab" * 40}) == resolution.topics["(.?){25}(.{0,9}b){20}"]
+
+
 def test_an_expression_that_is_no_longer_valid_matches_no_topics(
     broker, members, monkeypatch, caplog
 ):
     """A member of an earlier version of the broker keeps its heartbeats, but gets no topics."""
     with monkeypatch.context() as patch:
-        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 3)
+        patch.setattr(regular_expression, "_MAX_CHARACTERS", 3)
         long_ago = "t.*"
         members.join("a", regex=long_ago)
         assert (0, 2, [0, 1, 2, 3]) == members.beat("a", 1)
-        patch.setattr(topic_pattern, "_MAX_CHARACTERS", 2)
+        patch.setattr(regular_expression, "_MAX_CHARACTERS", 2)
         broker.cluster.create_topic("t2", partitions=1, config=broker.settings.topic_defaults)
         members.now += 11
 

@@ -1,11 +1,16 @@
-r"""Regular expressions over topic names, in the syntax of RE2/J and matched in linear time.
+r"""Regular expressions in the syntax of RE2/J, matched in linear time and within a budget.
 
-A consumer group may subscribe to a regular expression, which Kafka resolves with RE2/J. This module
-accepts and rejects the same expressions: no back-references, look-around or possessive repeats,
-but flags, named groups, POSIX and Unicode classes, and `\Q...\E`. An expression is compiled to a
-nondeterministic automaton (Thompson's construction), all of whose states are followed at once.
+A consumer group may subscribe to the topics that match an expression, and ListTransactions may ask
+for such transactional ids; Kafka uses RE2/J for both. This module accepts and rejects the same
+expressions: no back-references, look-around or possessive repeats, but flags, named groups, POSIX
+and Unicode classes, and `\Q...\E`. An expression is compiled to a nondeterministic automaton
+(Thompson's construction), all of whose states are followed at once.
 
-Topic names consist of few characters, so a character class is the set of those that it matches.
+Linear is not enough: a thousand states for each of a thousand characters keep a single thread busy.
+So each step is counted, and whoever has texts matched sets how many may be taken.
+
+The texts that are matched consist of few characters, which are known: a character class is the set
+of those that it matches.
 """
 
 from __future__ import annotations
@@ -21,14 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 #: The characters of topic names.
-_ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
 #: Limits that RE2/J does not have: a hostile expression must not keep the broker busy. Characters,
 #: and nodes with each repeat counted.
 _MAX_CHARACTERS = 1_000
 _MAX_NODES = 1_000
-#: The most moves that an automaton remembers.
-_MAX_MOVES = 2_000
+#: The most states that the moves which an automaton remembers may have, summed over all moves.
+_MAX_REMEMBERED_STATES = 100_000
+#: The work of compiling an expression, in steps of matching: of each of its characters, for each
+#: character of the alphabet, and of each node.
+_WORK_OF_A_CHARACTER = 6
+_WORK_OF_A_NODE = 100
 _MAX_REPEATS = 1_000
 _MAX_CODE_POINT = 0x10FFFF
 #: Maximum depth of nested groups, which the parser follows by recursion.
@@ -42,15 +51,15 @@ _PERL_CLASSES = {
 _POSIX_CLASSES = {
     "alnum": frozenset(string.ascii_letters + string.digits),
     "alpha": frozenset(string.ascii_letters),
-    "ascii": _ALPHABET,
-    "blank": frozenset(),
-    "cntrl": frozenset(),
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset(" \t"),
+    "cntrl": frozenset(map(chr, [*range(32), 127])),
     "digit": frozenset(string.digits),
-    "graph": _ALPHABET,
+    "graph": frozenset(map(chr, range(33, 127))),
     "lower": frozenset(string.ascii_lowercase),
-    "print": _ALPHABET,
+    "print": frozenset(map(chr, range(32, 127))),
     "punct": frozenset(string.punctuation),
-    "space": frozenset(),
+    "space": frozenset(" \t\n\v\f\r"),
     "upper": frozenset(string.ascii_uppercase),
     "word": _WORD,
     "xdigit": frozenset(string.hexdigits),
@@ -61,7 +70,7 @@ _CATEGORIES = frozenset(
     Zl Zp Zs
     """.split()  # noqa: SIM905 - easier to read than a list
 )
-#: Only the first two have characters of topic names.
+#: Only the first two have ASCII characters.
 _SCRIPTS = frozenset(
     """
     Latin Common Arabic Armenian Avestan Balinese Bamum Batak Bengali Bopomofo Brahmi Braille
@@ -92,10 +101,6 @@ class _Assertion(Enum):
     NO_WORD_BOUNDARY = "no word boundary"
 
 
-#: What characters other than operators and brackets stand for.
-_SPECIAL: dict[str, _Node] = {".": _ALPHABET, "^": _Assertion.BEGIN, "$": _Assertion.END}
-
-
 class _Sequence(NamedTuple):
     items: tuple[_Node, ...]
 
@@ -114,29 +119,61 @@ class _Repeat(NamedTuple):
 _Node = frozenset[str] | _Assertion | _Sequence | _Choice | _Repeat
 
 
-class TopicPattern:
-    """A regular expression that a group subscribes to.
+class TooMuchWorkError(Exception):
+    """Matching has taken all the steps that it may."""
 
-    >>> TopicPattern("orders-[0-9]+|returns").matches("orders-7")
+
+class Work:
+    """The steps that matching may still take; a million of them take about a third of a second."""
+
+    def __init__(self, steps: int) -> None:
+        """Set the number of steps."""
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        """Take steps. Raises TooMuchWorkError if there are none left."""
+        self.left -= steps
+        if self.left < 0:
+            raise TooMuchWorkError("matching it takes too long")
+
+
+class RegularExpression:
+    """An expression that has to match a whole text.
+
+    >>> RegularExpression("orders-[0-9]+|returns", Work(10_000)).matches("orders-7")
     True
     """
 
-    def __init__(self, pattern: str) -> None:
-        """Compile an expression. Raises ValueError if RE2/J would reject it, or it is too large."""
+    def __init__(
+        self, pattern: str, work: Work, alphabet: frozenset[str] = TOPIC_CHARACTERS
+    ) -> None:
+        """Compile an expression for texts of an alphabet; `work` limits that and all matching.
+
+        Raises ValueError if RE2/J would reject it, or it is too large, and TooMuchWorkError.
+        """
         if len(pattern) > _MAX_CHARACTERS:
             raise ValueError("it is too large")
-        self._program = _Program(_Parser(pattern).parse())
+        work.spend(len(pattern) * len(alphabet) * _WORK_OF_A_CHARACTER)
+        self._program = _Program(_Parser(pattern, alphabet).parse(), work)
 
-    def matches(self, name: str) -> bool:
-        """Return whether the whole name matches."""
-        return self._program.matches(name)
+    def matches(self, text: str) -> bool:
+        """Return whether the whole text matches. Raises TooMuchWorkError."""
+        return self._program.matches(text)
 
 
 class _Parser:
     """A recursive parser of one expression, with the rules of RE2/J's Parser."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: frozenset[str]) -> None:
         self._pattern = pattern
+        #: With the other case of each character: `(?i)\p{Lu}` matches small letters, too.
+        self._alphabet = alphabet.union(*map(_folds, alphabet))
+        #: What characters other than operators and brackets stand for.
+        self._special: dict[str, _Node] = {
+            ".": self._alphabet - {"\n"},
+            "^": _Assertion.BEGIN,
+            "$": _Assertion.END,
+        }
         self._position = 0
         self._depth = 0
         self._ignore_case = False
@@ -220,7 +257,7 @@ class _Parser:
         if self._rest().startswith("\\"):
             return self._escape()
         character = self._next()
-        special = _SPECIAL.get(character)
+        special = self._special.get(character)
         return [self._literal(character) if special is None else special]
 
     def _group(self) -> list[_Node]:
@@ -292,7 +329,7 @@ class _Parser:
             return None
         if kind.lower() in _PERL_CLASSES:
             self._position += 2
-            return _signed(self._folded(_PERL_CLASSES[kind.lower()]), negated=kind.isupper())
+            return self._signed(self._folded(_PERL_CLASSES[kind.lower()]), negated=kind.isupper())
         if kind not in {"p", "P"}:
             return None
         self._position += 2
@@ -305,7 +342,7 @@ class _Parser:
         negated = kind == "P"
         if name.startswith("^"):
             negated, name = not negated, name[1:]
-        return _signed(self._folded(_unicode_class(name)), negated=negated)
+        return self._signed(self._folded(self._unicode_class(name)), negated=negated)
 
     def _escaped(self) -> str:
         """Parse an escaped character. Raises ValueError."""
@@ -344,7 +381,7 @@ class _Parser:
                 known = _POSIX_CLASSES.get(name.removeprefix("^"))
                 if known is None:
                     raise ValueError("invalid character class range")
-                found |= _signed(self._folded(known), negated=name.startswith("^"))
+                found |= self._signed(self._folded(known), negated=name.startswith("^"))
                 continue
             shared = self._shared_class()
             if shared is not None:
@@ -359,7 +396,7 @@ class _Parser:
                 if high < low:
                     raise ValueError("invalid character class range")
             found |= self._matching(partial(_is_between, low, high))
-        return _signed(frozenset(found), negated=negated)
+        return self._signed(frozenset(found), negated=negated)
 
     def _class_character(self) -> str:
         if not self._rest():
@@ -373,14 +410,28 @@ class _Parser:
         return self._matching(characters.__contains__)
 
     def _matching(self, matches: Callable[[str], bool]) -> frozenset[str]:
-        """Return the characters of topic names that match, or do if case is ignored."""
+        """Return the characters of the alphabet that match, or do if case is ignored."""
         return frozenset(
             character
-            for character in _ALPHABET
+            for character in self._alphabet
             if any(
                 matches(each) for each in (_folds(character) if self._ignore_case else character)
             )
         )
+
+    def _signed(self, characters: Iterable[str], *, negated: bool) -> frozenset[str]:
+        present = self._alphabet.intersection(characters)
+        return self._alphabet - present if negated else present
+
+    def _unicode_class(self, name: str) -> frozenset[str]:
+        """Return the characters of a Unicode category or script. Raises ValueError."""
+        if name == "Any":
+            return self._alphabet
+        if name in _CATEGORIES:
+            return frozenset(c for c in self._alphabet if unicodedata.category(c).startswith(name))
+        if name not in _SCRIPTS:
+            raise ValueError("invalid character class range")
+        return frozenset(c for c in self._alphabet if _script(c) == name)
 
 
 def _is_between(low: str, high: str, character: str) -> bool:
@@ -389,25 +440,19 @@ def _is_between(low: str, high: str, character: str) -> bool:
 
 def _folds(character: str) -> str:
     """Return the characters that equal a character if case is ignored."""
-    lower = character.lower()
-    return lower + character.upper() + _FOLDED.get(lower, "")
+    lower, upper = character.lower(), character.upper()
+    # Letters that become two in the other case are not equal to either of them.
+    return character + "".join(
+        each for each in (lower, upper, lower.upper(), _FOLDED.get(lower, "")) if len(each) == 1
+    )
 
 
-def _signed(characters: Iterable[str], *, negated: bool) -> frozenset[str]:
-    present = _ALPHABET.intersection(characters)
-    return _ALPHABET - present if negated else present
-
-
-def _unicode_class(name: str) -> frozenset[str]:
-    """Return the characters of a Unicode category or script. Raises ValueError."""
-    if name == "Any":
-        return _ALPHABET
-    if name in _CATEGORIES:
-        return frozenset(c for c in _ALPHABET if unicodedata.category(c).startswith(name))
-    if name not in _SCRIPTS:
-        raise ValueError("invalid character class range")
-    letters = frozenset(string.ascii_letters)
-    return letters if name == "Latin" else _ALPHABET - letters if name == "Common" else frozenset()
+def _script(character: str) -> str:
+    """Return the script of a character; beyond ASCII a guess from its Unicode name."""
+    if character.isascii():
+        return "Latin" if character.isalpha() else "Common"
+    script = unicodedata.name(character, "Unknown").split()[0].capitalize()
+    return script if script in _SCRIPTS else "Common"
 
 
 class _Step(NamedTuple):
@@ -420,7 +465,8 @@ class _Step(NamedTuple):
 class _Program:
     """The automaton of an expression; the instruction after the last one is its end."""
 
-    def __init__(self, node: _Node) -> None:
+    def __init__(self, node: _Node, work: Work) -> None:
+        self._work = work
         self._steps: list[_Step] = []
         #: Counted even if it adds no instruction: an empty group can be repeated without end.
         self._nodes = 0
@@ -429,6 +475,7 @@ class _Program:
         #: The states after a character, by those before it: names have the same few characters.
         #: Only if there are no assertions, which depend on the place in the name.
         self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._remembered_states = 0
 
     def _append(self, step: _Step) -> int:
         self._steps.append(step)
@@ -439,6 +486,7 @@ class _Program:
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise ValueError("it is too large")
+        self._work.spend(_WORK_OF_A_NODE)
         match node:
             case _Sequence(items):
                 for item in items:
@@ -481,6 +529,7 @@ class _Program:
         """Return whether the whole text matches."""
         states = self._reachable({0}, text, 0)
         for position, character in enumerate(text):
+            self._work.spend(1)
             states = self._move(states, text, position, character)
             if not states:
                 return False
@@ -492,6 +541,7 @@ class _Program:
         """Return the states after the character at a position."""
         if (known := self._moves.get((states, character))) is not None:
             return known
+        self._work.spend(len(states))
         after: set[int] = set()
         for state in states:
             if state < len(self._steps):
@@ -500,8 +550,10 @@ class _Program:
                     after.update(then)
         reached = self._reachable(after, text, position + 1)
         if not self._has_assertions:
-            if len(self._moves) >= _MAX_MOVES:
+            self._remembered_states += len(states) + len(reached)
+            if self._remembered_states > _MAX_REMEMBERED_STATES:
                 self._moves.clear()
+                self._remembered_states = len(states) + len(reached)
             self._moves[states, character] = reached
         return reached
 
@@ -513,6 +565,7 @@ class _Program:
             if state == len(self._steps):
                 continue
             condition, then = self._steps[state]
+            self._work.spend(len(then) or 1)
             if isinstance(condition, frozenset) or not _holds(condition, text, position):
                 continue
             for each in then:
