@@ -62,7 +62,10 @@ class Broker:
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
         self.cluster.broker_ids.add(node_id)
-        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots,
+            settings.fetch_session_cache_max_bytes,
+        )
         #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {
             handler.api_key: handler.versions for handler in HANDLERS

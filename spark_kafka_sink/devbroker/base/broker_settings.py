@@ -34,6 +34,9 @@ class BrokerSettings:
     fetch_max_bytes: int = 55 * 1024 * 1024
     #: Maximum number of fetch sessions (max.incremental.fetch.session.cache.slots).
     max_incremental_fetch_session_cache_slots: int = 1000
+    #: About how many bytes of memory all fetch sessions of a broker may take, at 500 bytes a
+    #: partition. Kafka counts only sessions.
+    fetch_session_cache_max_bytes: int = 64 * 1024 * 1024
     #: The rack of each broker (broker.rack), by ascending id; empty if the brokers have none.
     racks: tuple[str, ...] = ()
     #: Whether a leader sends consumers to a follower in their rack (RackAwareReplicaSelector as
@@ -46,6 +49,9 @@ class BrokerSettings:
     #: Maximum size in bytes of a request other than Produce: only Produce carries records. Kafka,
     #: which has many threads, has neither this limit nor the next.
     control_request_max_bytes: int = 4 * 1024 * 1024
+    #: How many bytes of responses may wait for their clients to read them, over all connections of
+    #: the cluster, before requests with large responses have to wait. Kafka has no such limit.
+    queued_max_response_bytes: int = 256 * 1024 * 1024
     #: Maximum number of array elements in one request, summed over all its arrays: enough for every
     #: partition of the largest topic.
     request_max_elements: int = 20_000
@@ -116,11 +122,13 @@ class SettingChanges(TypedDict, total=False):
     topic_defaults: TopicConfig
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
+    fetch_session_cache_max_bytes: int
     racks: tuple[str, ...]
     rack_aware_replica_selector: bool
     connection_limits: ConnectionLimits
     socket_request_max_bytes: int
     control_request_max_bytes: int
+    queued_max_response_bytes: int
     request_max_elements: int
     request_max_partitions: int
     request_max_decompressed_bytes: int

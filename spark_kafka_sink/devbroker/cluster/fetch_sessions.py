@@ -10,12 +10,15 @@ The counterpart of Kafka's FetchManager and FetchSessionCache. Rules:
   watermark or log start offset has changed since the last response.
 - A partition with records moves to the end of its session, so that each gets its turn.
 - If there are too many sessions, a new one replaces one that has been idle for two minutes, or a
-  smaller one that is older than two minutes. Otherwise the new one is not opened.
+  smaller one that is older than two minutes. Otherwise the new one is not opened. Unlike Kafka's,
+  sessions also share a budget of memory: a new one may then replace several, and one that grows too
+  large is closed, so that its consumer begins another one.
 """
 
 from __future__ import annotations
 
 import secrets
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -26,7 +29,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition, PartitionData
 
@@ -34,6 +37,8 @@ NO_SESSION = 0
 _INITIAL_EPOCH = 0
 _EVICTION_MS = 120_000
 _NO_OFFSET = -1
+#: About the memory of a partition in a session, without the name of its topic.
+_PARTITION_BYTES = 500
 
 #: A partition's topic, by id or else by name, and its index.
 PartitionKey: TypeAlias = "tuple[uuid.UUID | str | None, int]"
@@ -57,6 +62,11 @@ class RequestedPartition(NamedTuple):
     def key(self) -> PartitionKey:
         """What identifies the partition in a session."""
         return partition_key(self.topic, self.topic_id, self.asked.partition)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory the partition takes in a session."""
+        return _PARTITION_BYTES + (sys.getsizeof(self.topic) if self.topic_id == ZERO_UUID else 0)
 
 
 class PartitionResult(NamedTuple):
@@ -111,6 +121,8 @@ class _Session:
     partitions: dict[PartitionKey, _CachedPartition] = field(default_factory=dict)
     #: The epoch that the next request must have.
     epoch: int = _INITIAL_EPOCH + 1
+    #: About how much memory the partitions take.
+    bytes: int = 0
 
     def update(
         self,
@@ -122,10 +134,13 @@ class _Session:
             cached = self.partitions.get(key)
             if cached is None:
                 self.partitions[key] = _CachedPartition(partition)
+                self.bytes += partition.bytes
             else:
                 cached.requested = cached.requested._replace(asked=partition.asked)
         for key in forgotten:
-            self.partitions.pop(key, None)
+            removed = self.partitions.pop(key, None)
+            if removed is not None:
+                self.bytes -= removed.requested.bytes
 
 
 class FetchContext:
@@ -206,10 +221,13 @@ class _IncrementalFetch(FetchContext):
 class FetchSessions:
     """The sessions of one broker."""
 
-    def __init__(self, most: int) -> None:
-        """Keep at most this many sessions."""
+    def __init__(self, most: int, max_bytes: int) -> None:
+        """Keep at most this many sessions, of about this many bytes in total."""
         self._most = most
+        self._max_bytes = max_bytes
         self._sessions: dict[int, _Session] = {}
+        #: The sum over all sessions.
+        self._bytes = 0
 
     def __len__(self) -> int:
         """Return the number of sessions."""
@@ -218,6 +236,12 @@ class FetchSessions:
     def clear(self) -> None:
         """Close all sessions, as the end of a broker does."""
         self._sessions.clear()
+        self._bytes = 0
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._bytes -= session.bytes
 
     def begin(
         self,
@@ -236,7 +260,7 @@ class FetchSessions:
         FETCH_SESSION_TOPIC_ID_ERROR for a session that began with names and continues with ids.
         """
         if epoch in {_INITIAL_EPOCH, FINAL_EPOCH}:
-            self._sessions.pop(session_id, None)
+            self._close(session_id)
             partitions = list(requested.values())
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
@@ -256,17 +280,27 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                 f"fetch session {session_id} mixes names and ids of topics",
             )
+        before = session.bytes
         session.update(requested, forgotten)
+        self._bytes += session.bytes - before
         if not session.partitions:
-            del self._sessions[session_id]
+            self._close(session_id)
             return FetchContext(list(requested.values()))
+        if session.bytes > before and self._bytes > self._max_bytes:
+            # As if it had been evicted: the consumer lists all its partitions once more.
+            self._close(session_id)
+            raise RefusedError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"fetch session {session_id} is too large for the memory that sessions may take",
+            )
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
         return _IncrementalFetch(session, find_name)
 
     def open(self, results: Sequence[PartitionResult], now_ms: int, *, uses_topic_ids: bool) -> int:
         """Open a session and return its id, NO_SESSION if there are too many sessions."""
-        if len(self._sessions) >= self._most and not self._evict(len(results), now_ms):
+        size = sum(each.requested.bytes for each in results)
+        if not self._make_room(len(results), size, now_ms):
             return NO_SESSION
         session_id = self._new_id()
         self._sessions[session_id] = _Session(
@@ -280,7 +314,9 @@ class FetchSessions:
                 )
                 for requested, data in results
             },
+            bytes=size,
         )
+        self._bytes += size
         return session_id
 
     def _new_id(self) -> int:
@@ -290,23 +326,34 @@ class FetchSessions:
             if session_id not in self._sessions:
                 return session_id
 
-    def _evict(self, size: int, now_ms: int) -> bool:
-        """Close a session in favor of one with `size` partitions; return False if none may be."""
-        stale = min(self._sessions.values(), key=lambda each: each.last_used_ms, default=None)
-        if stale is None:
+    def _make_room(self, partitions: int, size: int, now_ms: int) -> bool:
+        """Close sessions until a new one fits, with its partitions and bytes.
+
+        Return False, and close none, if those that may be closed are not enough.
+        """
+        slots = len(self._sessions) - self._most + 1
+        excess = self._bytes + size - self._max_bytes
+        closed = []
+        for session in self._replaceable(partitions, now_ms) if max(slots, excess) > 0 else ():
+            if slots <= 0 and excess <= 0:
+                break
+            closed.append(session.session_id)
+            slots -= 1
+            excess -= session.bytes
+        if slots > 0 or excess > 0:
             return False
-        if now_ms - stale.last_used_ms > _EVICTION_MS:
-            del self._sessions[stale.session_id]
-            return True
-        smallest = min(
-            (each for each in self._sessions.values() if _is_old(each)),
-            key=lambda each: len(each.partitions),
-            default=None,
-        )
-        if smallest is None or size <= len(smallest.partitions):
-            return False
-        del self._sessions[smallest.session_id]
+        for session_id in closed:
+            self._close(session_id)
         return True
+
+    def _replaceable(self, partitions: int, now_ms: int) -> Iterator[_Session]:
+        """Return the sessions that give way to one with this many partitions, in this order."""
+        sessions = sorted(self._sessions.values(), key=lambda each: each.last_used_ms)
+        stale = [each for each in sessions if now_ms - each.last_used_ms > _EVICTION_MS]
+        yield from stale
+        for each in sorted(sessions[len(stale) :], key=lambda each: len(each.partitions)):
+            if _is_old(each) and len(each.partitions) < partitions:
+                yield each
 
 
 def _is_old(session: _Session) -> bool:

@@ -9,7 +9,7 @@
   for requests other than Produce, and so is the number of elements. Bytes that are not a request
   close the connection.
 - Responses send the log's own buffers, and only as fast as the client reads them; until then no
-  further request is read.
+  further request is read. If others do not read theirs, large responses wait (`unread_answers`).
 - A client that has closed its side still receives the responses that are ready; a request that
   waits is abandoned.
 - Until a client of a SASL listener has authenticated, its requests go to its authenticator and must
@@ -47,6 +47,7 @@ from spark_kafka_sink.devbroker.net.faults import (
 )
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.net.lane import LONG_SECONDS
+from spark_kafka_sink.devbroker.net.unread_answers import ROOM
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -74,6 +75,25 @@ _JOIN_BELOW_BYTES = 256 * 1024
 _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 #: No further request of a connection is handled in the same turn of the event loop after this time.
 TURN_SECONDS = 0.005
+#: After this time a request that waits for room checks again whether a client has stalled.
+_ROOM_CHECK_SECONDS = 1.0
+#: Requests that never wait for room: their responses are small, and members of groups and producers
+#: should not suffer from consumers that do not read.
+_SMALL_RESPONSES = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.API_VERSIONS,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    }
+)
 #: How long a rejected client has to read the reason.
 _LINGER_SECONDS = 0.1
 
@@ -183,6 +203,8 @@ class Connection:
         self._watchdog = None
         self._outgoing.clear()
         self._transport = None
+        if self._server.dispatcher.unread_answers.remove(self):
+            self._server.dispatcher.made_room()
         self._server.disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
@@ -212,7 +234,15 @@ class Connection:
         self._patience.active(self._server.loop.time())
         self._advance()
 
-    # Called by the server.
+    # Called by the server and the budget of unread responses.
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes in memory that wait until the client reads them."""
+        if self._transport is None:
+            return 0
+        own = sum(len(each) for each in self._outgoing if not _is_of_log(each))
+        return self._transport.get_write_buffer_size() + own
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -387,6 +417,9 @@ class Connection:
 
     def _handle(self, waiting: _Waiting) -> None:
         """Pass the request to the broker; send its response, or wait."""
+        if waiting.header.request_api_key not in _SMALL_RESPONSES and not self._has_room():
+            self._wait(waiting, _ROOM_CHECK_SECONDS, frozenset({ROOM}))
+            return
         broker = self._server.broker
         now = self._server.dispatcher.clock()
         action = waiting.action
@@ -409,6 +442,10 @@ class Connection:
             self._wait(waiting, outcome.until - now, outcome.watched)
         else:
             self._answer(waiting, outcome)
+
+    def _has_room(self) -> bool:
+        """Return whether the unread responses of all connections allow another large one."""
+        return self._server.dispatcher.unread_answers.has_room(self._server.loop.time())
 
     def _log(self, header: RequestHeader) -> None:
         request_logger.info(
@@ -529,6 +566,9 @@ class Connection:
                 size += len(self._outgoing[0])
                 joined.append(self._outgoing.popleft())
             self._transport.write(b"".join(joined) if joined else self._outgoing.popleft())
+        dispatcher = self._server.dispatcher
+        if dispatcher.unread_answers.update(self, self._server.loop.time()):
+            dispatcher.made_room()
 
     def _close(self) -> None:
         """Close once everything written has been sent."""
@@ -537,3 +577,8 @@ class Connection:
         self._outgoing.clear()
         if self._transport is not None:
             self._transport.close()
+
+
+def _is_of_log(buffer: Buffer) -> bool:
+    """Return whether a buffer takes no memory of its own: a log in memory keeps frames received."""
+    return isinstance(buffer, memoryview) and isinstance(buffer.obj, bytearray)

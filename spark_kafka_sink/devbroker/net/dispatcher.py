@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.devbroker.net.lane import Lane
+from spark_kafka_sink.devbroker.net.unread_answers import ROOM, UnreadAnswers
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,6 +50,7 @@ class Dispatcher:
         #: For connections whose requests take long, and for those that have not authenticated.
         self.slow_lane = Lane(loop, cpu_clock)
         self.unauthenticated_lane = Lane(loop, cpu_clock)
+        self.unread_answers = UnreadAnswers(cluster.settings.queued_max_response_bytes)
         self._cluster = cluster
         self._watching: dict[Hashable, set[Watcher]] = {}
         self._to_wake: set[Watcher] = set()
@@ -79,11 +81,18 @@ class Dispatcher:
     def handled(self) -> None:
         """Dispatch what has changed since the last call, and reschedule the timers."""
         for key in self._cluster.take_changed():
-            for connection in self._watching.get(key, ()):
-                if not self._to_wake:
-                    self.loop.call_soon(self._wake)
-                self._to_wake.add(connection)
+            self._changed(key)
         self._schedule_tick()
+
+    def made_room(self) -> None:
+        """Wake the connections that wait until others have been read."""
+        self._changed(ROOM)
+
+    def _changed(self, key: Hashable) -> None:
+        for connection in self._watching.get(key, ()):
+            if not self._to_wake:
+                self.loop.call_soon(self._wake)
+            self._to_wake.add(connection)
 
     def close(self) -> None:
         """Stop running timers, and the turns in lanes."""

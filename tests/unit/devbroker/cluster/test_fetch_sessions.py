@@ -350,3 +350,69 @@ def test_without_slots_there_are_no_sessions():
     consumer = Consumer(broker_with({"t": 1}, max_incremental_fetch_session_cache_slots=0))
 
     assert 0 == consumer.open({0: 0})
+
+
+#: Room for five partitions.
+ROOM = {"fetch_session_cache_max_bytes": 2_999}
+
+
+def test_sessions_share_a_budget_of_memory():
+    """A session that does not fit is not opened; one that is closed makes room for another."""
+    consumer = Consumer(broker_with({"t": 9}, **ROOM))
+    first = consumer.open({0: 0, 1: 0, 2: 0})
+
+    response = consumer.fetch({0: 0, 1: 0, 2: 0})
+
+    assert (0, [(0, 0), (1, 0), (2, 0)]) == answered(response)
+    assert 0 == response.session_id
+    assert 0 == consumer.fetch({0: 0, 1: 0, 2: 0}, session=(first, -1)).session_id
+    assert consumer.open({0: 0, 1: 0, 2: 0}) > 0
+
+
+def test_a_large_session_replaces_several():
+    """Idle sessions, and then old smaller ones, are closed until a new one fits."""
+    consumer = Consumer(broker_with({"t": 9}, **ROOM))
+    idle = consumer.open({0: 0})
+    used = [consumer.open({0: 0}), consumer.open({0: 0, 1: 0})]
+    later = NOW + 3 * MINUTE
+    for session in used:
+        consumer.fetch(session=(session, 1), now=later)
+
+    large = consumer.open(dict.fromkeys(range(3), 0), now=later)
+
+    assert large > 0
+    assert NO_SUCH == consumer.fetch(session=(idle, 1), now=later).error_code
+    assert NO_SUCH == consumer.fetch(session=(used[0], 2), now=later).error_code
+    assert 0 == consumer.fetch(session=(used[1], 2), now=later).error_code
+
+
+def test_no_session_is_closed_for_one_that_does_not_fit_all_the_same():
+    """A session larger than the whole budget is not opened, and closes none."""
+    consumer = Consumer(broker_with({"t": 9}, **ROOM))
+    idle = consumer.open({0: 0})
+    later = NOW + 3 * MINUTE
+
+    assert 0 == consumer.open(dict.fromkeys(range(9), 0), now=later)
+    assert 0 == consumer.fetch(session=(idle, 1), now=later).error_code
+
+
+def test_a_session_that_outgrows_the_budget_is_closed():
+    """Its consumer learns that it is gone; forgotten partitions do not count."""
+    consumer = Consumer(broker_with({"t": 9}, **ROOM))
+    session = consumer.open({0: 0, 1: 0, 2: 0})
+    assert 0 == consumer.fetch({3: 0, 4: 0}, session=(session, 1), forget=[0, 1]).error_code
+    assert 0 == consumer.fetch({5: 0, 6: 0}, session=(session, 2)).error_code
+
+    assert NO_SUCH == consumer.fetch({7: 0}, session=(session, 3)).error_code
+
+    assert NO_SUCH == consumer.fetch(session=(session, 4)).error_code
+    assert consumer.open(dict.fromkeys(range(5), 0)) > 0
+
+
+def test_names_of_topics_count_as_memory():
+    """A session by names takes the memory of the names, too."""
+    broker = broker_with({"t": 1}, **ROOM)
+    consumer = Consumer(broker, by_id=False)
+
+    assert 0 == consumer.open({0: 0}, topic={"topic": "n" * 3_000})
+    assert consumer.open({0: 0}, topic={"topic": "n" * 249}) > 0
