@@ -98,7 +98,11 @@ class ErrorCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46, _FINAL, "a batch with this sequence number was already written"
     INVALID_PRODUCER_EPOCH = 47, _FINAL, "the producer's epoch is out of date"
     INVALID_TXN_STATE = 48, _FINAL, "the state of the transaction does not allow this"
-    INVALID_PRODUCER_ID_MAPPING = 49, _FINAL, "the producer id does not match the transactional id"
+    INVALID_PRODUCER_ID_MAPPING = (
+        49,
+        _FINAL,
+        "the transactional id has expired (transactional.id.expiration.ms) or has another producer",
+    )
     INVALID_TRANSACTION_TIMEOUT = 50, _FINAL, "the timeout exceeds transaction.max.timeout.ms"
     CONCURRENT_TRANSACTIONS = 51, _RETRIABLE, "the transaction is still busy with another operation"
     TRANSACTION_COORDINATOR_FENCED = 52, _FINAL, "a newer coordinator has taken over"

@@ -62,6 +62,12 @@ ADVICE: dict[int, str] = {
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
     ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "After that time without a transaction, 7 days by default, the brokers forget an id. "
+        "Nothing of this transaction is committed: close this producer, and write it again with "
+        "another, which may have the same transactional.id. If producers may be idle for longer, "
+        "raise transactional.id.expiration.ms of the brokers"
+    ),
     ErrorCode.INVALID_PRODUCER_EPOCH: (
         "The transaction exceeded transaction.timeout.ms, or another producer with this "
         "transactional.id has taken over: abort the transaction. If that succeeds, write it again, "

@@ -287,7 +287,7 @@ class TransactionProtocol:
 
 
 def _advice(action: TxnAction, code: int) -> str | None:
-    if action is TxnAction.FATAL:
+    if action is TxnAction.FATAL and code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
         return "Close this producer and create another"
     return advice_of(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -17,8 +18,10 @@ from spark_kafka_sink.errors import (
     BufferExhaustedError,
     DeliveryError,
     DeliveryTimeoutError,
+    FatalProducerError,
     InvalidPartitionError,
     InvalidTopicError,
+    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     RecordTooLargeError,
@@ -29,7 +32,7 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.kafka.real_kafka import wait_until
-from tests.support.network.leaps import leap_at_first_contact
+from tests.support.network.leaps import MILLISECONDS, leap_at_first_contact, leap_broker
 from tests.support.producer.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
 from tests.support.producer.producing import patiently, refusal_after_patience
 from tests.support.record.record_columns import columns
@@ -239,3 +242,32 @@ def test_the_write_fails_if_no_memory_is_freed(broker):
     with pytest.raises(BufferExhaustedError, match=r"row \d+, t-\d.*buffer.memory"):
         producer.append(columns(numbered(100_000)))
     producer.close(0)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_transactional_id_that_has_expired_is_named_as_such(version):
+    """Every error names the setting of the brokers, and another producer may use the id."""
+    named = r"expired \(transactional\.id\.expiration\.ms\).*INVALID_PRODUCER_ID_MAPPING"
+    with DevBroker(
+        topics={"t": 1}, transaction_version=version, transactional_id_expiration_ms=MILLISECONDS
+    ) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "orders"}
+        with contextlib.closing(KafkaProducer(settings)) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", value=b"a").result(120)
+            producer.commit_transaction()
+            leap_broker(broker)
+            producer.begin_transaction()
+            lost = producer.send("t", value=b"b")
+
+            with pytest.raises(KafkaError, match=f"{named}.* with another.* raise transactional"):
+                lost.result(120)
+            with pytest.raises(FatalProducerError, match=f"create another.*{named}"):
+                producer.commit_transaction()
+        with KafkaProducer(settings) as another:
+            another.init_transactions()
+            another.begin_transaction()
+            another.send("t", value=b"b").result(120)
+            another.commit_transaction()
+        assert [b"a", b"b"] == [record.value for record in broker.records("t")[0]]
