@@ -10,6 +10,7 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.group_offsets import commit_codes, commit_topics
@@ -25,7 +26,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
     from spark_kafka_sink.errors import BrokerError, KafkaError
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
@@ -163,11 +164,33 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> Offs
 
 
 def refused_commits(
-    response: OffsetCommitResponse, group_id: str, requested: Container[TopicPartition]
+    response: OffsetCommitResponse, group_id: str, requested: Collection[TopicPartition]
 ) -> dict[TopicPartition, KafkaError]:
-    """Return the requested partitions whose offsets were refused, and why."""
-    return {
+    """Return the requested partitions whose offsets were refused, or not answered, and why."""
+    codes = dict(only_requested(commit_codes(response), requested))
+    refusals: dict[TopicPartition, KafkaError] = {
         place: broker_error(code, f"OffsetCommit of group {group_id!r} for {place}")
-        for place, code in only_requested(commit_codes(response), requested)
+        for place, code in codes.items()
         if code
     }
+    missing = missing_answer(group_id, codes, requested)
+    if missing is not None:
+        refusals.update(dict.fromkeys(set(requested) - codes.keys(), missing))
+    return refusals
+
+
+def missing_answer(
+    group_id: str, answered: Container[TopicPartition], requested: Iterable[TopicPartition]
+) -> DecodeError | None:
+    """Return the error of an OffsetCommit response without a partition that was requested.
+
+    Java's consumer takes such an offset for committed.
+    """
+    missing = sorted(each for each in requested if each not in answered)
+    if not missing:
+        return None
+    others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return DecodeError(
+        f"OffsetCommit of group {group_id!r}: the coordinator's answer lacks {missing[0]}{others}, "
+        "so whether the offset was committed is not known"
+    )

@@ -10,7 +10,7 @@ import logging
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.consumer.offsets.offset_requests import only_requested
+from spark_kafka_sink.consumer.offsets.offset_requests import missing_answer, only_requested
 from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetAction,
     judge_group,
@@ -211,7 +211,7 @@ class OffsetCommits:
         codes = dict(only_requested(read_commit(response, names).items(), offsets))
         verdict = judge_partitions(call, codes)
         if verdict.action is OffsetAction.DONE:
-            return None
+            return missing_answer(self._group_id, codes, offsets)
         with self._context.lock:
             verdict = self._coordinator.apply_commit(verdict, member, is_of_user=is_of_user)
             self._context.tell_user()

@@ -152,6 +152,21 @@ def test_answers_that_nobody_asked_for_are_dropped():
     assert asked == tuple(refused_commits(commit, "g", asked))
 
 
+def test_a_commit_without_an_answer_is_refused():
+    """A response that lacks partitions does not count as a commit of them."""
+    response = OffsetCommitResponse(
+        topics=(
+            OffsetCommitResponseTopic(
+                name="t", partitions=(OffsetCommitResponsePartition(partition_index=1),)
+            ),
+        )
+    )
+    refused = refused_commits(response, "g", T[:3])
+
+    assert {T[0], T[2]} == refused.keys()
+    assert "group 'g': the coordinator's answer lacks t-0 and 1 more" in str(refused[T[2]])
+
+
 def test_a_coordinator_is_found_in_the_old_and_in_the_new_format():
     """Brokers before 3.0 know one key only."""
     assert ("g", ()) == (

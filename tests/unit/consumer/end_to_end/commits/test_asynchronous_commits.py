@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,12 +13,14 @@ from spark_kafka_sink.admin.client.admin_client import AdminClient
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.errors import (
     BrokerError,
+    DecodeError,
     KafkaError,
     KafkaTimeoutError,
     WakeupError,
 )
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.testing import (
+    AlterResponse,
     AnswerError,
     ApiKey,
     CloseConnection,
@@ -111,6 +114,25 @@ def test_a_callback_gets_the_error(broker, code):
     assert isinstance(error, KafkaError)
     assert code.name in str(error)
     assert 1 == hook.seen
+
+
+def test_a_callback_learns_that_a_partition_was_not_answered(broker):
+    """An answer that lacks a partition does not count as a commit of it."""
+
+    def without_second(answer):
+        [topic] = answer.topics
+        kept = tuple(each for each in topic.partitions if each.partition_index != 1)
+        return replace(answer, topics=(replace(topic, partitions=kept),))
+
+    broker.on(ApiKey.OFFSET_COMMIT, AlterResponse(without_second), times=1)
+    calls = []
+    with consuming(broker, **BY_HAND) as consumer:
+        consumer.assign([tp(), tp(1)])
+        consumer.commit_async({tp(): 1, tp(1): 2}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: calls)
+    [(_, error)] = calls
+    assert isinstance(error, DecodeError)
+    assert "the coordinator's answer lacks t-1, so" in str(error)
 
 
 def test_a_failed_asynchronous_commit_is_logged_without_a_callback(broker, caplog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import OffsetAndMetadata
 from spark_kafka_sink.testing import (
+    AlterResponse,
     AnswerError,
     ApiKey,
     CloseConnection,
@@ -78,8 +80,9 @@ def test_nothing_is_committed_by_default_at_close(broker):
         CloseConnection(),
         CloseConnection(handled=True),
         NeverAnswer(),
+        AlterResponse(lambda answer: replace(answer, topics=())),
     ],
-    ids=repr,
+    ids=lambda fault: "no partitions" if isinstance(fault, AlterResponse) else repr(fault),
 )
 def test_a_commit_is_retried(broker, fault):
     """An error that passes is not raised."""
