@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The steps that a heartbeat may take: less than a quarter of a second, and enough to compile the
+#: The steps that a heartbeat may take: about a quarter of a second, and enough to compile the
 #: largest expression.
 MAX_WORK = 600_000
 
