@@ -2,8 +2,9 @@
 
 Calling threads stage records or write columns. They block only for memory and for the metadata of a
 new topic, and never longer than max.block.ms. A daemon thread runs one asyncio loop that owns all
-sockets. No record relies on `atexit` or on the garbage collector: a worker may be killed at any
-moment, and a record that was not acknowledged by then was never reported as written.
+sockets. No delivery relies on `atexit` or on the garbage collector: a worker may be killed at any
+moment, and a record that was not acknowledged by then was never reported as written. But a script
+that ends without `close` still sends its records (`exit_flush`).
 
 A producer must be created in the process that uses it, and is never pickled. `record_staging`
 handles the records that `send` does not stage itself, and `transactional_calls` the transactional
@@ -27,6 +28,7 @@ from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.offset_arguments import check_group, offsets_of
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
+from spark_kafka_sink.producer.exit_flush import EXIT_SECONDS, open_producers
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -115,8 +117,9 @@ class KafkaProducer:
         """Create a producer, which connects when it is first used.
 
         Without `lingers`, linger.ms closes no batch: a batch closes only when it is full, when
-        memory runs short, and on `flush`. The cluster is then taken to be one that was reached
-        before, and waited for up to max.block.ms even if nothing listens there.
+        memory runs short, and on `flush`; nothing is flushed when the process ends. The cluster is
+        then taken to be one that was reached before, and waited for up to max.block.ms even if
+        nothing listens there.
 
         Raises ConfigError for invalid or unsupported settings.
         """
@@ -131,11 +134,17 @@ class KafkaProducer:
                 self,
                 partial(_close, self._core, self._plug_ins, timeout=None),
                 client_id=config.client_id,
-                effect=" The records that it had are still sent",
+                effect=(
+                    " The records that it had are still sent, but once the process ends for at "
+                    f"most {EXIT_SECONDS:g} s"
+                ),
             )
             undo.callback(self._owner_end.detach)
             undo.pop_all()
         _producers.add(self)
+        if lingers:
+            # The rows of a Spark task that has not flushed are written again by another attempt.
+            open_producers.add(self._core)
 
     def _start(self, config: ProducerConfig, undo: ExitStack, *, lingers: bool) -> None:
         partitioner = resolve_partitioner(config.partitioner_class, self._plug_ins)
@@ -500,6 +509,7 @@ def _close(core: ProducerCore, plug_ins: PlugIns, timeout: float | None) -> None
     try:
         core.close(timeout)
     finally:
+        open_producers.discard(core)
         plug_ins.close()
 
 
@@ -508,6 +518,7 @@ _producers: WeakSet[KafkaProducer] = WeakSet()
 
 
 def _refuse_after_fork() -> None:
+    open_producers.forget_all()
     # Comparing process ids for every record would cost as much as staging it.
     for producer in list(_producers):
         producer._plain_topics.clear()  # noqa: SLF001  of the class above

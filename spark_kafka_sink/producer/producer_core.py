@@ -479,9 +479,37 @@ class ProducerCore:
         result.wait(left, self._client.cause, limit=self._max_block)
 
     @property
-    def _has_open_transaction(self) -> bool:
+    def has_open_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended; a prepared one is another process's."""
         manager = self.transaction_manager
         return manager is not None and manager.has_ongoing_transaction
+
+    def warn_of_open_transaction(self) -> None:
+        """Log that the process ends with an open transaction, if there is one."""
+        self._sender.warn_of_open_transaction("the process ended")
+
+    @property
+    def unsent_records(self) -> int:
+        """The number of records that are neither acknowledged nor failed.
+
+        It is not exact while other threads send or write.
+        """
+        return self.gatherer.unwritten_records + self.accumulator.incomplete_records
+
+    @property
+    def failed_records(self) -> int:
+        """The number of records that have failed so far."""
+        return self.sender_metrics.snapshot().record_error_total
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last error of a connection to a broker."""
+        return self._client.last_error
+
+    @property
+    def client_id(self) -> str:
+        """The name that the brokers know."""
+        return self._config.client_id
 
     def acks(self) -> AcksByPartition:
         """Return what has been acknowledged so far, by partition."""
@@ -508,7 +536,7 @@ class ProducerCore:
         finally:
             if self._thread.is_alive:
                 # An open transaction is aborted if there is time.
-                if self.has_ended and not self._has_open_transaction:
+                if self.has_ended and not self.has_open_transaction:
                     left = 0.0
                 elif timeout is None:
                     left = self._max_block

@@ -3,6 +3,9 @@
 The event loop's own executor joins its threads when the loop shuts down, so a name service or a
 token endpoint that hangs would delay the producer's `close` for as long. The threads here are
 daemons and are never joined.
+
+Once the process ends, Python 3.12 and later start no thread. What is left to do, such as sending
+the last records, then runs on the threads that exist: at worst they hang until the process is gone.
 """
 
 from __future__ import annotations
@@ -17,6 +20,11 @@ from spark_kafka_sink.network.base.timeout_check import done_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def is_exiting() -> bool:
+    """Return whether the main thread has ended, so that the process only finishes its work."""
+    return not threading.main_thread().is_alive()
 
 
 class Outcome(NamedTuple):
@@ -60,6 +68,9 @@ def in_daemon_thread(
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except (RuntimeError, MemoryError) as error:
+        if is_exiting():
+            run()
+            return outcome
         # The system cannot start another thread now; later it may.
         reason = str(error) or type(error).__name__
         problem = NetworkError(f"the thread {name!r} cannot be started: {reason}")

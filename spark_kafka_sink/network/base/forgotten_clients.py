@@ -2,7 +2,8 @@
 
 The garbage collector runs on any thread, whatever lock that thread holds. So nothing is done there
 but to warn, and to start a thread without any of Python's own locks; that thread stops the client.
-At the end of the process nothing is stopped: the clients' daemon threads end with it.
+At the end of the process nothing is stopped: the clients' daemon threads end with it, after
+`producer.exit_flush` has waited for the records of producers.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ def _abandon(
 
 
 def _start(stop: Callable[[], None], name: str) -> None:
-    threading.Thread(target=stop, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=stop, name=name, daemon=True).start()
+    except RuntimeError:
+        # Such as at the end of the process. This thread has no name, but can do the same.
+        stop()
 
 
 def _stop(stop: Callable[[], None], name: str) -> None:

@@ -180,6 +180,11 @@ class OpenBatches:
         entry["record_count"] = 0
         entry["max_record_bytes"] = 0
 
+    @property
+    def record_count(self) -> int:
+        """The number of records in all open batches."""
+        return int(self.slots["record_count"].sum())
+
     def used_bytes(self, slot: int) -> int:
         """Return the bytes an open batch has used, including the header's space."""
         return int(self.slots["position"][slot])

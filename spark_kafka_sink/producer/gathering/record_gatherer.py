@@ -180,6 +180,11 @@ class RecordGatherer:
         """Whether the staged records fill a chunk, which should be written now."""
         return len(self.staged) >= CHUNK_RECORDS or self.staged.heavy_bytes > MAX_HEAVY_BYTES
 
+    @property
+    def unwritten_records(self) -> int:
+        """The number of records in no closed batch, read without the lock."""
+        return len(self.staged) + self._open.record_count
+
     def write_columns(
         self,
         columns: RecordColumns,

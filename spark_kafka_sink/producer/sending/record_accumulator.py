@@ -187,6 +187,12 @@ class RecordAccumulator:
             return [*settling, *(batch.result for batch in self._incomplete)]
 
     @property
+    def incomplete_records(self) -> int:
+        """The number of records in batches that are not done."""
+        with self._lock:
+            return sum(batch.record_count for batch in self._incomplete)
+
+    @property
     def has_failed(self) -> bool:
         """Whether every later call will raise an error."""
         return self._failed_by is not None

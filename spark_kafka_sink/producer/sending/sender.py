@@ -193,7 +193,7 @@ class Sender:
             if self._timer is not None:
                 self._timer.cancel()
             if self._transaction_manager is not None:
-                self._warn_of_open_transaction(self._transaction_manager)
+                self.warn_of_open_transaction("the producer was closed")
                 self._transaction_manager.close()
             for task in list(self._tasks):
                 task.cancel()
@@ -231,13 +231,16 @@ class Sender:
         self._timer, self._timer_at = None, NEVER
         self.turn()
 
-    def _warn_of_open_transaction(self, manager: TransactionManager) -> None:
-        if manager.has_ongoing_transaction:
+    def warn_of_open_transaction(self, event: str) -> None:
+        """Log that a transaction is left open, if one is; `event` says what happened."""
+        manager = self._transaction_manager
+        if manager is not None and manager.has_ongoing_transaction:
             logger.warning(
-                "the producer was closed while a transaction of transactional.id %r was open. The "
-                "coordinator ends it after transaction.timeout.ms (%d ms), or when a producer with "
-                "this id next calls init_transactions(). Until then, read_committed consumers "
-                "cannot read past its records",
+                "%s while a transaction of transactional.id %r was open. The coordinator ends it "
+                "after transaction.timeout.ms (%d ms), or when a producer with this id next calls "
+                "init_transactions(). Until then, read_committed consumers cannot read past its "
+                "records",
+                event,
                 manager.transactional_id,
                 self._config.transaction_timeout_ms,
             )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.network.base.daemon_thread import is_exiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +45,18 @@ class WorkerThread:
     def run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
         """Run `work` on the worker thread, then `then` with its outcome on the network thread.
 
+        At the end of the process, when no thread can be started, `work` runs on the network thread.
         Only the network thread may call this.
         """
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                if not is_exiting():
+                    raise
+                self._call_soon(partial(then, self._outcome_of(work)))
+                return
             self._thread = thread
         self._jobs.put((work, then))
 

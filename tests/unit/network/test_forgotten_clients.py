@@ -112,6 +112,21 @@ def test_a_client_of_another_process_is_not_stopped(monkeypatch):
     assert not stopped.is_set()
 
 
+def test_a_forgotten_client_is_stopped_although_no_thread_can_be_started(monkeypatch):
+    """Python 3.12 and later start none at the end of the process."""
+
+    def refuse(_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    stopped = threading.Event()
+    owner = threading.Event()
+    stop_if_forgotten(owner, stopped.set, client_id=None)
+    with pytest.warns(ResourceWarning, match="a Event was not closed"):
+        del owner
+    assert stopped.wait(120)
+
+
 class _Messages(logging.Handler):
     """A handler that stores messages, and tells when the first one is there."""
 

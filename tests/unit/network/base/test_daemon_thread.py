@@ -39,6 +39,17 @@ def test_a_call_that_exits_is_an_error():
     assert isinstance(outcome.error.__cause__, SystemExit)
 
 
+def _refuse(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def test_a_call_at_the_end_of_the_process_needs_no_thread(monkeypatch):
+    """Python 3.12 and later start none then: the call runs on the thread of the loop."""
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    monkeypatch.setattr(daemon_thread, "is_exiting", lambda: True)
+    assert threading.get_ident() == _outcome_of(threading.get_ident).get()
+
+
 class Hanging:
     """A function that numbers its calls, which return once they are released."""
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.producer.sending import worker_thread
 from spark_kafka_sink.producer.sending.worker_thread import WorkerThread, WorkOutcome
 
 TIMEOUT = 120
@@ -45,6 +46,27 @@ def test_jobs_run_in_order_on_another_thread():
     assert [("kafka-producer-worker-thread | c", True)] == [
         (thread.name, thread.daemon) for thread in threads
     ]
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_a_job_needs_no_thread_at_the_end_of_the_process(monkeypatch, exits):
+    """Python 3.12 and later start none then; at any other time it is an error that none starts."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(worker_thread, "is_exiting", lambda: exits)
+    network, outcomes = _NetworkThread(), []
+    worker = WorkerThread(network.call_soon, client_id="c")
+    if exits:
+        worker.run_aside(lambda: 7, outcomes.append)
+        network.run(1)
+        assert [WorkOutcome(7)] == outcomes
+    else:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            worker.run_aside(lambda: 7, outcomes.append)
+    worker.close()
 
 
 def test_an_error_in_a_job_is_its_outcome():
