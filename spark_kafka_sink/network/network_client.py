@@ -122,6 +122,7 @@ class NetworkClient:
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
         self._unreached = UnreachedNodes()
+        self._connect_errors: dict[int, KafkaError] = {}
         #: Nodes that hung up on a client without SASL; the next connection checks whether they
         #: require it.
         self._may_require_sasl: set[int] = set()
@@ -244,6 +245,16 @@ class NetworkClient:
         unreached = next(filter(None, map(self.never_reached, known)), None)
         return unreached or self._last_error
 
+    def connect_error(self, node: Node | None) -> KafkaError | None:
+        """Return the error of the last attempt to connect to a node; None if it succeeded.
+
+        With None for a node that is not known, as after a rebootstrap, that of the last attempt to
+        connect to any node, if there is no connection.
+        """
+        if node is not None:
+            return self._connect_errors.get(node.node_id)
+        return None if self._connections else next(reversed(self._connect_errors.values()), None)
+
     def note_error(self, error: Exception) -> None:
         """Record an error, to be named as the cause when time runs out."""
         self._last_error = error
@@ -309,6 +320,8 @@ class NetworkClient:
                     self._listener.authentication_failed(node.node_id)
                 self._listener.connection_failed(node.node_id)
             if isinstance(error, KafkaError):
+                self._connect_errors.pop(node.node_id, None)
+                self._connect_errors[node.node_id] = error
                 self._note_failure(node, error)
                 # The broker's address may have changed, or its partitions may have other leaders
                 # now.
@@ -339,6 +352,7 @@ class NetworkClient:
     def _on_connected(self, connection: BrokerConnection) -> None:
         node_id = connection.node.node_id
         self._states.ready(node_id)
+        self._connect_errors.pop(node_id, None)
         self._connections[node_id] = connection
         if self._listener is not None:
             if self._config.security.uses_tls or self._config.security.uses_sasl:

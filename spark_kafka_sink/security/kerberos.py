@@ -21,6 +21,8 @@ from spark_kafka_sink.security.sasl import SaslMechanism
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from spark_kafka_sink.security.sasl import Expiry
+
 KRB5_LOGIN_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 _LAYER_OFFER_BYTES: Final = 4
 _NO_LAYER: Final = 1
@@ -181,6 +183,7 @@ class GssapiClient:
     hidden: Collection[str] = ()
     #: GSSAPI has no message for a refusal.
     failure = None
+    expiry: Expiry | None = None
 
     def __init__(
         self, context: GssContext, first_token: bytes, *, principal: str, service: str

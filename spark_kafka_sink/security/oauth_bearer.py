@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping
     from typing import TypeAlias
 
+    from spark_kafka_sink.security.sasl import Expiry
+
     #: A token, a token with its expiry in seconds since 1970, or an already parsed token.
     GivenToken: TypeAlias = "str | tuple[str, float] | OAuthBearerToken"
 
@@ -195,6 +197,7 @@ class OAuthBearerClient:
 
     mechanism = SaslMechanism.OAUTHBEARER
     hidden: Collection[str] = ()
+    expiry: Expiry | None = None
 
     def __init__(
         self, token: OAuthBearerToken, extensions: Mapping[str, str] = MappingProxyType({})

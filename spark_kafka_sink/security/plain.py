@@ -9,6 +9,8 @@ from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from spark_kafka_sink.security.sasl import Expiry
+
 _NUL = "\0"
 
 
@@ -17,6 +19,7 @@ class PlainClient:
 
     mechanism = SaslMechanism.PLAIN
     failure = None
+    expiry: Expiry | None = None
     hidden: Collection[str] = ()
     advice = CHECK_LOGIN
 

@@ -7,13 +7,15 @@ nor user; the code that sends the bytes adds them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spark_kafka_sink.errors import AuthenticationError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 
 class SaslMechanism(StrEnum):
@@ -37,6 +39,43 @@ CHECK_LOGIN: Final = (
 )
 
 
+#: Seconds before a token's end in which a broker's refusal is taken for a difference of the clocks.
+#: If something else is wrong, the next token is refused as well, and that is final.
+CLOCK_DIFFERENCE: Final = 5.0
+
+
+def moment(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as text for errors."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g} seconds since 1970"
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When the token of an exchange expires; as text, a sentence without its full stop."""
+
+    #: In seconds since 1970.
+    at: float
+    #: Returns seconds since 1970.
+    clock: Callable[[], float]
+
+    @property
+    def explains_refusal(self) -> bool:
+        """Whether a broker may refuse the token for its end alone, so that the next one may pass.
+
+        The broker's clock may be ahead of this machine's.
+        """
+        return self.clock() >= self.at - CLOCK_DIFFERENCE
+
+    def __str__(self) -> str:
+        """Return the sentence, such as "the token expired at 2026-01-31 12:00:00 UTC"."""
+        return (
+            f"the token {'expired' if self.clock() >= self.at else 'expires'} at {moment(self.at)}"
+        )
+
+
 class SaslClient(Protocol):
     """The client's side of one exchange."""
 
@@ -54,6 +93,9 @@ class SaslClient(Protocol):
 
     #: Other texts that no message may show: the values of references in the settings.
     hidden: Collection[str]
+
+    #: When the credentials expire; None if they do not, or do not say when.
+    expiry: Expiry | None
 
     @property
     def advice(self) -> str:

@@ -32,6 +32,8 @@ from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from spark_kafka_sink.security.sasl import Expiry
+
 HASHES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 )
@@ -64,6 +66,7 @@ class ScramClient:
     """One SCRAM exchange."""
 
     failure = None
+    expiry: Expiry | None = None
     hidden: Collection[str] = ()
     advice = CHECK_LOGIN
 

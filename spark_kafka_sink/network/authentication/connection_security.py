@@ -28,6 +28,7 @@ from spark_kafka_sink.security.login import (
 )
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
 from spark_kafka_sink.security.redaction import hide
+from spark_kafka_sink.security.sasl import Expiry
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class ConnectionSecurity:
         """
         plan = read_security(settings)
         self._login = plan.login
+        self._wall_clock = wall_clock
         self._hidden = hidden_texts(settings, plan.login)
         #: None for connections without TLS.
         self.tls = (
@@ -173,7 +175,11 @@ class ConnectionSecurity:
 
     async def _new_client(self, node: Node) -> SaslClient:
         if self._tokens is not None:
-            return cast("TokenLogin", self._login).client(await self._tokens.token())
+            token = await self._tokens.token()
+            client = cast("TokenLogin", self._login).client(token)
+            if token.expires_at is not None:
+                client.expiry = Expiry(token.expires_at, self._wall_clock)
+            return client
         if isinstance(self._login, PasswordLogin):
             return self._login.client()
         if isinstance(self._login, KerberosLogin):

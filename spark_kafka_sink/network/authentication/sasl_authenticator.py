@@ -71,8 +71,12 @@ TRANSITIONS: Final[Mapping[AuthenticationState, frozenset[AuthenticationState]]]
 class SaslAuthenticator:
     """A single SASL authentication; every authentication needs a new instance."""
 
-    def __init__(self, client: SaslClient, node: Node) -> None:
-        """Create the authenticator; `begin` returns the first request."""
+    def __init__(self, client: SaslClient, node: Node, *, is_renewal: bool = False) -> None:
+        """Create the authenticator; `begin` returns the first request.
+
+        `is_renewal` says that the connection has authenticated before.
+        """
+        self._is_renewal = is_renewal
         self._client = client
         self._node = node
         self._state = _S.INITIAL
@@ -121,6 +125,9 @@ class SaslAuthenticator:
             case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                 refusal = no_common_mechanism(self._client.mechanism, response.mechanisms)
                 raise AuthenticationError(f"{self._node}: {self._hide(str(refusal))}")
+            case ErrorCode.ILLEGAL_SASL_STATE if self._is_renewal:
+                # The broker does use SASL, but has renewed this session less than a second ago.
+                raise self._not_renewed(response.error_code)
             case ErrorCode.ILLEGAL_SASL_STATE:
                 raise AuthenticationError(
                     f"{self._node}: this listener does not use SASL: set security.protocol to "
@@ -150,14 +157,23 @@ class SaslAuthenticator:
         self._move(_S.COMPLETE)
         return None
 
-    def _failed(self, reason: str) -> AuthenticationError:
+    def _not_renewed(self, code: int) -> NetworkError:
+        expiry = self._client.expiry
+        refusal = broker_error(code, f"{self._who()}: the session could not be renewed")
+        return NetworkError(
+            f"{refusal}; {'' if expiry is None else f'{expiry}, and '}the client connects again"
+        )
+
+    def _failed(self, reason: str) -> AuthenticationError | NetworkError:
         told = self._client.failure
         if told is not None and told not in reason:
             reason = f"{reason.rstrip('.')} ({told})"
-        return AuthenticationError(
-            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. "
-            f"{hide(self._client.advice, self._client.hidden)}"
-        )
+        failed = f"{self._who()} failed: {self._hide(reason).rstrip('.')}"
+        advice = hide(self._client.advice, self._client.hidden)
+        expiry = self._client.expiry
+        if expiry is not None and expiry.explains_refusal:
+            return NetworkError(f"{failed}; {expiry}, and the next one is tried. {advice}")
+        return AuthenticationError(f"{failed}. {advice}")
 
     def _passing(self, code: int, message: str | None) -> NetworkError:
         refusal = broker_error(code, f"{self._who()} is not possible now")

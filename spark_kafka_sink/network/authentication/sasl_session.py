@@ -1,11 +1,15 @@
 """The SASL session of a connection: how it was authenticated, and until when (KIP-368).
 
-A session is due for renewal when most of its lifetime has passed. `Ask` sends the requests of an
-authentication, during which brokers accept no other requests.
+A session is due for renewal when most of its lifetime has passed. A session of a token ends with
+the token: while no new token comes, it is renewed with the same one for ever shorter lifetimes, but
+at most once a second, because brokers refuse more (KafkaChannel.maybeBeginServerReauthentication).
+
+`Ask` sends the requests of an authentication, during which brokers accept no other requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from typing import TYPE_CHECKING, Final, Protocol
@@ -29,6 +33,8 @@ _THREAD: Final = "kafka-sasl"
 #: random (SaslClientAuthenticator.ReauthInfo).
 RENEWAL_SHARE: Final = 0.85
 RENEWAL_JITTER: Final = 0.10
+#: The fewest seconds from the end of an authentication to the beginning of the next.
+MIN_INTERVAL: Final = 1.0
 
 
 class Ask(Protocol):
@@ -54,6 +60,7 @@ class SaslSession:
         self._ask = ask
         self._clock = clock
         self._renew_at = math.inf
+        self._may_renew_at = -math.inf
 
     @property
     def is_due(self) -> bool:
@@ -62,7 +69,16 @@ class SaslSession:
 
     async def authenticate(self, client: SaslClient) -> None:
         """Authenticate; raises AuthenticationError, or NetworkError if it may succeed later."""
-        authenticator = SaslAuthenticator(client, self._node)
+        await self._authenticate(SaslAuthenticator(client, self._node))
+
+    async def renew(self) -> None:
+        """Authenticate again, with a new client, when brokers allow it; see `authenticate`."""
+        # Before the client is created: the wait may outlast its token.
+        await asyncio.sleep(self._may_renew_at - self._clock())
+        client = await self._new_client(self._node)
+        await self._authenticate(SaslAuthenticator(client, self._node, is_renewal=True))
+
+    async def _authenticate(self, authenticator: SaslAuthenticator) -> None:
         request: SaslRequest | None = authenticator.begin()
         while request is not None:
             response: SaslResponse = await self._ask(request)
@@ -70,10 +86,12 @@ class SaslSession:
             # connections.
             answered = await in_daemon_thread(_THREAD, authenticator.receive, response)
             request = answered.get()
-        lifetime = authenticator.session_lifetime
+        now, lifetime = self._clock(), authenticator.session_lifetime
         share = RENEWAL_SHARE + RENEWAL_JITTER * random.random()
-        self._renew_at = math.inf if lifetime is None else self._clock() + lifetime * share
-
-    async def renew(self) -> None:
-        """Authenticate again, with a new client; see `authenticate`."""
-        await self.authenticate(await self._new_client(self._node))
+        self._may_renew_at = now + MIN_INTERVAL
+        self._renew_at = (
+            math.inf
+            if lifetime is None
+            # At its end at the latest: brokers accept no request after that but a renewal.
+            else min(max(now + lifetime * share, self._may_renew_at), now + lifetime)
+        )

@@ -3,8 +3,9 @@
 Like Java's ExpiringCredentialRefreshingLogin, but without its thread.
 
 Callers get the current token at once. It is replaced in the background; while that fails, the old
-token is used until it expires, with another attempt every few seconds. A token without a known
-expiry is used for one authentication only.
+token is used until it expires, with another attempt every few seconds. After that, every login asks
+again: a source that was away has refused nothing, and its next token ends the outage. A token
+without a known expiry is used for one authentication only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
 from spark_kafka_sink.security.redaction import hide
+from spark_kafka_sink.security.sasl import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +56,8 @@ class TokenProvider:
     async def token(self) -> OAuthBearerToken:
         """Return a token that has not expired, getting one if necessary.
 
-        Raises AuthenticationError, ConfigError or NetworkError, as the source does.
+        Raises AuthenticationError, ConfigError or NetworkError, as the source does. A NetworkError
+        names the token that has expired, if there was one.
         """
         token = self._token
         if token is not None and not self._has_ended(token):
@@ -62,7 +65,17 @@ class TokenProvider:
         getting = self._getting or self._start()
         # Other callers may be waiting for the same task, so it continues if this wait is cancelled.
         await asyncio.wait({getting})
-        return getting.result()
+        try:
+            return getting.result()
+        except NetworkError as error:
+            if token is None or token.expires_at is None:
+                raise
+            missing = NetworkError(
+                f"{self._named(token)} expired at {moment(token.expires_at)}, and no new one could "
+                f"be fetched: {error}"
+            )
+            missing.is_from_user_code = error.is_from_user_code
+            raise missing from error.__cause__
 
     @property
     def is_getting(self) -> bool:
@@ -92,18 +105,22 @@ class TokenProvider:
     def _ended(
         self, token: OAuthBearerToken, ended_at: float, asked_at: float, now: float
     ) -> AuthenticationError | NetworkError:
-        # The subject may come from a reference, too.
-        subject = hide(repr(token.subject), self._hidden)
         if ended_at > asked_at:
             return NetworkError(
-                f"the token for {subject} (OAUTHBEARER) expired while it was being fetched, which "
+                f"{self._named(token)} expired while it was being fetched, which "
                 f"took {now - asked_at:.0f} seconds: this process was paused, or the token source "
                 "is slow"
             )
-        return AuthenticationError(
-            f"the token for {subject} (OAUTHBEARER) expired {now - ended_at:.0f} "
+        # After a valid token, the source is late; before one, the clocks may differ for good.
+        kind = AuthenticationError if self._token is None else NetworkError
+        return kind(
+            f"{self._named(token)} expired {now - ended_at:.0f} "
             "seconds ago: check its issuer, and this machine's clock"
         )
+
+    def _named(self, token: OAuthBearerToken) -> str:
+        # The subject may come from a reference, too.
+        return f"the token for {hide(repr(token.subject), self._hidden)} (OAUTHBEARER)"
 
     def _schedule(self, seconds: float) -> None:
         if self._refresh is not None:

@@ -536,7 +536,13 @@ class Sender:
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         leader = self._client.metadata.snapshot.leader_of(batch.topic_partition)
-        cause = batch.last_error or self._client.cause(leader) or self._cause_without_error(batch)
+        # An attempt may have failed long ago, and nobody could be connected to for the next one.
+        cause = (
+            self._client.connect_error(leader)
+            or batch.last_error
+            or self._client.cause(leader)
+            or self._cause_without_error(batch)
+        )
         return delivery_timeout(batch, cause, self._config.delivery_timeout_ms)
 
     def _cause_without_error(self, batch: ProducerBatch) -> str:

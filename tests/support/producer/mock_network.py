@@ -109,6 +109,8 @@ class MockNetwork:
         self.throttled: dict[int, float] = {}
         self.sent: list[SentRequest] = []
         self.last_error: Exception | None = None
+        #: The errors of the last attempts to connect, by node.
+        self.connect_errors: dict[int, Exception] = {}
         self.refusal: Exception | None = None
         self.isolation: NetworkError | None = None
         self.is_updating_metadata = False
@@ -142,6 +144,10 @@ class MockNetwork:
     def throttled_until(self, node: Node) -> float:
         """Return the end of the node's throttle time."""
         return self.throttled.get(node.node_id, 0.0)
+
+    def connect_error(self, node: Node | None) -> Exception | None:
+        """Return the error of the last attempt to connect to a node."""
+        return None if node is None else self.connect_errors.get(node.node_id)
 
     async def least_loaded_connection(self, deadline: float) -> MockConnection:
         """Return a connection to the first node that is up."""

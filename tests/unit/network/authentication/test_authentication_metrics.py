@@ -74,8 +74,8 @@ def test_failed_authentications_are_counted(front):
 
 def test_reauthentications_are_counted_separately(front, monkeypatch):
     """A renewed session has a latency, and a refused renewal is counted as a failure of its own."""
-    monkeypatch.setattr(sasl_session, "RENEWAL_SHARE", 0.0)
-    monkeypatch.setattr(sasl_session, "RENEWAL_JITTER", 0.0)
+    for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
+        monkeypatch.setattr(sasl_session, name, 0.0)
     front.sasl = SaslRules(users={"alice": PASSWORD}, session_ms=600_000)
     producer = KafkaProducer({"bootstrap.servers": front.bootstrap_servers, **ALICE})
     producer.send("events", b"v").result(60)

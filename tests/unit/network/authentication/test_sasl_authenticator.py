@@ -16,7 +16,7 @@ from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticat
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, read_token
 from spark_kafka_sink.security.plain import PlainClient
-from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.sasl import Expiry, SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 
 NODE = Node(1, "broker", 9092)
@@ -114,6 +114,54 @@ def test_a_refused_handshake_is_an_error(code, kind, text):
         authenticator.receive(SaslHandshakeResponse(error_code=code, mechanisms=("PLAIN",)))
     assert str(caught.value).startswith("broker:9092 (id 1): ")
     assert S.FAILED is authenticator.state
+
+
+def bearer(now, end=1_000_000_000.0):
+    """Return the client of a token that expires at `end`."""
+    client = OAuthBearerClient(read_token("a.b.c"))
+    client.expiry = Expiry(end, lambda: now)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("client", "told"),
+    [
+        (PlainClient("alice", "planted-secret"), ""),
+        (bearer(999_999_999.0), "the token expires at 2001-09-09 01:46:40 UTC, and "),
+        (bearer(1_000_000_000.0), "the token expired at 2001-09-09 01:46:40 UTC, and "),
+        (bearer(1.0, end=1e300), "the token expires at 1e+300 seconds since 1970, and "),
+    ],
+)
+def test_a_refused_renewal_is_no_listener_without_sasl(client, told):
+    """It is transient, and the error says until when the token is valid."""
+    authenticator = SaslAuthenticator(client, NODE, is_renewal=True)
+    authenticator.begin()
+    with pytest.raises(NetworkError) as caught:
+        authenticator.receive(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+    text = str(caught.value)
+    assert "the session could not be renewed" in text
+    assert "ILLEGAL_SASL_STATE" in text
+    assert text.endswith(f"; {told}the client connects again")
+    assert "a.b.c" not in text
+    assert "planted" not in text
+
+
+@pytest.mark.parametrize(
+    ("left", "kind", "told"),
+    [
+        (5.1, AuthenticationError, "failed: invalid. Check that the token"),
+        (5.0, NetworkError, "; the token expires at 2001-09-09 01:46:40 UTC, and the next one is"),
+        (0.0, NetworkError, "; the token expired at 2001-09-09 01:46:40 UTC, and the next one is"),
+    ],
+)
+def test_a_refused_token_is_final_unless_it_is_about_to_expire(left, kind, told):
+    """Up to five seconds before its end the clocks may differ, and the next token may pass."""
+    refusal = SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="invalid."
+    )
+    with pytest.raises(kind) as caught:
+        begun(bearer(1_000_000_000.0 - left)).receive(refusal)
+    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.network.authentication import token_provider
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.authentication.token_provider import TokenProvider
@@ -180,6 +180,47 @@ def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(caplog, monkey
         "the current token remains in use, since no new one could be fetched: nobody there"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize(
+    "error", [NetworkError("nobody there"), AuthenticationError("a wrong secret")], ids=str
+)
+def test_the_error_after_the_end_names_the_token_that_ended(error):
+    """A source that is away misses nothing but the next token; a refusal of its own is final."""
+
+    async def use(source, provider):
+        await provider.token()
+        source.now += 3600
+        source.error = error
+        with pytest.raises(type(error)) as caught:
+            await provider.token()
+        ended = (
+            "the token for 'unknown' (OAUTHBEARER) expired at 1970-01-01 01:16:40 UTC, "
+            "and no new one could be fetched: "
+        )
+        prefix = ended if isinstance(error, NetworkError) else ""
+        assert f"{prefix}{error}" == str(caught.value)
+        source.error = None
+        assert "t3" == (await provider.token()).value
+
+    provided(3600.0, use)
+
+
+def test_an_old_token_is_a_refusal_only_if_there_was_no_other():
+    """A source may return its old token for a while, and is asked again."""
+
+    async def use(source, provider):
+        source.lifetime = -5.0
+        with pytest.raises(AuthenticationError, match="expired 5 seconds ago"):
+            await provider.token()
+        source.lifetime = 3600.0
+        await provider.token()
+        source.now += 3600
+        source.lifetime = -5.0
+        with pytest.raises(NetworkError, match="expired 5 seconds ago"):
+            await provider.token()
+
+    provided(3600.0, use)
 
 
 def test_the_warning_of_a_late_replacement_hides_the_subject(caplog, monkeypatch):

@@ -50,8 +50,8 @@ def front(broker):
 @pytest.fixture
 def always_due(monkeypatch):
     """Make every session due for renewal as soon as it has begun."""
-    monkeypatch.setattr(sasl_session, "RENEWAL_SHARE", 0.0)
-    monkeypatch.setattr(sasl_session, "RENEWAL_JITTER", 0.0)
+    for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
+        monkeypatch.setattr(sasl_session, name, 0.0)
 
 
 def _log_end_offset(broker) -> int:

@@ -201,27 +201,30 @@ def test_a_batch_left_open_behind_an_unauthorized_one_is_gathered_at_once():
 
 
 OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
+LEADERS = NetworkError("the leader's")
 
 
 @pytest.mark.parametrize(
-    ("own", "networks", "cause"),
+    ("own", "networks", "leaders", "cause"),
     [
-        (OWN, NETWORKS, "the batch's"),
-        (OWN, None, "the batch's"),
-        (None, NETWORKS, "the network's"),
-        (None, None, "no broker answered"),
+        (OWN, NETWORKS, None, "the batch's"),
+        (OWN, None, None, "the batch's"),
+        (None, NETWORKS, None, "the network's"),
+        (None, None, None, "no broker answered"),
+        (OWN, NETWORKS, LEADERS, "the leader's"),
     ],
 )
-def test_the_error_of_an_expired_batch_names_the_last_cause(plain, own, networks, cause):
-    """The cause is the last error of the batch, or otherwise that of the network."""
+def test_the_error_of_an_expired_batch_names_the_last_cause(plain, own, networks, leaders, cause):
+    """The cause is why its leader is not connected, the batch's last error, or the network's."""
     plain.network.down = {0}
     plain.network.last_error = networks
+    plain.network.connect_errors = {} if leaders is None else {0: leaders}
     added = plain.add()
     added.last_error = own
     plain.step(120)
     expiry = added.result.error.__cause__
     assert str(expiry).endswith(f"last cause: {cause}")
-    assert (own or networks) is expiry.__cause__
+    assert (leaders or own or networks) is expiry.__cause__
 
 
 # --- versions
