@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
@@ -56,15 +57,25 @@ class Metrics:
 
     # --- sensors
 
-    def sensor(self, name: str, *, level: RecordingLevel = RecordingLevel.INFO) -> Sensor:
-        """Return the sensor of that name, and create it if there is none."""
+    def sensor(
+        self,
+        name: str,
+        *,
+        level: RecordingLevel = RecordingLevel.INFO,
+        replaces: bool = False,
+    ) -> Sensor:
+        """Return the sensor of that name, and create it if there is none.
+
+        A sensor that `replaces` takes the place of metrics that already exist. So its creation can
+        be repeated after Ctrl-C has interrupted it, or its removal.
+        """
         with self._lock:
             sensor = self._sensors.get(name)
             if sensor is None:
                 sensor = self._sensors[name] = Sensor(
                     name,
                     config=self.config,
-                    register=self.add_gauge,
+                    register=partial(self.add_gauge, replaces=replaces),
                     level=level,
                 )
             return sensor
@@ -83,12 +94,20 @@ class Metrics:
 
     # --- metrics
 
-    def add_gauge(self, metric_name: MetricName, measure: Callable[[float], float]) -> None:
+    def add_gauge(
+        self,
+        metric_name: MetricName,
+        measure: Callable[[float], float],
+        *,
+        replaces: bool = False,
+    ) -> None:
         """Register a metric whose value at a given time is `measure(time)`.
 
-        Raises ValueError if there already is a metric of that name.
+        Raises ValueError if there already is a metric of that name, unless this one `replaces` it.
         """
         with self._lock:
+            if replaces:
+                self.remove_metric(metric_name)
             if metric_name in self._metrics:
                 raise ValueError(f"a metric named {metric_name} already exists")
             metric = KafkaMetric(metric_name, measure, self.clock)

@@ -95,13 +95,12 @@ class FetchMetrics:
             Negated(Max()),
         )
 
-    def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name)
+    def _sensor(self, name: str, *, replaces: bool = False) -> Sensor:
+        return self._metrics.sensor(name, replaces=replaces)
 
     def _fetched_sensors(self, group: MetricGroup, prefix: str) -> _Fetched:
-        sensors = _Fetched(
-            self._sensor(f"{prefix}bytes-fetched"), self._sensor(f"{prefix}records-fetched")
-        )
+        names = (f"{prefix}{what}-fetched" for what in ("bytes", "records"))
+        sensors = _Fetched(*(self._sensor(name, replaces=bool(prefix)) for name in names))
         group.average_and_maximum(sensors.bytes, "fetch-size", "number of bytes per fetch")
         group.meter(sensors.bytes, "bytes-consumed", "bytes consumed")
         group.average(

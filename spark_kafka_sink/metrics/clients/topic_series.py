@@ -33,8 +33,9 @@ class TopicSeries(Generic[SensorsT]):
     ) -> None:
         """Begin without topics.
 
-        `create` registers the sensors of a topic in `metrics`. They stay for `expiration` seconds
-        after their last use; infinity keeps them, up to `MAX_TOPICS`.
+        `create` registers the sensors of a topic in `metrics`; they replace what is left of older
+        ones. They stay for `expiration` seconds after their last use; infinity keeps them, up to
+        `MAX_TOPICS`.
         """
         self._metrics = metrics
         self._create = create
@@ -49,10 +50,12 @@ class TopicSeries(Generic[SensorsT]):
 
     def use(self, topic: str, now: float) -> SensorsT:
         """Return the sensors of a topic that is used at `now`; create them if it has none."""
-        known = self._topics.pop(topic, None)
-        if known is None:
+        sensors = self.get(topic)
+        if sensors is None:
             self._make_room(now)
-        sensors = self._create(topic) if known is None else known[0]
+            sensors = self._create(topic)
+        # Ctrl-C in between makes the next use create them again.
+        self._topics.pop(topic, None)
         self._topics[topic] = sensors, now
         return sensors
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from itertools import count
 
 import pytest
 
@@ -25,7 +27,8 @@ def series(metrics):
 
 
 def sensors(metrics, topic):
-    made = tuple(metrics.sensor(f"{topic}.{part}") for part in ("bytes", "records"))
+    parts = ("bytes", "records")
+    made = tuple(metrics.sensor(f"{topic}.{part}", replaces=True) for part in parts)
     for sensor in made:
         sensor.add(metrics.metric_name(f"{sensor.name}-avg", "group"), Avg())
     return made
@@ -75,6 +78,32 @@ def test_a_topic_that_returns_begins_with_new_sensors(series):
     before = series.use("a", 0.0)
     series.use("b", 20.0)
     assert before is not series.use("a", 21.0)
+
+
+@pytest.mark.parametrize("call", range(1, 20))
+def test_an_interrupt_at_any_call_does_not_keep_a_topic_from_being_used(series, metrics, call):
+    """Ctrl-C may strike while sensors are created or removed; the next use creates them again."""
+    strike_at(call, lambda: [series.use(topic, now) for topic, now in [("a", 0.0), ("b", 20.0)]])
+    for now, topic in enumerate(["a", "b", "a"], start=21):
+        series.use(topic, float(now))
+    assert {"a", "b"} == topics(metrics)
+
+
+def strike_at(call, run):
+    """Run a function and raise KeyboardInterrupt in it at the beginning of the n-th call."""
+    calls = count(1)
+
+    def strike(_frame, event, _argument):
+        if event == "call" and next(calls) == call:
+            raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
 
 
 def test_the_topic_used_least_recently_gives_way_when_there_are_too_many(metrics, monkeypatch):

@@ -153,10 +153,10 @@ def test_records_of_callbacks_wait_for_a_writer_while_memory_is_free():
     gatherer = harness.gatherer
     with held(gatherer._lock):
         gatherer.check_may_stage()
-        harness.pool.waiting_threads = 1
+        harness.pool._waiting.append((1, threading.Lock()))
         with pytest.raises(BufferExhaustedError, match="from another thread"):
             gatherer.check_may_stage()
-    harness.pool.waiting_threads = 0
+    harness.pool._waiting.clear()
     gatherer.check_may_stage()
     assert 0 == len(gatherer.staged)
 

@@ -57,7 +57,9 @@ def write(monkeypatch):
         monkeypatch.setattr(
             exactly_once_write, "Ledger", lambda *_, **__: SimpleNamespace(read=read)
         )
-        monkeypatch.setattr(exactly_once_write, "time", SimpleNamespace(time=lambda: 1_000.0))
+        monkeypatch.setattr(
+            exactly_once_write, "time", SimpleNamespace(time=lambda: 1_000.0, monotonic=lambda: 0.0)
+        )
         with pytest.raises(KafkaError) as caught:
             ExactlyOnceWrite(PARSED.producer, PARSED.exactly_once).write(PLAN, "q", 0, [], "events")
         return caught.value, asked
