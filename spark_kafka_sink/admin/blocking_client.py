@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -22,11 +21,9 @@ T = TypeVar("T")
 class BlockingClient:
     """A client whose calls run one at a time, on a thread of its own; `close` it."""
 
-    def __init__(self, config: ClientConfig, *, max_search: float = math.inf) -> None:
-        """Create the client without connecting; see `ClusterCalls` for `max_search`."""
-        self._thread = LoopThread(
-            "kafka-admin", lambda: ClusterCalls(config, max_search=max_search)
-        )
+    def __init__(self, config: ClientConfig) -> None:
+        """Create the client without connecting."""
+        self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
         self._owner_end = stop_if_forgotten(self, self._thread.close, client_id=config.client_id)
 
     def __enter__(self) -> Self:

@@ -11,7 +11,6 @@ Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
 from __future__ import annotations
 
 import asyncio
-import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -124,38 +123,11 @@ class Call(Generic[ResponseT]):
     accepts: frozenset[int] = frozenset()
 
 
-class _Search:
-    """The time for finding a call's broker and connecting to it; it begins anew when that fails."""
-
-    def __init__(self, clock: Callable[[], float], seconds: float, deadline: float) -> None:
-        """Begin the first search, which is over at the deadline at the latest."""
-        self._clock = clock
-        self._seconds = seconds
-        self._deadline = deadline
-        self._ends_at: float | None = None
-
-    @property
-    def ends_at(self) -> float:
-        """When the search is over; after a success, this begins another one."""
-        if self._ends_at is None:
-            self._ends_at = min(self._clock() + self._seconds, self._deadline)
-        return self._ends_at
-
-    def succeeded(self) -> None:
-        """Record that there is a connection."""
-        self._ends_at = None
-
-
 class ClusterCalls:
     """The calls to one cluster; see the module. `close` it."""
 
-    def __init__(self, config: ClientConfig, *, max_search: float = math.inf) -> None:
-        """Create it without opening a connection.
-
-        A call looks for `max_search` seconds at most for the broker to send its request to, and for
-        a connection to it.
-        """
-        self._max_search = max_search
+    def __init__(self, config: ClientConfig) -> None:
+        """Create it without opening a connection."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         # Describing a topic must not create it, as in Java's admin client.
@@ -195,10 +167,12 @@ class ClusterCalls:
     async def require(self, api_keys: Sequence[ApiKey], needed_by: str, deadline: float) -> None:
         """Raise UnsupportedVersionError unless every broker has these APIs.
 
-        This is a first contact with all of them: it raises UnreachedError for an address that is
+        This is a first contact with all of them: it raises UnreachedError if their addresses are
         probably wrong, and KafkaTimeoutError if a broker cannot be reached by the deadline.
         """
         for node in await self.nodes(deadline):
+            # Those of the others show whether its address is wrong, or it has crashed.
+            self._client.dial_all()
             connection = await self._first_connection(node, deadline)
             if connection is None:
                 continue
@@ -214,10 +188,9 @@ class ClusterCalls:
         while node in self._client.metadata.snapshot.nodes.values():
             try:
                 return await connection_to(self._client, node, deadline, self._changed)
+            except UnreachedError:
+                raise
             except NetworkError as error:
-                unreached = self._client.never_reached(node)
-                if unreached is not None:
-                    raise UnreachedError(unreached) from error
                 await self.back_off(attempts, deadline, f"ApiVersions of {node}", error)
                 attempts += 1
             if self._client.metadata.next_update_at() <= self._loop.time():
@@ -251,9 +224,7 @@ class ClusterCalls:
         self, calls: Sequence[Call[ResponseT]], deadline: float
     ) -> list[ResponseT | KafkaError]:
         """Try each call once, concurrently; return each one's response, or its KafkaError."""
-        return await outcomes_of(
-            self._ask(call, deadline, self._search(deadline)) for call in calls
-        )
+        return await outcomes_of(self._ask(call, deadline) for call in calls)
 
     async def call(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make a call until it gets a final response.
@@ -264,17 +235,14 @@ class ClusterCalls:
         """
         attempts = 0
         cause: KafkaError | None = None
-        search = self._search(deadline)
         while True:
-            ends_at = deadline
             try:
-                response = await self._ask(call, deadline, search)
+                response = await self._ask(call, deadline)
             except UnreachedError:
                 raise
             except NetworkError as error:
-                ends_at = search.ends_at
                 # An attempt that the deadline has cut off says less than the one before it.
-                if cause is None or self._loop.time() < ends_at:
+                if cause is None or self._loop.time() < deadline:
                     cause = error
                 self.look_up_again(call.destination)
                 delay = self._backoff.delay(attempts)
@@ -285,7 +253,7 @@ class ClusterCalls:
                 cause = broker_error(code, f"{call.what} at {call.destination}")
                 delay = self._delay(call.destination, code, attempts)
             attempts += 1
-            await self._sleep(delay, ends_at, f"{call.what} at {call.destination}", cause)
+            await self._sleep(delay, deadline, f"{call.what} at {call.destination}", cause)
 
     async def back_off(
         self, attempts: int, deadline: float, what: str, cause: KafkaError | None
@@ -325,23 +293,15 @@ class ClusterCalls:
             self._client.metadata.request_update()
         return self._backoff.delay(attempts)
 
-    def _search(self, deadline: float) -> _Search:
-        return _Search(self._loop.time, self._max_search, deadline)
-
-    async def _ask(self, call: Call[ResponseT], deadline: float, search: _Search) -> ResponseT:
+    async def _ask(self, call: Call[ResponseT], deadline: float) -> ResponseT:
         """Make one attempt; raises NetworkError if no response arrives."""
-        node = await self._node(call.destination, search.ends_at)
+        node = await self._node(call.destination, deadline)
         if node is None:
-            connection = await self._client.least_loaded_connection(search.ends_at)
-            search.succeeded()
+            connection = await self._client.least_loaded_connection(deadline)
             return await self._send(connection, call, deadline)
         slots = self._slots.setdefault(node.node_id, asyncio.Semaphore(self._max_in_flight))
         async with slots:
-            if self._client.is_connected(node):
-                # The wait was for other calls, and not for the broker.
-                search.succeeded()
-            connection = await connection_to(self._client, node, search.ends_at, self._changed)
-            search.succeeded()
+            connection = await connection_to(self._client, node, deadline, self._changed)
             return await self._send(connection, call, deadline)
 
     async def _send(

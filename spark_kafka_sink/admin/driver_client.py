@@ -8,7 +8,6 @@ the process that uses it, and never pickled.
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
@@ -65,12 +64,9 @@ class DriverClient(BlockingClient):
     that is not retriable, and UnsupportedVersionError for a broker that is too old.
     """
 
-    def __init__(self, config: ClientConfig, *, max_search: float = math.inf) -> None:
-        """Create the client without connecting.
-
-        A request waits for `max_search` seconds at most until its broker is found and reached.
-        """
-        super().__init__(config, max_search=max_search)
+    def __init__(self, config: ClientConfig) -> None:
+        """Create the client without connecting."""
+        super().__init__(config)
         self._config = config
 
     def reach(

@@ -1,8 +1,8 @@
 """Waiting for a cluster that has not been reached before.
 
 A user is waiting for the answer, so a failure that will not resolve itself ends the wait within
-`FINAL_SECONDS`: connections that are refused everywhere, names without an address, leaders whose
-address is probably wrong (`unreached_nodes`), and whatever the caller knows to be final. For any
+`FINAL_SECONDS`: connections that are refused everywhere, names without an address, brokers whose
+addresses are probably wrong (`unreached_nodes`), and whatever the caller knows to be final. For any
 other failure the wait lasts as long as the caller allows.
 """
 
@@ -78,8 +78,9 @@ async def wait_for_leaders(
 ) -> None:
     """Connect to leaders, which may change meanwhile: a broker advertises its address itself.
 
-    Raises UnreachedError if the address of a leader is probably wrong, NetworkError if one cannot
-    be reached in time, and AuthenticationError or ConfigError if no further attempt would help.
+    Raises UnreachedError if the brokers' addresses are probably wrong, NetworkError if a leader
+    cannot be reached in time, and AuthenticationError or ConfigError if no further attempt would
+    help.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -92,8 +93,11 @@ async def wait_for_leaders(
             refusal = client.refusal_of(node)
             if refusal is not None:
                 raise refusal
+            if client.connect_error(node) is not None:
+                # The others show whether its address is wrong, or it has crashed.
+                client.dial_all()
             unreached = client.never_reached(node)
-            if unreached is not None:
+            if unreached is not None and client.isolation is not None:
                 raise UnreachedError(unreached)
         now = loop.time()
         if now >= deadline:

@@ -227,8 +227,17 @@ class NetworkClient:
         # This is asked often, and almost always there is nothing to look at.
         if not self._unreached or not self._connections:
             return None
-        errors = [self.never_reached(node) for node in self.metadata.snapshot.nodes.values()]
-        return errors[0] if errors and all(errors) else None
+        error = None
+        for node in self.metadata.snapshot.nodes.values():
+            error = self.never_reached(node)
+            if error is None:
+                return None
+        return error
+
+    def dial_all(self) -> None:
+        """Begin to connect to all known nodes; see `isolation`."""
+        for node in self.metadata.snapshot.nodes.values():
+            self.ready_connection(node)
 
     def refusal_of(self, node: Node) -> KafkaError | None:
         """Return a permanent error of the last attempt to connect to a node; see `refusal`."""
@@ -239,11 +248,8 @@ class NetworkClient:
 
         An address where nothing listens says more than the last error of any connection.
         """
-        if node is not None:
-            return self._unreached.absence(node) or self._last_error
-        known = self.metadata.snapshot.nodes.values()
-        unreached = next(filter(None, map(self.never_reached, known)), None)
-        return unreached or self._last_error
+        why = self.isolation if node is None else self._unreached.absence(node)
+        return why or self._last_error
 
     def connect_error(self, node: Node | None) -> KafkaError | None:
         """Return the error of the last attempt to connect to a node; None if it succeeded.

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
-
-from spark_kafka_sink.errors import KafkaError
 
 if TYPE_CHECKING:
     from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -35,25 +34,30 @@ class OpenProducers:
         """Begin without any."""
         #: A producer whose network thread has ended may be garbage-collected.
         self._cores: WeakSet[ProducerCore] = WeakSet()
+        # Producers that were dropped are closed by threads of their own.
+        self._lock = threading.RLock()
 
     def add(self, core: ProducerCore) -> None:
         """Add a producer that was just started."""
-        self._cores.add(core)
+        with self._lock:
+            self._cores.add(core)
 
     def discard(self, core: ProducerCore) -> None:
         """Remove a producer that is closed, if it is there."""
-        self._cores.discard(core)
+        with self._lock:
+            self._cores.discard(core)
 
     def forget_all(self) -> None:
         """Remove all producers: they belong to the process that this one was forked from."""
-        self._cores = WeakSet()
+        self._cores, self._lock = WeakSet(), threading.RLock()
 
     def end(self) -> None:
         """Flush all producers within `EXIT_SECONDS`, and log what is not sent then.
 
         Ctrl-C ends the flush. Producers with an open transaction are not flushed.
         """
-        cores = [core for core in self._cores if not core.has_ended]
+        with self._lock:
+            cores = list(self._cores)
         flushed = {core: core.failed_records for core in cores if not core.has_open_transaction}
         with suppress(KeyboardInterrupt):
             give_up_at = {core: core.clock() + EXIT_SECONDS for core in flushed}
@@ -77,8 +81,8 @@ class OpenProducers:
 
 
 def _flush(core: ProducerCore, timeout: float) -> None:
-    # What is not sent in time is counted.
-    with suppress(KafkaError):
+    # What is not sent in time is counted; no error may keep the others from being flushed.
+    with suppress(Exception):
         core.flush(timeout)
 
 

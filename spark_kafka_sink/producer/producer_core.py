@@ -265,8 +265,7 @@ class ProducerCore:
         if leader is None:
             self._client.metadata.request_update()
             return NEVER
-        if self._client.ready_connection(leader) is not None or self._client.isolation is not None:
-            # Without any broker, the sender fails it.
+        if self._client.ready_connection(leader) is not None:
             return now
         # Answers and connections wake the sender, but nothing signals the end of a throttle or
         # back-off.

@@ -10,7 +10,8 @@ Linear is not enough: a thousand states for each of a thousand characters keep a
 So each step is counted, and whoever has texts matched sets how many may be taken.
 
 The texts that are matched consist of few characters, which are known: a character class is the set
-of those that it matches.
+of those that it matches. For topic names it is exact; beyond ASCII, which transactional ids may
+have, scripts and cases are approximate, and the flags m and s (newlines) are ignored.
 """
 
 from __future__ import annotations
@@ -475,6 +476,8 @@ class _Program:
         #: The states after a character, by those before it: names have the same few characters.
         #: Only if there are no assertions, which depend on the place in the name.
         self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        #: Each of these sets once: comparing equal ones that are not identical takes long.
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._remembered_states = 0
 
     def _append(self, step: _Step) -> int:
@@ -553,7 +556,10 @@ class _Program:
             self._remembered_states += len(states) + len(reached)
             if self._remembered_states > _MAX_REMEMBERED_STATES:
                 self._moves.clear()
+                self._sets.clear()
                 self._remembered_states = len(states) + len(reached)
+            states = self._sets.setdefault(states, states)
+            reached = self._sets.setdefault(reached, reached)
             self._moves[states, character] = reached
         return reached
 

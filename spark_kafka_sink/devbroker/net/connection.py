@@ -77,8 +77,8 @@ _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 TURN_SECONDS = 0.005
 #: After this time a request that waits for room checks again whether a client has stalled.
 _ROOM_CHECK_SECONDS = 1.0
-#: Requests that never wait for room: their responses are small, and members of groups and producers
-#: should not suffer from consumers that do not read.
+#: Requests that never wait for room: their responses are small, and members of groups and connected
+#: producers should not suffer from consumers that do not read.
 _SMALL_RESPONSES = frozenset(
     {
         ApiKey.PRODUCE,
@@ -86,6 +86,9 @@ _SMALL_RESPONSES = frozenset(
         ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
         ApiKey.OFFSET_COMMIT,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.ADD_PARTITIONS_TO_TXN,

@@ -5,11 +5,11 @@ that only its own network knows. All clients judge it by the same rule:
 
 - An address that was reached before is right: its broker is waited for, since it may restart.
 - An address that was never reached, and where nothing has listened for `FINAL_SECONDS`, is probably
-  wrong. A first contact, with a user waiting for it, fails (see `first_contact`). A client that is
-  running logs a warning, once, and keeps trying: the broker may have crashed a moment before.
+  wrong: the client logs a warning, and keeps trying, since the broker may have crashed a moment
+  before. What times out meanwhile has this as its cause.
 - If this holds for every broker although one answers, through bootstrap.servers, the addresses are
-  wrong. Calls fail, as they do if bootstrap.servers is wrong; only a KafkaConsumer keeps trying, as
-  it does then.
+  wrong. A first contact (`first_contact`) and reads, with a user waiting for them, fail, as they do
+  if bootstrap.servers is wrong. A producer and a KafkaConsumer keep trying within their time-outs.
 
 The rule compares addresses, not brokers' ids: a broker may advertise another address, and a client
 may have two connections to one. Does no I/O and reads no clock.
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds in which a broker can restart, and a new topic become known.
 FINAL_SECONDS: Final = 3.0
+#: Seconds without an attempt, after which what older ones have shown is void.
+_STALE_SECONDS: Final = 60.0
 
 _Address: TypeAlias = tuple[str, int]
 
@@ -34,8 +36,9 @@ _Address: TypeAlias = tuple[str, int]
 class _Absence:
     """What is known about an address at which nothing listened at the last attempt."""
 
-    #: When the first of the attempts failed.
+    #: When the first and the last of the attempts failed.
     since: float
+    last: float
     #: The error of the last one.
     error: KafkaError
     is_final: bool = False
@@ -65,8 +68,10 @@ class UnreachedNodes:
     def absent(self, node: Node, error: KafkaError, now: float) -> bool:
         """Record an attempt that found nobody; return whether `never_reached` is new for it."""
         address = _address(node)
-        absence = self._absences.setdefault(address, _Absence(now, error))
-        absence.error = error
+        absence = self._absences.get(address)
+        if absence is None or now - absence.last > _STALE_SECONDS:
+            absence = self._absences[address] = _Absence(now, now, error)
+        absence.error, absence.last = error, now
         was_final = absence.is_final
         absence.is_final = address not in self._reached and now - absence.since >= FINAL_SECONDS
         return absence.is_final and not was_final

@@ -138,7 +138,7 @@ class BufferPool:
                 self._raise_if_closed()
                 self._waiting.append(place)
                 self._wake_waiting()
-            enough = turn.acquire(timeout=max(timeout, 0))
+            enough = turn.acquire(timeout=min(max(timeout, 0), threading.TIMEOUT_MAX))
         finally:
             with self._lock:
                 if place in self._waiting:

@@ -192,5 +192,6 @@ class RowPlacement:
         """Make all turns short again: after a task's last batches, the next task's are empty."""
         for partitioner in self._built_in.values():
             partitioner.restart()
-        limits = self._open.sticky["limit"]
-        np.minimum(limits, FIRST_TURN_BYTES, out=limits)
+        sticky = self._open.sticky
+        sticky["bytes"] = 0
+        np.minimum(sticky["limit"], FIRST_TURN_BYTES, out=sticky["limit"])

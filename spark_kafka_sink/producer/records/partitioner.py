@@ -54,9 +54,9 @@ _FUNCTION_PARAMETERS: Final = "(topic, key, value, partition_count, available)"
 _JAVA_STYLE_PARAMETERS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
 #: The first turns are as long as a batch of Java's client: shorter ones would make small batches.
 FIRST_TURN_BYTES: Final = 16_384
-#: A later turn is this part of all bytes so far. Then the shares of three partitions differ from
-#: their mean by 3 % at most, those of fifty by half, and 64 MB are written before a turn is a full
-#: batch of 1 MB. With half as many turns shares differ twice as much, and batches are as large.
+#: A later turn is this part of all bytes so far. Then a partition of three has at most 3 % more
+#: than the mean, one of fifty 75 %, and 64 MB are written before a turn is a full batch of 1 MB.
+#: With half as many turns shares differ twice as much, and batches are as large.
 TURNS: Final = 64
 #: Where batches end early, by linger.ms, longer turns would make no larger ones.
 BATCHES_PER_TURN: Final = 2
@@ -88,7 +88,8 @@ class BuiltInPartitioner:
     """The rounds of one topic's partitions (Kafka's class of the same name chooses at random).
 
     A round visits every available partition once, in random order and for turns of the same size.
-    So whenever the producer stops, no two partitions differ by more than one turn. Each producer
+    So whenever the producer stops, no two partitions differ by more than one turn, if records are
+    of similar size: the last record of a turn may exceed it. Each producer
     begins with another partition, as otherwise all tasks of a job would begin with the same one.
     """
 

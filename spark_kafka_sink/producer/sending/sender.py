@@ -24,7 +24,6 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
-from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.producer.batch.delivery_errors import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion
 from spark_kafka_sink.producer.sending.produce_requests import produce_request
@@ -282,16 +281,7 @@ class Sender:
                 next_check_at = min(next_check_at, run_again_at)
         if self._accumulator.has_incomplete:
             next_check_at = min(next_check_at, self.send_producer_data(now))
-        if self._client.isolation is not None:
-            # Only now: the attempts to connect go on.
-            self._fail_all(UnreachedError(self._client.isolation), now)
         return min(next_check_at, self._maybe_update_metadata(now))
-
-    def _fail_all(self, error: KafkaError, now: float) -> None:
-        """Fail the batches that there are; those of later calls may be sent."""
-        for batch in self._accumulator.expired_batches(NEVER):
-            self._completion.fail_batch(batch, error, now=now, outcome_known=True)
-            self.wakeup()
 
     def _advance_transaction(
         self, manager: TransactionManager, requests: TransactionRequestSender, now: float

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import KafkaError, NetworkError
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
 
@@ -101,11 +100,6 @@ class TransactionRequestSender:
     def _wait_for_connection(
         self, handler: TxnRequestHandler, node: Node, now: float
     ) -> float | None:
-        isolation = self._client.isolation
-        if isolation is not None:
-            self._waiting = None
-            self._fail(handler, UnreachedError(isolation))
-            return None
         throttled_until = self._client.throttled_until(node)
         if throttled_until > now:
             self._give_up_at = throttled_until + self._request_timeout

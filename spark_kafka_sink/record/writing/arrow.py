@@ -404,7 +404,7 @@ def _list_elements(array: Any) -> tuple[Int64Array, Any]:
     """Return offsets that start at 0, and the elements they refer to; null lists have none."""
     has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     # In Arrow, a null list may have elements between its offsets.
-    if has_offsets and not array.null_count:
+    if has_offsets and len(array) and not array.null_count:
         width = np.int32 if pa.types.is_list(array.type) else np.int64
         offsets = _offsets(array, array.buffers()[1], width)
         first, last = int(offsets[0]), int(offsets[-1])

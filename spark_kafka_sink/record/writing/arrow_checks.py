@@ -42,6 +42,8 @@ def first_bad_row(array: Any) -> int | None:
     cannot have, if its content is wrong.
     """
     kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return first_bad_row(array.storage)
     if not len(array) and not pa.types.is_dictionary(kind):
         return None  # The single offset of an empty array may be anything.
     for kinds, check in _CHECKS:
@@ -132,11 +134,12 @@ def _first_bad_index(array: Any) -> int | None:
 
 
 def _first_bad_run(array: Any) -> int | None:
-    ends = array.run_ends.to_numpy()
+    ends, values = array.run_ends.to_numpy(), array.values
     before = np.concatenate((np.zeros(1, ends.dtype), ends[:-1]))
     run = _first_true(ends <= before)
     if run is None:
-        run = first_bad_row(array.values)
+        # There may be more values than runs.
+        run = first_bad_row(values.slice(0, len(ends)))
     return None if run is None else max(0, min(int(before[run]) - array.offset, len(array) - 1))
 
 
@@ -173,6 +176,9 @@ def _first_bad_list_view(array: Any) -> int | None:
 
 def _first_bad_fixed_list(array: Any) -> int | None:
     length = array.type.list_size
+    if (array.offset + len(array)) * length > len(array.values):
+        # Arrow's own validation ignores the offset.
+        return int(max(len(array.values) // length - array.offset, 0))
     element = first_bad_row(array.values.slice(array.offset * length, len(array) * length))
     return None if element is None else element // length
 

@@ -48,8 +48,7 @@ class _Kept:
     def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
         from spark_kafka_sink.admin.driver_client import DriverClient
 
-        # As with a producer's transactional calls.
-        self.admin = DriverClient(config, max_search=config.max_block_ms / 1000)
+        self.admin = DriverClient(config)
         self.ledger = Ledger(
             self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
         )
@@ -102,7 +101,10 @@ def step_timeout(config: ProducerConfig) -> float:
 
 
 def _check(admin: DriverClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
-    timeout = min(step_timeout(config), config.max_block_ms / 1000)
+    from spark_kafka_sink.admin.cluster_check import LEADERS_SECONDS
+
+    # As with a producer's transactional calls, but long enough to find that addresses are wrong.
+    timeout = min(step_timeout(config), max(config.max_block_ms / 1000, LEADERS_SECONDS))
     # This comes first, before anything is created or written.
     admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
     ensure_ledger_topic(

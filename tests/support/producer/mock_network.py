@@ -112,7 +112,6 @@ class MockNetwork:
         #: The errors of the last attempts to connect, by node.
         self.connect_errors: dict[int, Exception] = {}
         self.refusal: Exception | None = None
-        self.isolation: NetworkError | None = None
         self.is_updating_metadata = False
         self.metadata_updates = 0
         self.max_in_flight = 5

@@ -112,6 +112,7 @@ class _Leaders:
         self._wrong = wrong
         self._refusals = refusals or {}
         self.metadata = self
+        self.dialled = False
         self.updates = 0
 
     def leaders(self):
@@ -128,6 +129,17 @@ class _Leaders:
 
     def never_reached(self, node):
         return NetworkError(f"nobody at {node}") if node in self._wrong else None
+
+    def connect_error(self, node):
+        return self.never_reached(node)
+
+    def dial_all(self):
+        self.dialled = True
+
+    @property
+    def isolation(self):
+        assert self.dialled
+        return None if self._ready else NetworkError("nobody at all")
 
     def cause(self, node):
         return NetworkError(f"{node} is silent")
@@ -164,6 +176,13 @@ def test_a_leader_whose_connection_is_busy_was_reached():
 def test_a_new_leader_is_waited_for():
     """While a leader cannot be reached, brokers are asked for others, even if none answers."""
     client = _Leaders(ONE, TWO, ready=[TWO])
+    reach(client, seconds=3600)
+    assert 1 == client.updates
+
+
+def test_a_leader_that_alone_was_never_reached_may_have_crashed():
+    """If another broker is reached, the addresses are right, and another leader is waited for."""
+    client = _Leaders(ONE, TWO, ready=[TWO], wrong=[ONE])
     reach(client, seconds=3600)
     assert 1 == client.updates
 

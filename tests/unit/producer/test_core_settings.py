@@ -240,13 +240,10 @@ def test_the_network_thread_is_woken_once_until_it_runs(undo):
 
 # --- services for the parts
 
-NO_CONNECTION = {"connection", "any broker"}
-
 
 @pytest.mark.parametrize(
     ("missing", "ready_at", "sendable_at"),
     [
-        ("any broker", 107.5, 100.0),
         ("nothing", 90.0, 100.0),
         ("connection", 107.5, 107.5),
         ("connection", 100.0, NEVER),
@@ -255,7 +252,7 @@ NO_CONNECTION = {"connection", "any broker"}
     ],
 )
 def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, ready_at, sendable_at):
-    """Only the end of a throttle or back-off is a time, and without any broker it fails at once."""
+    """Only the end of a throttle or back-off is a time; all other changes wake the thread."""
     core = _core(undo)
     updates = []
     core.accumulator.is_queue_empty = lambda _: missing != "empty queue"
@@ -264,8 +261,7 @@ def test_a_batch_can_be_sent_once_its_leader_accepts_requests(undo, missing, rea
             snapshot=SimpleNamespace(leader_of=lambda _: None if missing == "leader" else "node"),
             request_update=lambda: updates.append("requested"),
         ),
-        ready_connection=lambda _: None if missing in NO_CONNECTION else "connection",
-        isolation="nobody" if missing == "any broker" else None,
+        ready_connection=lambda _: None if missing == "connection" else "connection",
         ready_at=lambda _: ready_at,
     )
     assert sendable_at == core.sendable_at(TopicPartition("t", 0), 100.0)

@@ -98,6 +98,20 @@ VIEW_HEADERS = pa.StructArray.from_arrays(
 )
 TOPICS = pa.string()
 
+
+class Wrapped(pa.ExtensionType):
+    """Strings under a name of their own."""
+
+    def __init__(self):
+        super().__init__(pa.string(), "wrapped")
+
+    def __arrow_ext_serialize__(self):
+        """Return no parameters."""
+        return b""
+
+
+WRAPPED = pa.ExtensionArray.from_storage(Wrapped(), strings([0, 4, 2], pa.string()))
+
 #: Column, array, and the first row that cannot be read.
 MALFORMED = {
     "falling offsets": ("value", strings([0, 4, 2, 6]), 1),
@@ -117,6 +131,7 @@ MALFORMED = {
     "a negative index": ("key", dictionary([-1, 0], ["a", "b"]), 0),
     "a dictionary with falling offsets": ("key", dictionary([0, 1], strings([0, 4, 2])), 1),
     "a dictionary of views": ("key", dictionary([1, 0], views([view(41), view(1)])), 1),
+    "a dictionary of an extension type": ("key", dictionary([0, 1], WRAPPED), 1),
     "numbers by a wrong index": ("partition", dictionary([0, 7], pa.array([1, 2])), 1),
     "falling runs": ("key", runs([2, 1, 3], [0, 1, 2, 3]), 2),
     "runs of falling offsets": ("key", runs([2, 3], [0, 4, 2]), 2),
@@ -151,6 +166,32 @@ def test_the_error_names_the_row_that_refers_beyond_its_data(name, array, row):
     ) as e:
         record_columns(batch, topic=topic, first_row=1000)
     assert 1000 + row == e.value.row
+
+
+@pytest.mark.parametrize("offset", [1, 1000])
+def test_a_fixed_list_whose_elements_end_too_early_is_refused(offset):
+    """Arrow's own validation ignores the offset; its conversion would end the process."""
+    kind = pa.list_(GOOD.type, 2)
+    array = pa.Array.from_buffers(kind, 1, [None], offset=offset, children=[GOOD])
+    batch = batch_of(value=pa.array([b"v"]), headers=array)
+    with pytest.raises(RecordError, match=r"^row 0, topic 't': column 'headers' refers to data"):
+        record_columns(batch, topic="t")
+
+
+def test_values_behind_the_last_run_are_never_read():
+    """Arrow allows more values than runs, even malformed ones."""
+    offsets = np.array([0, 1, 2, 3, 4], np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(DATA)]
+    values = pa.Array.from_buffers(BINARY, 4, buffers)
+    array = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), values)
+    offsets[3] = 50
+    assert first_bad_row(array) is None
+
+
+def test_lists_without_rows_have_any_offset():
+    """The single offset of an empty column says nothing."""
+    batch = batch_of(value=pa.array([], pa.binary()), headers=lists([-5], GOOD))
+    assert record_columns(batch, topic="t").headers is None
 
 
 def test_the_general_path_names_the_row_of_a_plain_column():

@@ -38,7 +38,7 @@ def test_an_address_that_was_reached_is_waited_for():
     """Its broker restarts, however long that takes."""
     nodes = UnreachedNodes()
     nodes.reached(NODE)
-    assert [False, False] == absent_twice(nodes, 3600)
+    assert [False, False] == absent_twice(nodes, 30)
     assert (None, LAST) == (nodes.never_reached(NODE), nodes.absence(NODE))
 
 
@@ -48,6 +48,13 @@ def test_a_peer_that_accepts_a_connection_ends_the_absence():
     absent_twice(nodes, FINAL_SECONDS)
     nodes.reached(NODE)
     assert (None, None, False) == (nodes.never_reached(NODE), nodes.absence(NODE), bool(nodes))
+
+
+def test_an_attempt_long_ago_proves_nothing():
+    """Nobody may have tried in between, and the broker may restart just now."""
+    nodes = UnreachedNodes()
+    assert [False, False] == absent_twice(nodes, 61)
+    assert nodes.absent(NODE, LAST, 161 + FINAL_SECONDS)
 
 
 def test_another_failure_begins_the_time_anew():

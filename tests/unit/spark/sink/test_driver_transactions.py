@@ -13,9 +13,8 @@ from spark_kafka_sink.spark.sink.driver_transactions import step_timeout, two_ph
 class _FakeAdmin:
     """An admin client that accepts every call and records its name."""
 
-    def __init__(self, config, *, max_search):
+    def __init__(self, config):
         self.config = config
-        self.max_search = max_search
         self.calls = []
 
     def __getattr__(self, name):
@@ -30,8 +29,8 @@ def admins(monkeypatch):
     """Return the list of created clients, in a process that has none yet."""
     made = []
 
-    def make(config, *, max_search):
-        made.append(_FakeAdmin(config, max_search=max_search))
+    def make(config):
+        made.append(_FakeAdmin(config))
         return made[-1]
 
     monkeypatch.setattr("spark_kafka_sink.admin.driver_client.DriverClient", make)
@@ -73,12 +72,6 @@ def test_a_step_after_the_tasks_does_not_check_the_cluster(admins):
     assert [] == admins[0].calls
     step("orders")
     assert [["require_transaction_apis", "init_producer_id"]] == [admin.calls for admin in admins]
-
-
-def test_a_broker_is_looked_for_during_max_block_ms(admins):
-    """That is the limit of the search for coordinators and leaders, as in a producer."""
-    step("orders", **{"kafka.max.block.ms": "6000"})
-    assert [6.0] == [admin.max_search for admin in admins]
 
 
 @pytest.mark.parametrize(
