@@ -403,8 +403,11 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
 def _list_elements(array: Any) -> tuple[Int64Array, Any]:
     """Return offsets that start at 0, and the elements they refer to; null lists have none."""
     has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    if has_offsets and not len(array):
+        # The single offset may be anything, or missing, which Arrow's functions do not expect.
+        return np.zeros(1, np.int64), array.values.slice(0, 0)
     # In Arrow, a null list may have elements between its offsets.
-    if has_offsets and len(array) and not array.null_count:
+    if has_offsets and not array.null_count:
         width = np.int32 if pa.types.is_list(array.type) else np.int64
         offsets = _offsets(array, array.buffers()[1], width)
         first, last = int(offsets[0]), int(offsets[-1])
