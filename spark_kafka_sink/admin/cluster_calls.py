@@ -171,8 +171,6 @@ class ClusterCalls:
         probably wrong, and KafkaTimeoutError if a broker cannot be reached by the deadline.
         """
         for node in await self.nodes(deadline):
-            # Those of the others show whether its address is wrong, or it has crashed.
-            self._client.dial_all()
             connection = await self._first_connection(node, deadline)
             if connection is None:
                 continue
@@ -186,6 +184,8 @@ class ClusterCalls:
         """Return a connection; None if the broker has left the cluster meanwhile."""
         attempts = 0
         while node in self._client.metadata.snapshot.nodes.values():
+            # The others show whether its address is wrong, or it has crashed.
+            self._client.dial_all()
             try:
                 return await connection_to(self._client, node, deadline, self._changed)
             except UnreachedError:

@@ -20,6 +20,7 @@ from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from spark_kafka_sink.consumer.range_reader import PartitionRange, read_range
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.cluster import unreached_nodes
 from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -142,6 +143,23 @@ def test_the_driver_of_an_exactly_once_write_names_the_address(alone, monkeypatc
         driver_transactions.two_phase_commit(options.producer, options.exactly_once),
     ):
         pass
+
+
+def test_the_driver_tries_all_brokers_until_it_knows_that_none_can_be_reached(
+    unused_port, monkeypatch
+):
+    """With two wrong addresses, a single attempt at the second one would prove nothing."""
+    monkeypatch.setattr(driver_transactions, "_kept", {})
+    monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.2)
+    with DevBroker(brokers=2, topics={"t": 2}) as brokers:
+        wrong = {1: Node(1, "127.0.0.1", unused_port), 2: Node(2, "kafka.invalid", 9092)}
+        brokers.call(lambda it: it.cluster.other_addresses.update(PLAINTEXT=wrong))
+        options = exactly_once(brokers)
+        with (
+            pytest.raises(UnreachedError, match="waiting longer would not help"),
+            driver_transactions.two_phase_commit(options.producer, options.exactly_once),
+        ):
+            pass
 
 
 # --- producers, consumers
