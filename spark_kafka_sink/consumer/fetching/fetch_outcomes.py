@@ -55,7 +55,7 @@ def initialize(
     `now` is in seconds. `replica_lease` is metadata.max.age.ms in seconds: for so long the follower
     that a leader recommends is used (KIP-392). A partition with an error is fetched after all
     others. If the log does not even have the position that a reset has just found, the next reset
-    waits for `backoff`, where Java would ask the broker again at once, for ever.
+    waits for `backoff`; Java asks the broker again at once.
 
     Raise BrokerError for an error that no retry ends, OffsetOutOfRangeError if the log does not
     have the position and auto.offset.reset is `none`, and CorruptRecordError if there are bytes but

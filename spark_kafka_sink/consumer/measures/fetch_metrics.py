@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FETCH_GROUP: Final = "consumer-fetch-manager-metrics"
 _NO_REPLICA: Final = -1
-#: How many seconds a topic of which nothing was fetched keeps its metrics; Java never removes them.
+#: Seconds after the last fetch of a topic for which its metrics stay; Java never removes them.
 _TOPIC_EXPIRATION: Final = 3600.0
 
 

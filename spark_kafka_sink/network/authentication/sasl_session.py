@@ -1,8 +1,9 @@
 """The SASL session of a connection: how it was authenticated, and until when (KIP-368).
 
 A session is due for renewal when most of its lifetime has passed. A session of a token ends with
-the token: while no new token comes, it is renewed with the same one for ever shorter lifetimes, but
-at most once a second, because brokers refuse more (KafkaChannel.maybeBeginServerReauthentication).
+the token: while no new token comes, it is renewed again and again with the same one, whose
+remaining lifetime shrinks, but at most once a second, because brokers refuse more
+(KafkaChannel.maybeBeginServerReauthentication).
 
 `Ask` sends the requests of an authentication, during which brokers accept no other requests.
 """
