@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from spark_kafka_sink import (
     KafkaConsumer,
+    KafkaError,
     KafkaProducer,
-    KafkaTimeoutError,
     NetworkError,
     TopicPartition,
     read_arrow,
@@ -74,11 +75,19 @@ def test_read_arrow_names_the_address(alone):
         read_arrow(alone.bootstrap_servers, "t", default_api_timeout_ms=HOUR)
 
 
-def test_read_arrow_needs_no_other_leaders(cluster):
+def test_read_arrow_needs_no_other_leaders(cluster, monkeypatch):
     """A broker with a wrong address does not matter to a partition that it does not lead."""
     assert 0 == read_arrow(cluster.bootstrap_servers, RIGHT).read_all().num_rows
+    note_failure = NetworkClient._note_failure
+
+    def leap_at_failure(client, node, error):
+        note_failure(client, node, error)
+        now = client._loop.time
+        client._loop.time = lambda: now() + HOUR / 1000
+
+    monkeypatch.setattr(NetworkClient, "_note_failure", leap_at_failure)
     with pytest.raises(NetworkError, match=re.escape(ADVICE)):
-        read_arrow(cluster.bootstrap_servers, WRONG, default_api_timeout_ms=1000)
+        read_arrow(cluster.bootstrap_servers, WRONG, default_api_timeout_ms=HOUR)
 
 
 def partitions(broker, *, is_stream):
@@ -179,14 +188,20 @@ def test_a_producer_keeps_its_records_until_the_broker_is_reached(alone, caplog)
         assert 0 == sent.result(timeout=120).offset
 
 
-def test_a_time_out_of_a_transactional_producer_names_the_address(alone):
-    """It waits for its coordinator for max.block.ms."""
-    settings = {"bootstrap.servers": alone.bootstrap_servers, "max.block.ms": 1000}
+def test_a_transactional_producer_warns_and_waits_for_its_coordinator(alone, caplog):
+    """The cause of its time-out, after max.block.ms, would be the address."""
+    caplog.set_level(logging.WARNING)
+    settings = {"bootstrap.servers": alone.bootstrap_servers, "max.block.ms": HOUR}
     with (
+        ThreadPoolExecutor(1) as thread,
         KafkaProducer({**settings, "transactional.id": "a"}) as producer,
-        pytest.raises(KafkaTimeoutError, match=re.escape(ADVICE)),
     ):
-        producer.init_transactions()
+        waiting = thread.submit(producer.init_transactions)
+        wait_until(lambda: warnings_in(caplog), seconds=120, what="the warning")
+        assert ADVICE in str(producer._core._client.cause())
+        assert not waiting.done()
+        producer.close(0)
+        assert isinstance(waiting.exception(timeout=120), KafkaError)
 
 
 def test_a_producer_warns_of_an_address_and_keeps_trying(cluster, caplog):
