@@ -52,10 +52,13 @@ class Answer(Generic[T]):
         self._result: T
         self._error: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
         self.is_done = False
 
     async def run(self) -> None:
-        """Run the coroutine."""
+        """Run the coroutine, unless nobody waits for it any more."""
+        if self._is_cancelled:
+            return
         self._task = asyncio.current_task()
         try:
             self._result = await self._work()
@@ -64,7 +67,8 @@ class Answer(Generic[T]):
         self.is_done = True
 
     def cancel(self) -> None:
-        """Cancel the coroutine, on the network thread."""
+        """Cancel the coroutine, which may not have begun, on the network thread."""
+        self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()
 

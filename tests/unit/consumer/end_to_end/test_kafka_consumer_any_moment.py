@@ -7,6 +7,7 @@ from itertools import chain, count
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.testing import ApiKey
 from tests.support.consumer.commits import BY_HAND, committed_by
 from tests.support.consumer.embedded_consuming import GROUP, PATIENCE, consuming, tp, values
 from tests.support.consumer.reading import fill, numbered
@@ -56,8 +57,17 @@ def test_a_call_that_reads_skips_no_record_that_it_has_not_returned(broker, read
         assert numbered(len(returned)) == returned
 
 
+def offset_of(request):
+    """Return the only offset of an OffsetCommit request."""
+    [topic] = request.topics
+    [partition] = topic.partitions
+    return partition.committed_offset
+
+
 def test_a_commit_leaves_the_consumer_usable(broker):
-    """A later commit is answered."""
+    """A later commit is answered, and no earlier one comes after it."""
+    sent, struck_at = [], []
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda request, _: sent.append(offset_of(request)))
     with consuming(broker, **BY_HAND) as consumer:
         consumer.assign([tp()])
         seen = set()
@@ -66,8 +76,11 @@ def test_a_commit_leaves_the_consumer_usable(broker):
             seen, lambda: consumer.commit({tp(): next(offsets)}, timeout=PATIENCE)
         ):
             check_is_free(consumer, struck)
+            struck_at.append(str(struck))
         assert 30 < len(seen)
-        assert len(seen) + 1 == committed_by(consumer)
+        assert sorted(set(sent)) == sent, struck_at
+        assert len(seen) + 1 == committed_by(consumer), struck_at
+    hook.remove()
 
 
 def close_anew(broker, seen):
