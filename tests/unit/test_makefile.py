@@ -14,7 +14,7 @@ PYTEST = """#!/bin/sh
 case "$*" in
 *slow_half*) echo tests/slow.py; exit ;;
 *prepared_release*|*quick_spark*) exit ;;
-*"not (not slow"*tests/slow.py*) part=3 ;;
+*"not (not slow"*"and not soak"*tests/slow.py*) part=3 ;;
 *--ignore=tests/unit/network*) part=2 ;;
 *tests/unit/network*) part=1 ;;
 esac

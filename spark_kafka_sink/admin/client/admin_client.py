@@ -6,7 +6,7 @@ what to do with the answer. The rule for errors is in the docstring of the class
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from spark_kafka_sink.admin import group_calls, transaction_calls
 from spark_kafka_sink.admin.blocking_client import BlockingClient
@@ -111,6 +111,10 @@ class AdminClient(BlockingClient):
         read_security(config.security)
         super().__init__(config)
         self._config = config
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: sockets and threads cannot be pickled."""
+        raise TypeError("an AdminClient cannot be pickled: create it where it is used")
 
     # --- topics
 

@@ -12,6 +12,7 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import CloseConnection
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.network.leaps import MILLISECONDS, leap_broker
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas through a deprecated function of Python.
@@ -211,19 +212,21 @@ def test_lost_answers_change_nothing(broker):
 
 def test_a_transaction_that_takes_too_long_is_aborted():
     """The broker's own timer aborts it, without a request."""
-    with DevBroker(topics={TOPIC: 1}, transaction_abort_interval_ms=50) as broker:
+    errors = []
+    with DevBroker(topics={TOPIC: 1}) as broker:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "transactional.id": "x",
-                "transaction.timeout.ms": 1000,
-                "message.timeout.ms": 1000,
+                "transaction.timeout.ms": MILLISECONDS,
             }
         )
         producer.init_transactions(TIMEOUT)
         producer.begin_transaction()
-        producer.produce(TOPIC, b"late")
+        producer.produce(TOPIC, b"late", on_delivery=lambda error, _: errors.append(error))
         producer.flush(TIMEOUT)
+        assert [None] == errors
+        leap_broker(broker)
         other = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
         other.produce(TOPIC, b"other")
         other.flush(TIMEOUT)

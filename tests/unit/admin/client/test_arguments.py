@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from datetime import timedelta
 
@@ -293,3 +294,9 @@ def test_a_pair_is_a_partition_in_every_call(admin):
     ]
     assert None is admin.delete_consumer_group_offsets("g", [pair])
     assert [TopicPartition] * 4 == [type(place) for results in found for place in results]
+
+
+def test_a_client_cannot_be_pickled(nowhere):
+    """Spark would do that for a client that a task's function names."""
+    with pytest.raises(TypeError, match="an AdminClient cannot be pickled: create it where"):
+        pickle.dumps(nowhere)
