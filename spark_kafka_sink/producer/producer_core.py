@@ -272,7 +272,7 @@ class ProducerCore:
         ready_at = self._client.ready_at(leader)
         return ready_at if ready_at > now else NEVER
 
-    def enqueue(self, batch: ProducerBatch) -> None:
+    def enqueue(self, batch: ProducerBatch) -> bool:
         """Implement `SendingSide`."""
         is_first = False
         try:
@@ -282,11 +282,11 @@ class ProducerCore:
                 raise
             # The network thread must go on: it still handles the batches in the queues.
         if not self.is_network_thread:
-            # The network thread itself is about to check the queues.
-            if is_first:
-                self.wake_network_thread()
-        elif not batch.is_compressed and not batch.is_done:
+            return is_first
+        # The network thread itself is about to check the queues.
+        if not batch.is_compressed and not batch.is_done:
             self._sender.compress(batch)
+        return False
 
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
         """Count records that were added to no batch; their transaction can only be aborted."""

@@ -87,17 +87,13 @@ class IdleClients(Generic[Key, Client]):
 
 
 class IdleCache(Generic[Key, Client]):
-    """The idle clients of one process. Thread-safe.
-
-    `is_usable` is asked about a client that is taken, and may refresh it; `close` must not raise.
-    """
+    """The idle clients of one process. Thread-safe. `close` must not raise."""
 
     def __init__(
         self,
         *,
         thread_name: str,
         close: Callable[[Client], None],
-        is_usable: Callable[[Client], bool],
         idle_seconds: float,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
@@ -106,18 +102,20 @@ class IdleCache(Generic[Key, Client]):
         self._idle: IdleClients[Key, Client] = IdleClients(idle_seconds)
         self._thread_name = thread_name
         self._close = close
-        self._is_usable = is_usable
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
         self._has_thread = False
 
-    def take(self, key: Key) -> Client | None:
-        """Remove and return a usable client of this key; None if there is none."""
+    def take(self, key: Key, is_usable: Callable[[Client], bool] = lambda _: True) -> Client | None:
+        """Remove and return a usable client of this key; None if there is none.
+
+        `is_usable` may refresh the client; one that is not usable is closed.
+        """
         while True:
             with self._lock:
                 client = self._idle.take(key)
-            if client is None or self._is_usable(client):
+            if client is None or is_usable(client):
                 return client
             self._close(client)
 

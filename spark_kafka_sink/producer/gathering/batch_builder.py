@@ -53,6 +53,9 @@ GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
 #: Seconds after which a thread waiting for memory rechecks due batches that it left open.
 LEAST_PAUSE = 0.05
+#: While all batches are closed, the network thread is woken after so many bytes. Woken for each
+#: batch, it would send as many requests, and take the interpreter's lock from the closing thread.
+WAKE_BYTES = 262_144
 
 
 def never() -> bool:
@@ -389,8 +392,17 @@ class BatchBuilder:
         # Batches that linger are small anyway, so callers that flush often would pay twice.
         if not self._lingers:
             self._placement.restart_turns()
-        for slot in self._open.open_slots():
-            self.close(slot)
+        must_wake, since = False, 0
+        try:
+            for slot in self._open.open_slots():
+                since += self._open.used_bytes(slot)
+                must_wake |= self._close(slot)
+                if must_wake and since >= WAKE_BYTES:
+                    self._sending.wake_network_thread()
+                    must_wake, since = False, 0
+        finally:
+            if must_wake:
+                self._sending.wake_network_thread()
 
     def close_due(self, now: float) -> float:
         """Close the batches that have waited for linger.ms and can be sent at once.
@@ -441,13 +453,17 @@ class BatchBuilder:
 
     def close(self, slot: int) -> None:
         """Close one open batch and enqueue it, in parts if it compressed less than expected."""
+        if self._close(slot):
+            self._sending.wake_network_thread()
+
+    def _close(self, slot: int) -> bool:
+        """Close one open batch; return whether the network thread must be woken to send it."""
         result = self._open.result(slot)
         try:
             filled = self._open.take(slot)
             if filled.record_count:
-                self.enqueue(filled)
-            else:
-                self._pool.deallocate(filled.block)
+                return self._enqueue(filled)
+            self._pool.deallocate(filled.block)
         except BaseException as error:
             self._discard_open(slot)
             # No future may wait for ever, and lost rows without a future must be noted.
@@ -455,6 +471,7 @@ class BatchBuilder:
             result.fail(broken)
             self._sending.note_loss(broken)
             raise
+        return False
 
     def _discard_open(self, slot: int) -> None:
         if slot not in self._open:
@@ -521,6 +538,11 @@ class BatchBuilder:
 
         If this raises, the memory of what is in no queue has been freed.
         """
+        if self._enqueue(filled):
+            self._sending.wake_network_thread()
+
+    def _enqueue(self, filled: FilledBlock) -> bool:
+        must_wake = False
         try:
             batches = [self._closed_batch(filled)]
         except BaseException:
@@ -531,11 +553,14 @@ class BatchBuilder:
                 self._compress(batches)
             while batches:
                 # From here on the queues own it, even if they refuse it.
-                self._sending.enqueue(batches.pop(0))
+                must_wake = self._sending.enqueue(batches.pop(0)) or must_wake
         except BaseException:
             for batch in batches:
                 batch.free(self._pool)
+            if must_wake:
+                self._sending.wake_network_thread()
             raise
+        return must_wake
 
     def _closed_batch(self, filled: FilledBlock) -> ProducerBatch:
         origin = filled.origin

@@ -61,8 +61,11 @@ class SendingSide(Protocol):
         network thread may call this.
         """
 
-    def enqueue(self, batch: ProducerBatch) -> None:
-        """Add a batch just closed to its queue; raise the error that ended the producer, if any."""
+    def enqueue(self, batch: ProducerBatch) -> bool:
+        """Add a batch just closed to its queue; raise the error that ended the producer, if any.
+
+        Returns whether the network thread, unless it is the caller, must be woken to send it.
+        """
 
     def note_failed_send(self, error: Exception, records: int) -> None:
         """Record staged records that this error kept from being added to a batch."""

@@ -83,7 +83,7 @@ class ProducerOfAttempt:
     def take(self) -> Producer:
         """Begin a transaction and return its producer."""
         self._worker_id = worker_id = self._slots.take(self._plan.generation)
-        producer = self._cache.take(self._key(worker_id)) or self._start(
+        producer = self._cache.take_producer(self._key(worker_id)) or self._start(
             replace(
                 self._config,
                 transactional_id=str(worker_id),
@@ -108,7 +108,7 @@ class ProducerOfAttempt:
             raise
         worker_id = self._release()
         if worker_id.slot < KEPT_SLOTS:
-            self._cache.put(self._key(worker_id), producer)
+            self._cache.put_producer(self._key(worker_id), producer)
         else:
             close_quietly(producer)
 

@@ -9,7 +9,8 @@ costs a worker about 50 milliseconds of processor time. Beyond the rules of ever
 - A producer can fail while it is idle, as when a broker rejects its login. `take` closes such a
   producer and looks for another one: an earlier error never fails a later task.
 - While a producer is idle, a topic can be deleted and created again with fewer partitions. `take`
-  refreshes its metadata: one round trip, where a new producer would need several.
+  refreshes its metadata: one round trip, where a new producer would need several. The tasks of one
+  stage follow each other like the batches of one task, and need that only once.
 """
 
 from __future__ import annotations
@@ -49,10 +50,21 @@ class CacheKey(NamedTuple):
     configuration: str
 
 
-def _is_up_to_date(producer: Producer) -> bool:
-    """Refresh a producer's metadata; return False if the producer has ended."""
+class IdleProducer(NamedTuple):
+    """A producer that no task uses."""
+
+    producer: Producer
+    #: The id of the stage whose task has used it last; None for one that is always refreshed.
+    stage: int | None
+
+
+def _is_up_to_date(idle: IdleProducer, stage: int | None) -> bool:
+    """Refresh a producer's metadata for a task; return False if the producer has ended."""
+    producer = idle.producer
     if producer.has_ended:
         return False
+    if stage is not None and stage == idle.stage:
+        return True
     try:
         producer.refresh_metadata(REFRESH_SECONDS)
     except KafkaError as error:
@@ -64,7 +76,7 @@ def _is_up_to_date(producer: Producer) -> bool:
     return not producer.has_ended
 
 
-class ProducerCache(IdleCache[CacheKey, Producer]):
+class ProducerCache(IdleCache[CacheKey, IdleProducer]):
     """The idle producers of one process. Thread-safe."""
 
     def __init__(
@@ -77,12 +89,20 @@ class ProducerCache(IdleCache[CacheKey, Producer]):
         """Create an empty cache without a thread."""
         super().__init__(
             thread_name="kafka-idle-producers",
-            close=close_quietly,
-            is_usable=_is_up_to_date,
+            close=lambda idle: close_quietly(idle.producer),
             idle_seconds=idle_seconds,
             clock=clock,
             sleep=sleep,
         )
+
+    def take_producer(self, key: CacheKey, stage: int | None = None) -> Producer | None:
+        """Return a producer for a task of a stage; None if there is none."""
+        idle = self.take(key, lambda idle: _is_up_to_date(idle, stage))
+        return None if idle is None else idle.producer
+
+    def put_producer(self, key: CacheKey, producer: Producer, stage: int | None = None) -> None:
+        """Store a producer that a task of a stage has used."""
+        self.put(key, IdleProducer(producer, stage))
 
 
 _cache = ProducerCache()
@@ -109,12 +129,19 @@ class CachedProducers:
         config: ProducerConfig,
         query_id: str = NO_QUERY,
         *,
+        configuration: str | None = None,
+        stage: int | None = None,
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Store the settings; nothing is started yet."""
+        """Store the settings; nothing is started yet.
+
+        `configuration` is the fingerprint of `config`, if that is known, and `stage` the id of the
+        task's stage.
+        """
         self._config = config
-        self._key = CacheKey(query_id, fingerprint(config))
+        self._key = CacheKey(query_id, configuration or fingerprint(config))
+        self._stage = stage
         self._start = start
         self._cache = cache or producer_cache()
 
@@ -122,14 +149,14 @@ class CachedProducers:
         """Return a cached producer or start one."""
         if self._key.query_id == NO_QUERY:
             self._cache.close_all(self._is_of_another_batch)
-        return self._cache.take(self._key) or self._start(self._config)
+        return self._cache.take_producer(self._key, self._stage) or self._start(self._config)
 
     def _is_of_another_batch(self, key: CacheKey) -> bool:
         return key.query_id == NO_QUERY and key != self._key
 
     def finished(self, producer: Producer) -> None:
         """Store the producer for the next task."""
-        self._cache.put(self._key, producer)
+        self._cache.put_producer(self._key, producer, self._stage)
 
     def failed(self, producer: Producer) -> None:
         """Close the producer at once: it may still hold records."""

@@ -17,13 +17,13 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.report.announcements import announce
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
-from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.sink.stream_lines import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
@@ -85,6 +85,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._is_checked = True
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
+        self._configuration = fingerprint(self._options.producer)
         return vars(self)
 
     @raising_for_user
@@ -98,9 +99,11 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         planned = self._planned
         transactional = None
         if planned is None:
-            producers = CachedProducers(self._options.producer, query_id)
             written = write_rows(
-                iterator, producers=producers, topic=self._topic, config=self._options.producer
+                iterator,
+                producers=self._producers(context, query_id),
+                topic=self._topic,
+                config=self._options.producer,
             )
         else:
             batch_id = int(stream_property(context, BATCH_ID))

@@ -23,11 +23,12 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.report.announcements import announce
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
-from spark_kafka_sink.spark.sink.producer_cache import CachedProducers
+from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
 from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.sink.write_report import report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
@@ -64,6 +65,8 @@ class SinkWriter:
     """The base class of the batch writer and the stream writer."""
 
     _options: SinkOptions
+    #: The fingerprint of the producers, which a pickled writer carries to all tasks.
+    _configuration: str | None = None
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -73,6 +76,15 @@ class SinkWriter:
         from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
 
         return ExactlyOnceWrite(self._options.producer, options)
+
+    def _producers(self, context: TaskContext, query_id: str = NO_QUERY) -> CachedProducers:
+        """Return what a task takes its producer from."""
+        return CachedProducers(
+            self._options.producer,
+            query_id,
+            configuration=self._configuration,
+            stage=context.stageId(),
+        )
 
     def _with_progress(
         self, batches: Iterator[pa.RecordBatch], task: int
@@ -117,6 +129,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
             self._planned = PlannedWrite(exactly_once, plan)
+        self._configuration = fingerprint(self._options.producer)
         return vars(self)
 
     @raising_for_user
@@ -129,9 +142,11 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         planned = self._planned
         transactional = None
         if planned is None:
-            producers = CachedProducers(self._options.producer)
             written = write_rows(
-                iterator, producers=producers, topic=self._topic, config=self._options.producer
+                iterator,
+                producers=self._producers(context),
+                topic=self._topic,
+                config=self._options.producer,
             )
         else:
             written, transactional = planned.write.write(

@@ -53,7 +53,6 @@ class ClientCache(IdleCache[str, "ConsumerClient"]):
         super().__init__(
             thread_name="kafka-idle-clients",
             close=_close_quietly,
-            is_usable=lambda _: True,
             idle_seconds=idle_seconds,
             clock=clock,
             sleep=sleep,

@@ -75,8 +75,8 @@ class GathererHarness:
         #: Whether a partition's batch could be sent at once.
         self.is_drainable: Callable[[TopicPartition], bool] = lambda _: True
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
-        #: Called with each closed batch.
-        self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
+        #: Called with each closed batch; returns whether to wake the network thread.
+        self.enqueue: Callable[[ProducerBatch], bool] = self._collect
         open_batches = OpenBatches(call_now if callbacks is None else callbacks.add)
         self.builder = BatchBuilder(
             config,
@@ -112,6 +112,10 @@ class GathererHarness:
     # --- the sending side (`interfaces.SendingSide`), with `enqueue` and `is_queue_empty`
 
     is_network_thread = False
+
+    def _collect(self, batch: ProducerBatch) -> bool:
+        self.batches.append(batch)
+        return False
 
     def wake_network_thread(self) -> None:
         """Count the call."""

@@ -148,8 +148,8 @@ def process_of_its_own() -> Iterator[None]:
         yield
     finally:
         producer_cache._cache = before
-        for _, _, producer in own._idle._idle:
-            producer.close(timeout=0)
+        for _, _, idle in own._idle._idle:
+            idle.producer.close(timeout=0)
         forget_connections()
 
 

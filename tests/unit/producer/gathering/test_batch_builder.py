@@ -34,6 +34,8 @@ class _Built:
             {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
         )
         self.batches: list[ProducerBatch] = []
+        #: How often the network thread was woken.
+        self.wakes = 0
         self.pool = BufferPool(config.buffer_memory)
         #: The partitions that have a leader according to the cluster, all three by default.
         self.led: list[int] = [0, 1, 2]
@@ -62,9 +64,14 @@ class _Built:
 
     is_network_thread = False
 
-    def enqueue(self, batch: ProducerBatch) -> None:
+    def enqueue(self, batch: ProducerBatch) -> bool:
         """Collect a closed batch; see `interfaces.SendingSide`."""
         self.batches.append(batch)
+        return True
+
+    def wake_network_thread(self) -> None:
+        """Count the call; see `interfaces.SendingSide`."""
+        self.wakes += 1
 
     def note_loss(self, error: Exception) -> None:
         """Do nothing; see `interfaces.SendingSide`."""
@@ -294,3 +301,46 @@ def test_append_requires_a_partition_count_for_each_topic(counts):
     with pytest.raises(ValueError, match="zip"):
         built.builder.append(rows, partition_counts=counts, first_row=0, now_ms=0)
     assert {} == built.sizes()
+
+
+def test_all_batches_are_closed_before_the_network_thread_is_woken():
+    """It sends one request for all of them, and does not slow this thread down until then."""
+    built = _Built()
+    built.append([b"v"] * 30, partitions=[row % 3 for row in range(30)])
+    built.builder.close_all()
+    assert (3, 1) == (len(built.batches), built.wakes)
+    built.builder.close_all()
+    assert (3, 1) == (len(built.batches), built.wakes)
+
+
+def test_the_network_thread_is_woken_early_for_large_batches():
+    """Compressing all of them may take long, and the first ones can be sent meanwhile."""
+    built = _Built(**{"batch.size": 300_000})
+    built.append([bytes(200_000)] * 3, partitions=[0, 1, 2])
+    built.builder.close_all()
+    assert (3, 2) == (len(built.batches), built.wakes)
+
+
+def test_the_network_thread_is_woken_for_the_batches_closed_before_an_interrupt(monkeypatch):
+    """Nothing else would tell it of them."""
+    built = _Built()
+    built.append([b"v"] * 30, partitions=[row % 3 for row in range(30)])
+    enqueue = built.enqueue
+
+    def enqueue_two(batch):
+        if 2 == len(built.batches):
+            raise KeyboardInterrupt
+        return enqueue(batch)
+
+    monkeypatch.setattr(built, "enqueue", enqueue_two)
+    with pytest.raises(KeyboardInterrupt):
+        built.builder.close_all()
+    assert (2, 1) == (len(built.batches), built.wakes)
+
+
+def test_a_batch_closed_by_itself_wakes_the_network_thread():
+    """Nothing else would tell it of that batch."""
+    built = _Built()
+    built.append([b"v"], partitions=[0])
+    built.builder.close(0)
+    assert (1, 1) == (len(built.batches), built.wakes)

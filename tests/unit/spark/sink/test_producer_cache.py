@@ -128,6 +128,43 @@ def test_a_producer_that_was_idle_refreshes_its_metadata_once_for_each_task():
         assert count == producer.refreshes
 
 
+def test_the_tasks_of_one_stage_refresh_the_metadata_once():
+    """They follow each other as the batches of a task do; another stage may come much later."""
+    cache = ProducerCache()
+
+    def of_stage(stage):
+        return CachedProducers(CONFIG, stage=stage, start=lambda _: _FakeProducer(), cache=cache)
+
+    producer = of_stage(7).take()
+    of_stage(7).finished(producer)
+    refreshes = []
+    for stage in (7, 7, 8, 8, 7, None, None):
+        assert producer is of_stage(stage).take()
+        of_stage(stage).finished(producer)
+        refreshes.append(producer.refreshes)
+    assert [0, 0, 1, 1, 2, 3, 4] == refreshes
+
+
+def test_a_producer_that_has_ended_serves_no_later_task_of_its_stage():
+    """That it need not refresh its metadata does not make it usable."""
+    cache = ProducerCache()
+    producer = _FakeProducer()
+    cache.put_producer(KEY, producer, 7)
+    producer.has_ended = True
+    assert cache.take_producer(KEY, 7) is None
+    assert producer.closed.is_set()
+
+
+def test_a_known_fingerprint_is_not_computed_again(monkeypatch):
+    """The driver computes it once for all tasks, with the same result."""
+    cache = ProducerCache()
+    producer = of_batch_write(cache).take()
+    of_batch_write(cache).finished(producer)
+    known = fingerprint(CONFIG)
+    monkeypatch.setattr(producer_cache, "fingerprint", None)
+    assert producer is CachedProducers(CONFIG, configuration=known, cache=cache).take()
+
+
 def test_an_unanswered_refresh_does_not_end_the_producer(caplog):
     """The producer writes with old metadata, since brokers may return before its records expire."""
     cache = ProducerCache()
@@ -182,7 +219,7 @@ def test_rows_follow_a_topic_recreated_between_two_micro_batches():
         recreate_topic(servers, "events", AFTER)
         assert [(partition, 0) for partition in range(AFTER)] == micro_batch()
         [(_, _, used_last)] = cache._idle._idle
-        used_last.close(0)
+        used_last.producer.close(0)
 
 
 def test_a_login_rejected_between_two_micro_batches_fails_neither():
@@ -205,7 +242,7 @@ def test_a_login_rejected_between_two_micro_batches_fails_neither():
             return write_rows(rows, producers=producers, topic="events", config=config).rows
 
         assert 1 == micro_batch()
-        [(_, _, idle)] = cache._idle._idle
+        [(_, _, (idle, _))] = cache._idle._idle
         front.sasl = SaslRules(users={"alice": "changed"})
         front.hang_up()
         while not idle.has_ended:
@@ -213,7 +250,7 @@ def test_a_login_rejected_between_two_micro_batches_fails_neither():
         front.sasl = SaslRules(users=users)
         assert 1 == micro_batch()
         [(_, _, used_last)] = cache._idle._idle
-        used_last.close(0)
+        used_last.producer.close(0)
         assert 2 == len(records_of(broker, "events"))
 
 
@@ -315,12 +352,12 @@ def test_the_cache_thread_sleeps_until_the_next_producer_expires():
     time = _ScriptedTime()
     cache = ProducerCache(10.0, clock=lambda: time.now, sleep=time.sleep)
     first, second, taken = _FakeProducer(), _FakeProducer(), _FakeProducer()
-    cache.put(KEY, first)
+    cache.put_producer(KEY, first)
     assert time.asleep.wait(60)
     time.now = 4.0
-    cache.put(KEY, second)
-    cache.put(KEY, taken)
-    assert taken is cache.take(KEY)
+    cache.put_producer(KEY, second)
+    cache.put_producer(KEY, taken)
+    assert taken is cache.take_producer(KEY)
     time.may_pass.set()
     assert second.closed.wait(60)
     assert first.closed.is_set()
@@ -342,7 +379,7 @@ def test_a_cache_has_a_single_daemon_thread(monkeypatch):
     monkeypatch.setattr(threading, "Thread", Thread)
     cache = ProducerCache()
     for _ in range(2):
-        cache.put(KEY, _FakeProducer())
+        cache.put_producer(KEY, _FakeProducer())
     assert [True] == started
 
 
@@ -351,23 +388,25 @@ def test_idle_producers_are_closed():
     cache = ProducerCache(idle_seconds=0.01)
     for _ in range(2):
         producer = _FakeProducer()
-        cache.put(KEY, producer)
+        cache.put_producer(KEY, producer)
         assert producer.closed.wait(120)
-        assert cache.take(KEY) is None
+        assert cache.take_producer(KEY) is None
 
 
 def test_a_forked_process_starts_with_an_empty_cache(monkeypatch):
     """The threads of its parent's producers do not survive the fork."""
     cache = ProducerCache()
     monkeypatch.setattr(producer_cache, "_cache", cache)
-    cache.put(KEY, _FakeProducer())
+    cache.put_producer(KEY, _FakeProducer())
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write_end, b"empty" if producer_cache._cache.take(KEY) is None else b"full")
+        os.write(
+            write_end, b"empty" if producer_cache._cache.take_producer(KEY) is None else b"full"
+        )
         os._exit(0)
     os.waitpid(child, 0)
     assert b"empty" == os.read(read_end, 10)
     os.close(read_end)
     os.close(write_end)
-    assert cache.take(KEY) is not None
+    assert cache.take_producer(KEY) is not None
