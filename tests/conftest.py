@@ -38,6 +38,7 @@ from tests.support.kafka.real_kafka import KafkaCluster, start_kafka, tested_ver
 from tests.support.kafka.single_nodes import SingleNodes
 from tests.support.security.certificates import Certificates
 from tests.support.security.secured_kafka import create_scram_users, secured_properties
+from tests.support.skips import pytest_runtest_makereport  # noqa: F401  pytest calls it
 from tests.support.slow_half import (
     FOLDERS,
     SPARK_GROUPS,

@@ -56,7 +56,8 @@ class TestsReport:
 
 def run_tests() -> TestsReport:
     """Run the tests that are marked `soak`, one after another."""
-    command = [sys.executable, "-m", "pytest", "-m", "soak", *map(str, slow_files())]
+    command = [sys.executable, "-m", "pytest", "-m", "soak", "-o", "faulthandler_timeout=0"]
+    command += map(str, slow_files())
     return TestsReport(subprocess.run(command, check=False).returncode)  # noqa: S603 -- our own
 
 

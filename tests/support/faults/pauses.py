@@ -1,7 +1,8 @@
 """Pauses of processes, as a busy machine makes them: the processes stop, and continue later.
 
-A process stands still for a second or more at any moment, also while the others go on. A test that
-fails then depends on how fast the machine is. When each process is stopped follows from a seed.
+A process stands still for one to three seconds at any moment, also while the others go on. A test
+that fails then depends on how fast the machine is. When each process is stopped follows from a
+seed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 #: Seconds from the end of a pause of a process to its next one, and the seconds of a pause.
-BETWEEN = (1.0, 3.0)
-PAUSE = (1.0, 1.6)
+BETWEEN = (2.0, 5.0)
+PAUSE = (1.0, 3.5)
 #: Seconds from a pause of all processes at once to the next one.
-BETWEEN_ALL = (6.0, 14.0)
+BETWEEN_ALL = (9.0, 21.0)
 #: Seconds from one look for new processes to the next, which takes some milliseconds.
 LOOK = 0.5
 

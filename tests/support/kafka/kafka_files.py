@@ -97,19 +97,19 @@ def _copy(artifacts: list[str], directory: Path, *, alone: bool, lock: Path) -> 
             raise KafkaUnavailableError(
                 f"Maven could not fetch {', '.join(artifacts)}:\n{output[-2000:]}"
             )
-        _check(jars, lock)
+        check_jars(jars, lock)
         jars.rename(directory)
 
 
-def _check(jars: Path, lock: Path) -> None:
-    """Compare all jars of a directory with the lock file."""
+def check_jars(jars: Path, lock: Path = _LOCK) -> None:
+    """Raise KafkaUnavailableError if a directory has a jar with other contents than recorded."""
     lines = [line.split("  ") for line in lock.read_text().splitlines()]
     expected = {name: digest for digest, name in lines}
     for jar in sorted(jars.iterdir()):
         found = hashlib.sha256(jar.read_bytes()).hexdigest()
         if found != expected.get(jar.name):
             raise KafkaUnavailableError(
-                f"Maven fetched {jar.name} with the SHA-256 {found}, but {lock.name} has "
+                f"{jar} has the SHA-256 {found}, but {lock.name} has "
                 f"{expected.get(jar.name, 'none')}"
             )
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from tests.support.skips import ToleratedSkip, is_ci
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,9 +44,9 @@ def skip_or_fail(reason: KafkaUnavailableError, environment: Mapping[str, str]) 
     """Skip the current test, or fail it if `CI` is set and requires what is missing."""
     if ci_needs(reason, environment):
         pytest.fail(f"CI needs a real Kafka: {reason}", pytrace=False)
-    pytest.skip(str(reason))
+    raise ToleratedSkip(str(reason))
 
 
 def ci_needs(missing: KafkaUnavailableError, environment: Mapping[str, str]) -> bool:
     """Return whether the tests run under CI, and CI requires what is missing."""
-    return missing.ci_needs_it and environment.get("CI", "").lower() not in {"", "0", "false"}
+    return missing.ci_needs_it and is_ci(environment)

@@ -23,6 +23,7 @@ from tests.support.kafka.kafka_files import (
     KAFKA_3,
     KAFKA_4,
     cache_directory,
+    check_jars,
     java_command,
     kafka_jars,
     locked,
@@ -136,6 +137,8 @@ def main() -> int:
         return 0
     try:
         for version in (KAFKA_4, KAFKA_3):
+            # Once for all tests: they take what is cached as it is.
+            check_jars(kafka_jars(version))
             prepared_release(version)
     except KafkaUnavailableError as error:
         print(f"Cannot start a real Kafka: {error}", file=sys.stderr)  # noqa: T201

@@ -1,6 +1,6 @@
-"""Each notebook is stored with the outputs of its present source, and without warnings or errors.
+"""Each notebook is stored as a run of its present source, and without warnings or errors.
 
-`make notebooks` runs them.
+`make notebooks` runs them, and stores the outputs, whose numbers and times differ from run to run.
 """
 
 from __future__ import annotations

@@ -10,7 +10,12 @@ from spark_kafka_sink.producer.batch.error_rules import TxnAction
 from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestPriority
 
 LIMITS = {
-    "gathering.batch_builder": {"GROWTH": 4, "FIRST_BLOCK_BYTES": 16_384, "LEAST_PAUSE": 0.05},
+    "gathering.batch_builder": {
+        "GROWTH": 4,
+        "FIRST_BLOCK_BYTES": 16_384,
+        "LEAST_PAUSE": 0.05,
+        "WAKE_BYTES": 262_144,
+    },
     "batch.batch_compression": {"OVERSHOOT": 1.048, "MAX_UNCOMPRESSED_BYTES": 2_147_483_647},
     "batch.buffer_pool": {"MIN_BLOCK_BYTES": 512},
     "batch.delivery_errors": {"MAX_REFUSED_RECORDS": 5},

@@ -18,6 +18,7 @@ from tests.support.devbroker.admin_requests import delete_records, delete_topics
 from tests.support.devbroker.transactional_client import TRANSACTIONAL, TransactionalRequests
 from tests.support.kafka.readers import read_with_confluent
 from tests.support.network.raw_client import RawClient
+from tests.support.skips import ToleratedSkip
 
 #: Mounts a file system visible only to itself, and starts the broker again when it has ended.
 SCRIPT = """
@@ -29,6 +30,8 @@ for turn in 1 2; do
   wait
 done
 """
+NOT_MOUNTED = 77
+NOT_ALLOWED = "the system lets nobody but root mount a file system"
 AS_ROOT = ["--user", "--map-root-user"] if os.geteuid() else []
 VALUE_BYTES = 40_000
 #: This number of records fills two segments.
@@ -56,8 +59,11 @@ class OverSocket(TransactionalRequests):
 def small_disk(path):
     """Start a broker on its own file system, and yield a function that awaits the next start."""
     if which("unshare") is None:
-        pytest.skip("unshare(1) is not there, which mounts without being root")
-    command = ["unshare", "--mount", *AS_ROOT, "sh", "-c", SCRIPT, "sh", str(path), sys.executable]
+        raise ToleratedSkip("unshare(1) is not there, which mounts without being root")
+    unshare = ["unshare", "--mount", *AS_ROOT]
+    if subprocess.run([*unshare, "true"], check=False).returncode:  # noqa: S603
+        raise ToleratedSkip(NOT_ALLOWED)
+    command = [*unshare, "sh", "-c", SCRIPT, "sh", str(path), sys.executable]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         started = []
         try:
@@ -71,8 +77,8 @@ def small_disk(path):
 def _started(process, started):
     """Return the process id and the port of the broker that starts next."""
     pid = process.stdout.readline()
-    if not pid:
-        pytest.skip("the system lets nobody but root mount a file system")
+    if not pid and NOT_MOUNTED == process.wait():
+        raise ToleratedSkip(NOT_ALLOWED)
     started[:] = [int(pid)]
     return int(pid), int(process.stdout.readline().rpartition(":")[2])
 
