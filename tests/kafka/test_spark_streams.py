@@ -156,8 +156,7 @@ def test_a_group_follows_the_offsets_of_sparks_own_source(kafka_4, tmp_path):
     source.add(50)
     query.kills.add([Point.DECIDED.value])
     query.kills.add([BEFORE_SPARKS_COMMIT], SESSION)
-    # Each task has its own worker, as with a trigger interval longer than the lifetime of workers.
-    query.run_to_end(**{"spark.jars": jars, "spark.python.worker.reuse": "false"})
+    query.run_to_end(**{"spark.jars": jars})
     case.check_query()
     assert source.ends == committed_offsets(kafka_4.bootstrap_servers, group)
     first = (query.checkpoint.path / "offsets" / "0").read_text().splitlines()[-1]

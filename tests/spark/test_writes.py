@@ -277,10 +277,12 @@ def test_a_user_sees_the_report(topics):
             SparkSession.builder.master("local[1]")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
+            # Each task has a worker of its own, and loses no row when that ends with it.
+            .config("spark.python.worker.reuse", "false")
             .getOrCreate()
         )
         (
-            spark.range(1000, numPartitions=1).selectExpr("cast(id as string) value")
+            spark.range(1000, numPartitions=2).selectExpr("cast(id as string) value")
             .write.format("pykafka").mode("append")
             .option("kafka.bootstrap.servers", {topics.broker.bootstrap_servers!r})
             .option("report", "full")
