@@ -13,6 +13,7 @@ import pytest
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
 from tests.support.faults.interrupts import interrupt, needs_signals
+from tests.support.forked import call_in_fork
 
 TIMEOUT = 60.0
 NAME = "test-admin"
@@ -336,20 +337,13 @@ def test_a_call_that_has_begun_may_end_after_its_timeout(thread):
 def test_a_forked_process_can_only_close_it(thread):
     """The thread and the connections remain those of the process that has created them."""
     shared = thread.run(_itself)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        # Neither pytest nor this test's fixtures may end in this process.
-        try:
-            thread.close()
+
+    def use():
+        thread.close()
+        with pytest.raises(IllegalStateError) as refused:
             thread.run(_itself)
-        except IllegalStateError as error:
-            os.write(writing, str(error).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert b"the admin client was created in another process" in os.read(reading, 1_000)
-    os.close(reading)
-    os.close(writing)
+        return str(refused.value)
+
+    assert "the admin client was created in another process" in call_in_fork(use)
     assert shared is thread.run(_itself)
     assert [] == shared.events

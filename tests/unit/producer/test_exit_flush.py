@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from spark_kafka_sink.producer import exit_flush
 from spark_kafka_sink.producer.exit_flush import open_producers
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.forked import call_in_fork
 from tests.support.producer.bulk_writes import bulk_producer
 from tests.support.producer.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
 from tests.support.record.record_columns import columns
@@ -186,16 +185,11 @@ def test_ctrl_c_ends_the_flush(broker, caplog, monkeypatch):
 @pytest.mark.usefixtures("at_once")
 def test_a_forked_process_ends_without_the_producers_of_its_parent(broker, caplog):
     """It has neither their threads nor their connections."""
-    producer = sending_producer(broker, **LONG_LINGER)
-    producer.send("one", b"v")
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of a fork beside threads.
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if not child:
-        try:
-            open_producers.end()
-        finally:
-            os._exit(len(caplog.messages))
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    producer.close(0)
+
+    def end():
+        open_producers.end()
+        return str(caplog.messages)
+
+    with sending_producer(broker, **LONG_LINGER) as producer:
+        producer.send("one", b"v")
+        assert "[]" == call_in_fork(end)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from spark_kafka_sink.spark.sink.producer_cache import (
     ProducerCache,
 )
 from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
+from tests.support.forked import call_in_fork
 from tests.support.producer.sending import records_of
 from tests.support.security.secure_front import SaslRules, SecureFront
 from tests.support.security.secured import sasl
@@ -398,15 +398,5 @@ def test_a_forked_process_starts_with_an_empty_cache(monkeypatch):
     cache = ProducerCache()
     monkeypatch.setattr(producer_cache, "_cache", cache)
     cache.put_producer(KEY, _FakeProducer())
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(
-            write_end, b"empty" if producer_cache._cache.take_producer(KEY) is None else b"full"
-        )
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert b"empty" == os.read(read_end, 10)
-    os.close(read_end)
-    os.close(write_end)
+    assert "None" == call_in_fork(lambda: str(producer_cache._cache.take_producer(KEY)))
     assert cache.take_producer(KEY) is not None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.spark.source import client_cache
 from spark_kafka_sink.spark.source.client_cache import ClientCache
+from tests.support.forked import call_in_fork
 from tests.support.spark.fake_source import FakeClient
 
 CONFIG = ConsumerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
@@ -95,13 +95,9 @@ def test_a_forked_process_starts_with_an_empty_cache(monkeypatch):
     cache._has_thread = True
     monkeypatch.setattr(client_cache, "_cache", cache)
     borrowed(client_cache.client_cache())
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        taken = client_cache.client_cache().take(client_cache.fingerprint(CONFIG))
-        os.write(write_end, b"empty" if taken is None else b"full")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert b"empty" == os.read(read_end, 10)
-    os.close(read_end)
-    os.close(write_end)
+
+    def take():
+        return client_cache.client_cache().take(client_cache.fingerprint(CONFIG))
+
+    assert "None" == call_in_fork(lambda: str(take()))
+    assert take() is not None
