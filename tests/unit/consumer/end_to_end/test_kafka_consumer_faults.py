@@ -58,8 +58,8 @@ def test_a_pattern_whose_first_match_fails_is_matched_again_after_a_pause(broker
     hook = broker.on(ApiKey.METADATA, fault)
     settings = {**BY_HAND, "retry.backoff.ms": 200, "retry.backoff.max.ms": 200}
     with consuming(broker, **settings) as consumer:
-        consumer.subscribe(pattern="t.*")
         begin = time.monotonic()
+        consumer.subscribe(pattern="t.*")
         while hook.seen < 6:
             with suppress(KafkaError):
                 consumer.poll(0.1)
