@@ -23,6 +23,7 @@ from tests.support.consumer.consuming import (
 from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kafka.real_kafka import start_kafka
+from tests.support.network.leaps import leap
 
 pytestmark = [pytest.mark.kafka]
 
@@ -185,7 +186,8 @@ def test_a_static_member_gets_its_partitions_again(kafka_4, topic, group):
 
 def test_a_member_that_does_not_poll_leaves_and_returns(kafka_4, topic, group):
     """After max.poll.interval.ms the group is left: commits fail until the next poll joins it."""
-    settings = {**CONSUMER, "max.poll.interval.ms": 2000}
+    # Long enough that no member is missed on a busy machine, and less than a leap.
+    settings = {**CONSUMER, "max.poll.interval.ms": 15_000}
     with (
         consumer_for(kafka_4, group, **settings) as slow,
         consumer_for(kafka_4, group, **CONSUMER) as other,
@@ -195,6 +197,7 @@ def test_a_member_that_does_not_poll_leaves_and_returns(kafka_4, topic, group):
         records = []
         poll_until(lambda: len(records) >= COUNT * PARTITIONS, slow, found=records)
         other.subscribe([topic])
+        leap(slow)
         poll_until(lambda: len(other.assignment()) == PARTITIONS, other)
         with pytest.raises(CommitFailedError):
             slow.commit()
