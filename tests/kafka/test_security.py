@@ -15,6 +15,7 @@ from spark_kafka_sink.network.authentication import sasl_session
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.data_source import KafkaSink
 from tests.support.kafka.java_tools import run_java_tool
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.security.secured import jaas, key_store, sasl, tls
 from tests.support.security.secured_kafka import PASSWORD, SESSION_MS, USER, address, count_renewals
 from tests.support.security.token_endpoint import jwt
@@ -41,12 +42,12 @@ def bearer(subject="alice", protocol="SASL_PLAINTEXT"):
     }
 
 
-def write(kafka, listener, *parts, count=10, **others):
+def write(kafka, listener, *parts, **others):
     """Write records to a new topic, and check that their offsets are their numbers."""
     topic = kafka.create_topic(1)
     with KafkaProducer(settings(kafka, listener, *parts, **others)) as producer:
-        futures = [producer.send(topic, b"%d" % number) for number in range(count)]
-        assert list(range(count)) == [future.result(60).offset for future in futures]
+        futures = [producer.send(topic, b"%d" % number) for number in range(10)]
+        assert list(range(10)) == [future.result(60).offset for future in futures]
 
 
 def refusal(kafka, listener, *parts, **others):
@@ -264,8 +265,18 @@ def test_a_renewal_that_comes_too_soon_ends_only_the_connection(
     """A broker refuses a second one within a second; the client connects again."""
     for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
         monkeypatch.setattr(sasl_session, name, 0.0)
-    login = bearer(protocol="SASL_SSL")
-    write(secured_kafka, "REAUTH", login, tls(certificates.authority, "SASL_SSL"), count=3)
+    topic = secured_kafka.create_topic(1)
+    login, trust = bearer(protocol="SASL_SSL"), tls(certificates.authority, "SASL_SSL")
+    offsets = []
+    with KafkaProducer(settings(secured_kafka, "REAUTH", login, trust, linger_ms=0)) as producer:
+
+        def is_refused():
+            offsets.append(producer.send(topic, b"v").result(120).offset)
+            return "the session could not be renewed" in str(producer._core._client.last_error)
+
+        wait_until(is_refused, seconds=120, what="a renewal that comes too soon")
+        offsets += [producer.send(topic, b"v").result(120).offset for _ in range(3)]
+    assert [*range(len(offsets))] == offsets
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
