@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
 
 from tests.support.kafka.readers import read_with_confluent
 from tests.support.kafka.real_kafka import wait_until
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 
 WRITE_TASKS = 2
+#: How often all tasks are sent away; they try again after 50, 100, 200, ... milliseconds.
+ROUNDS = 5
 #: Much less than the ten minutes for which the tasks wait, yet enough for Spark on a busy machine.
 STOP_SECONDS = 120
 
@@ -60,19 +64,25 @@ class AbsentBroker:
         )
 
     def start_query(self) -> StreamingQuery:
-        """Restart the stream, and wait until its write tasks run."""
+        """Restart the stream, and wait until its write tasks have tried to connect for a while."""
         query = self._writer("after").start()
 
         def has_tasks() -> bool:
-            error = query.exception()
-            if error is not None:
-                raise error
+            _raise_error_of(query)
             tracker = self._spark.sparkContext.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             # The stages before the write have one task each.
             return any(stage and stage.numTasks == WRITE_TASKS for stage in stages)
 
         wait_until(has_tasks, seconds=120, what="tasks of the micro-batch")
+        with _Turnstile(self.broker.address) as turnstile:
+
+            def have_tried() -> bool:
+                _raise_error_of(query)
+                turnstile.step()
+                return turnstile.rounds >= ROUNDS
+
+            wait_until(have_tried, seconds=120, what="connections of all tasks")
         return query
 
     def continues_once_the_broker_is_back(self) -> None:
@@ -94,3 +104,60 @@ class AbsentBroker:
         stopping.join(STOP_SECONDS)
         self.broker.start()
         assert not stopping.is_alive()
+
+
+class _Turnstile:
+    """A listener in the place of a broker, which sends clients away once all tasks have one there.
+
+    A client that is not sent away keeps its connection, so that none counts for two.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.rounds = 0
+        self._clients: list[socket.socket] = []
+        self._server = socket.create_server((host, int(port)))
+        self._server.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._send_away()
+        self._server.close()
+
+    def step(self) -> None:
+        """Let clients in that have come, and send them away if they are complete."""
+        with suppress(BlockingIOError):
+            while True:
+                client, _ = self._server.accept()
+                client.setblocking(False)
+                self._clients.append(client)
+        self._clients = [client for client in self._clients if _stays(client)]
+        if len(self._clients) >= WRITE_TASKS:
+            self._send_away()
+            self.rounds += 1
+
+    def _send_away(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+
+
+def _stays(client: socket.socket) -> bool:
+    """Read what a client has sent; close its connection if it has left."""
+    try:
+        while client.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        pass
+    client.close()
+    return False
+
+
+def _raise_error_of(query: StreamingQuery) -> None:
+    error = query.exception()
+    if error is not None:
+        raise error
