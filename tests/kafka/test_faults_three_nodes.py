@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from spark_kafka_sink.errors import DeliveryError
-from tests.support.kafka.leadership import leader_seen_by, move_leaders
+from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
+from tests.support.kafka.leadership import leader_seen_by, move_leaders, wait_until_out_of_sync
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, read_numbers
 from tests.support.soaking.steady_writer import SteadyWriter, write_during
@@ -105,8 +106,9 @@ def test_a_frozen_follower_loses_and_duplicates_no_row(cluster):
     topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
 
     def disturb():
-        with frozen(followers(cluster, topic)[0]):
-            time.sleep(SESSION_SECONDS + 2)
+        follower = followers(cluster, topic)[0]
+        with frozen(follower):
+            wait_until_out_of_sync(cluster, topic, [follower])
 
     assert RowCheck() == check(cluster, topic, disturb)
 
@@ -129,13 +131,22 @@ def test_a_frozen_leader_loses_and_duplicates_no_row(cluster):
     assert RowCheck() == check(cluster, topic, disturb)
 
 
-def test_two_temporarily_frozen_followers_lose_and_duplicate_no_row(cluster):
+def test_two_temporarily_frozen_followers_lose_and_duplicate_no_row(cluster, monkeypatch):
     """Rows that a leader without followers could not acknowledge are acknowledged later, once."""
     topic = cluster.create_topic(3)
+    retried = set()
+    count = SenderMetrics.on_batch_retried
+
+    def note(metrics, batch, now):
+        retried.add(batch.topic_partition)
+        count(metrics, batch, now)
+
+    monkeypatch.setattr(SenderMetrics, "on_batch_retried", note)
 
     def disturb():
         with frozen(*followers(cluster, topic)):
-            time.sleep(4)
+            retried.clear()
+            wait_until(lambda: len(retried) == 3, seconds=120, what="rows resent to each partition")
 
     assert RowCheck() == check(cluster, topic, disturb)
 

@@ -12,6 +12,10 @@ from tests.support.kafka.readers import reassign
 from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from confluent_kafka.admin import PartitionMetadata
+
     from tests.support.kafka.real_kafka import Broker, KafkaCluster
 
 _SECONDS = 120
@@ -19,10 +23,29 @@ _SECONDS = 120
 
 def leader_seen_by(broker: Broker, topic: str, partition: int = 0) -> int:
     """Return the leader of a partition according to one broker."""
+    return int(_partitions_seen_by(broker, topic)[partition].leader)
+
+
+def wait_until_out_of_sync(cluster: KafkaCluster, topic: str, away: Collection[Broker]) -> None:
+    """Wait until the other brokers count no replica of brokers that are away as in sync."""
+    missing = {broker.node_id for broker in away}
+    present = [broker for broker in cluster.brokers if broker.node_id not in missing]
+
+    def is_without() -> bool:
+        return all(
+            missing.isdisjoint(partition.isrs)
+            for broker in present
+            for partition in _partitions_seen_by(broker, topic).values()
+        )
+
+    wait_until(is_without, seconds=_SECONDS, what=f"{topic} without brokers {sorted(missing)}")
+
+
+def _partitions_seen_by(broker: Broker, topic: str) -> dict[int, PartitionMetadata]:
     admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-    return int(
-        admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions[partition].leader
-    )
+    found: dict[int, PartitionMetadata]
+    found = admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+    return found
 
 
 def replicas_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[Broker]:
