@@ -154,7 +154,7 @@ def test_a_future_shows_its_record_without_waiting(devbroker):
     def refuse_at_first(_request, _context):
         return None if released.is_set() else CloseConnection()
 
-    devbroker.on(ApiKey.PRODUCE, refuse_at_first)
+    hook = devbroker.on(ApiKey.PRODUCE, refuse_at_first)
     with KafkaProducer({"bootstrap.servers": devbroker.bootstrap_servers}) as producer:
         future = producer.send("orders", b"a")
         table = producer.send_arrow(pa.table({"value": ["b", "c"]}), topic="orders")
@@ -162,6 +162,7 @@ def test_a_future_shows_its_record_without_waiting(devbroker):
         assert "not acknowledged yet" in table._repr_html_()
         assert "<FutureRecordMetadata: not acknowledged yet>" == repr(future)
         assert "not acknowledged yet" in future._repr_html_()
+        wait_until(lambda: hook.fired)
         released.set()
         future.result(timeout=120)
         table.result(timeout=120)

@@ -22,6 +22,7 @@ from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.producer.sending import values_of
 from tests.support.record.record_columns import columns
 
@@ -167,11 +168,12 @@ def test_close_raises_the_errors_of_rejected_rows(broker):
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open batch", "closed batch"])
 def test_close_raises_the_loss_of_rows_at_the_end_of_the_producer(broker, is_closed):
     """Rows lost with the network thread are raised by close, wherever they were."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer(), expect=is_closed)
     producer = _producer(broker, **LONG_LINGER)
     producer.append(columns([b"v"]))
     if is_closed:
         producer._core.gatherer.close_batches()
+        wait_until_injected(hook)
     _end_network_thread(producer)
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
         producer.close()
@@ -194,9 +196,10 @@ def test_close_does_not_report_acknowledged_rows_as_lost(broker):
 
 def test_close_raises_a_timeout_error_for_abandoned_records(broker):
     """Closing raises KafkaTimeoutError, and the futures of the records fail as well."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker)
     future = producer.send("t", b"v")
+    wait_until_injected(hook)
     with pytest.raises(KafkaTimeoutError, match=r"within 0\.1 s"):
         producer.close(timeout=0.1)
     assert future.exception(0) is not None

@@ -14,7 +14,9 @@ from spark_kafka_sink.producer import exit_flush
 from spark_kafka_sink.producer.exit_flush import open_producers
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.forked import call_in_fork
+from tests.support.kafka.real_kafka import wait_until
 from tests.support.producer.bulk_writes import bulk_producer
 from tests.support.producer.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
 from tests.support.record.record_columns import columns
@@ -86,12 +88,19 @@ def in_time(monkeypatch):
 @pytest.mark.usefixtures("at_once")
 def test_records_that_are_not_acknowledged_in_time_are_counted(broker, caplog):
     """The end waits no longer than its limit, and a warning says how many may be lost."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
-    first = sending_producer(broker, **{"client.id": "late"}, **LONG_LINGER)
-    second = sending_producer(broker, **{"client.id": "late"}, **LONG_LINGER)
+    silent = set()
+    broker.on(
+        ApiKey.PRODUCE,
+        lambda _, context: silent.add(context.connection_id) or NeverAnswer(),
+        expect=True,
+    )
+    settings = {"client.id": "late", "linger.ms": 0}
+    first = sending_producer(broker, **settings)
+    second = sending_producer(broker, **settings)
     for number in range(7):
         first.send("one", b"%d" % number)
     second.send("one", b"v")
+    wait_until(lambda: len(silent) == 2, seconds=TIMEOUT, what="a request of each")
     open_producers.end()
     messages = sorted(caplog.messages)
     assert [LOST.format("1 record"), LOST.format("7 records")] == [
@@ -154,9 +163,10 @@ def test_an_open_transaction_is_neither_flushed_nor_committed(broker, caplog):
 @pytest.mark.usefixtures("at_once")
 def test_closed_producers_those_of_tasks_and_idle_ones_are_silent(broker, caplog):
     """A task that did not flush has failed, and Spark runs it again."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
-    closed = sending_producer(broker, **LONG_LINGER)
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
+    closed = sending_producer(broker, **{"linger.ms": 0})
     closed.send("one", b"v")
+    wait_until_injected(hook)
     closed.close(0)
     task = bulk_producer(broker)
     task.append(columns([b"v"]))

@@ -31,6 +31,7 @@ from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.network.leaps import MILLISECONDS, leap_at_first_contact, leap_broker
 from tests.support.producer.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
@@ -235,10 +236,12 @@ def test_a_peer_that_does_not_speak_kafka_is_reported():
 
 def test_the_write_fails_if_no_memory_is_freed(broker):
     """If the broker does not acknowledge, a writer waits for memory and then raises an error."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000, "max.block.ms": 200}
     producer = bulk_producer(broker, **sizes, **SMALL_BATCHES)
     patiently(lambda: producer.partitions_for("t"))
+    producer.append(columns(numbered(1_000)))
+    wait_until_injected(hook)
     with pytest.raises(BufferExhaustedError, match=r"row \d+, t-\d.*buffer.memory"):
         producer.append(columns(numbered(100_000)))
     producer.close(0)

@@ -10,6 +10,7 @@ from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import DeliveryError, KafkaError, ProducerClosedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.producer.bulk_writes import SMALL_BATCHES, all_values, bulk_producer, numbered
 from tests.support.record.record_columns import columns
 
@@ -43,9 +44,11 @@ def test_closing_flushes_first(broker):
 
 def test_the_context_manager_raises_the_error_of_its_block(broker):
     """The context manager drops pending records rather than hide the error of the block."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     with pytest.raises(ZeroDivisionError), bulk_producer(broker) as producer:  # noqa: PT012
         producer.append(columns([b"v"]))
+        producer._core.gatherer.close_batches()
+        wait_until_injected(hook)
         raise ZeroDivisionError
     assert not producer._core._thread.is_alive
 

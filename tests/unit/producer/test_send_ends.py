@@ -22,6 +22,7 @@ from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.producer.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
 from tests.support.record.record_columns import columns
 
@@ -132,7 +133,7 @@ def test_closing_flushes_first(broker):
 @pytest.mark.parametrize("timeout", [0, 0.2])
 def test_a_close_that_times_out_fails_every_record(broker, timeout):
     """Staged, open, queued and in-flight records fail, and their callbacks receive the error."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     errors = []
     producer = sending_producer(
         broker, **{"batch.size": 500, "linger.ms": 60_000, "delivery.timeout.ms": 180_000}
@@ -141,6 +142,7 @@ def test_a_close_that_times_out_fails_every_record(broker, timeout):
         producer.send("one", b"%0100d" % n, on_delivery=lambda m, e: errors.append(e))
         for n in range(CHUNK_RECORDS + 10)
     ]
+    wait_until_injected(hook)
     if timeout:
         with pytest.raises(KafkaTimeoutError, match=f"within {timeout} s"):
             producer.close(timeout)
@@ -163,9 +165,10 @@ def test_a_block_that_fails_closes_the_producer_at_once(broker):
 
 def test_closing_wakes_waiting_threads(broker):
     """A thread that waits for a record gets an error when another thread closes the producer."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = sending_producer(broker, **{"linger.ms": 0})
     future = producer.send("one", b"v")
+    wait_until_injected(hook)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(future.result)
         producer.close(0)
@@ -218,7 +221,7 @@ def test_a_record_can_be_waited_for_during_a_close(broker):
         is_called.set()
         return None if may_answer.is_set() else AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    broker.on(ApiKey.PRODUCE, refuse_at_first)
+    broker.on(ApiKey.PRODUCE, refuse_at_first, expect=True)
     producer = sending_producer(broker, **LONG_LINGER)
     future = producer.send("one", b"v")
     closing = threading.Thread(target=producer.close)

@@ -41,6 +41,7 @@ from tests.support.consumer.embedded_consuming import (
     wait_until,
 )
 from tests.support.consumer.reading import fill, numbered
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.faults.interrupts import interrupt, interrupting, needs_signals
 from tests.support.network.leaps import leap
 
@@ -192,16 +193,22 @@ def test_nothing_is_left_after_close(broker):
 
 
 @pytest.mark.parametrize("timeout", [0, 1])
-def test_close_returns_in_time_while_the_broker_is_silent(broker, timeout):
-    """Neither commit nor LeaveGroup gets an answer."""
+@pytest.mark.parametrize("silent", [ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP])
+def test_close_returns_in_time_while_the_broker_is_silent(broker, timeout, silent):
+    """Neither the last Fetch, nor the commit or LeaveGroup, gets an answer."""
     with consuming(broker, request_timeout_ms=NEVER_MS, **GROUP) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, consumer.assignment)
-        for api in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP, ApiKey.FETCH):
-            broker.on(api, NeverAnswer())
+        consumer.position(tp())
+        fetches = broker.on(ApiKey.FETCH, NeverAnswer())
+        poll_until(consumer, lambda: fetches.fired)
+        # Nothing is sent after a commit on a connection that is silent.
+        hook = broker.on(silent, NeverAnswer())
         begin = time.monotonic()
         consumer.close(timeout)
         assert time.monotonic() - begin < PATIENCE
+        # What was sent may arrive later.
+        wait_until_injected(hook)
 
 
 @pytest.mark.parametrize("commits", [False, True])
@@ -325,7 +332,7 @@ def test_an_interrupted_commit_before_a_rebalance_is_repeated(broker):
         consumer.subscribe("t", listener=listener)
         poll_until(consumer, consumer.assignment)
         consumer.position(tp())
-        broker.on(ApiKey.OFFSET_COMMIT, interrupting, times=1)
+        broker.on(ApiKey.OFFSET_COMMIT, interrupting, times=1, expect=True)
         broker.create_topic("u")
         consumer.subscribe(["t", "u"], listener=listener)
         with pytest.raises(KeyboardInterrupt):

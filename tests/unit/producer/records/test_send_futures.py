@@ -27,6 +27,7 @@ from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.faults.expected_faults import wait_until_injected
 from tests.support.producer.producing import patiently, refusal_after_patience
 from tests.support.producer.sending import (
     LONG_LINGER,
@@ -329,7 +330,7 @@ def test_an_invalid_record_raises_an_error(broker, arguments, error):
 
 def test_records_that_get_no_memory_fail(broker):
     """If brokers do not respond, records fail with BufferExhaustedError, and none stays pending."""
-    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {
         "buffer.memory": 20_000,
         "max.request.size": 10_000,
@@ -339,6 +340,9 @@ def test_records_that_get_no_memory_fail(broker):
     outcomes = []
     producer = sending_producer(broker, **sizes, **{"max.block.ms": 100}, **LONG_LINGER)
     patiently(lambda: producer.partitions_for("one"))
+    producer.send("one", b"unanswered")
+    producer._core.gatherer.close_batches()
+    wait_until_injected(hook)
     futures = [
         producer.send("one", bytes(100), on_delivery=lambda m, e: outcomes.append(e))
         for _ in range(CHUNK_RECORDS)
@@ -357,6 +361,7 @@ def test_a_rejected_batch_does_not_affect_the_others(broker):
     broker.on(
         ApiKey.PRODUCE,
         lambda request, context: REFUSAL if _has_value(request, b"refuse me") else None,
+        expect=True,
     )
     outcomes = []
     with sending_producer(broker, **{"linger.ms": 0, "compression.type": "none"}) as producer:

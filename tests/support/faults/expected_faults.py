@@ -1,0 +1,61 @@
+"""A fault that a test injects must act, or the test might pass without what it is about.
+
+While a test runs, `DevBroker.on` expects each action to be injected at least once, unless the test
+says `expect=False`, for instance because it shows that no such request is sent. A function may be
+meant to watch requests only, so it is expected to act only with `expect=True`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
+
+#: How long a test waits for a fault; one that passes never waits as long.
+_PATIENCE_SECONDS: Final = 120.0
+_PAUSE_SECONDS: Final = 0.002
+
+
+@contextmanager
+def expected_faults() -> Iterator[None]:
+    """Raise AssertionError at the end if an action that was installed since has never acted."""
+    hooks: list[FaultHook] = []
+    install = DevBroker.on
+
+    @wraps(install)
+    def on(
+        broker: DevBroker,
+        api: Any,
+        fault: Decide | Action,
+        *,
+        times: int | None = None,
+        expect: bool | None = None,
+    ) -> FaultHook:
+        hook = install(broker, api, fault, times=times, expect=bool(expect))
+        if expect or (expect is None and not callable(fault)):
+            hooks.append(hook)
+        return hook
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DevBroker, "on", on)
+        yield
+    if idle := [hook for hook in hooks if not hook.fired]:
+        raise AssertionError(f"never acted, although expected to: {idle}")
+
+
+def wait_until_injected(hook: FaultHook) -> None:
+    """Wait until a fault has been injected; raises AssertionError if that takes two minutes."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not hook.fired:
+        assert time.monotonic() < deadline, hook
+        time.sleep(_PAUSE_SECONDS)
