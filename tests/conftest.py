@@ -26,6 +26,7 @@ from tests.support import (
     asyncio_debug,  # noqa: F401, before confluent_kafka imports asyncio
     leaks,
 )
+from tests.support.faults.expected_faults import expected_faults
 from tests.support.kafka.group_clusters import GroupClusters
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka.kafka_source_jars import kafka_source_jars
@@ -188,6 +189,13 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = leaks.look()
     yield
     assert [] == leaks.left_since(before)
+
+
+@pytest.fixture(autouse=True)
+def _faults_act() -> Iterator[None]:
+    """Fail a test that injects a fault which never acts: it might pass without the fault."""
+    with expected_faults():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,12 +31,16 @@ def hide_apis(broker: DevBroker, *hidden: ApiKey, node_id: int | None = None) ->
     )
 
 
-def cap_version(broker: DevBroker, api_key: ApiKey, highest: int) -> FaultHook:
-    """Limit the version of an API in every ApiVersions response."""
+def cap_version(
+    broker: DevBroker, api_key: ApiKey, highest: int, *, hidden: tuple[ApiKey, ...] = ()
+) -> FaultHook:
+    """Limit the version of an API in every ApiVersions response, and remove `hidden` APIs."""
     return _alter_apis(
         broker,
         lambda keys: tuple(
-            replace(each, max_version=highest) if each.api_key == api_key else each for each in keys
+            replace(each, max_version=highest) if each.api_key == api_key else each
+            for each in keys
+            if each.api_key not in hidden
         ),
     )
 
@@ -57,4 +61,4 @@ def _alter_apis(
 
         return Corrupt(alter)
 
-    return broker.on(ApiKey.API_VERSIONS, decide)
+    return broker.on(ApiKey.API_VERSIONS, decide, expect=True)

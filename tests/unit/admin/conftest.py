@@ -29,6 +29,6 @@ def refuse_until_timeout():
                 passed = LONG
             return AnswerError(code)
 
-        broker.on(api_key, answer)
+        broker.on(api_key, answer, expect=True)
 
     return refuse

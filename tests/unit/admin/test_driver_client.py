@@ -250,6 +250,7 @@ def test_every_transaction_is_ended_with_its_own_outcome(broker, admin):
             if request.transactional_id == "a.2"
             else None
         ),
+        expect=True,
     )
     first, second, third = admin.end_transactions(ends, timeout=TIMEOUT)
     assert (EndOutcome.ENDED, EndOutcome.ENDED) == (first.outcome, third.outcome)
@@ -498,7 +499,7 @@ def test_close_beside_a_running_call_leaves_no_connection(broker):
         has_begun.set()
         return NeverAnswer()
 
-    broker.on(ApiKey.LIST_OFFSETS, hang)
+    broker.on(ApiKey.LIST_OFFSETS, hang, expect=True)
     admin = _admin(broker)
     with ThreadPoolExecutor() as beside:
         call = beside.submit(admin.end_offset, PLACE, timeout=TIMEOUT)

@@ -191,6 +191,6 @@ def test_a_cluster_that_is_not_there_is_refused(capsys, monkeypatch):
 @needs_signals
 def test_ctrl_c_ends_the_command_at_once(broker, run):
     """The exit code is 130, as that of a command that the shell has ended, without a traceback."""
-    broker.on(ApiKey.LIST_GROUPS, interrupting)
+    broker.on(ApiKey.LIST_GROUPS, interrupting, expect=True)
 
     assert (130, "", "interrupted\n") == run("list", "--timeout", "600")

@@ -119,7 +119,7 @@ def test_a_batch_that_is_being_read_is_given_up(reads, monkeypatch):
     with DevBroker(topics={"t": 1}) as broker, ThreadPoolExecutor(1) as thread:
         fill(broker.bootstrap_servers, "t", numbered(1))
         asked = threading.Event()
-        broker.on(ApiKey.FETCH, lambda *_: asked.set() or NeverAnswer())
+        broker.on(ApiKey.FETCH, lambda *_: asked.set() or NeverAnswer(), expect=True)
         read = read_arrow(broker.bootstrap_servers, "t", poll_timeout=4 * PATIENCE)
         answer = thread.submit(read.read_next_batch)
         assert asked.wait(PATIENCE)
@@ -158,7 +158,7 @@ def test_a_process_ends_although_duckdb_reads_ahead():
         with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as producer:
             rows = pa.table({"value": pa.array([b"x" * 100] * 400_000, pa.binary())})
             producer.send_arrow(rows, topic="t").result(PATIENCE)
-        broker.on(ApiKey.FETCH, stall)
+        broker.on(ApiKey.FETCH, stall, expect=True)
         with subprocess.Popen(  # noqa: S603 -- the arguments are ours
             [sys.executable, "-c", SCRIPT, broker.bootstrap_servers],
             cwd=ROOT,

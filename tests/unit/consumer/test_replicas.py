@@ -86,6 +86,7 @@ def test_the_leader_replaces_a_follower_that_fails(cluster, code):
     cluster.on(
         ApiKey.FETCH,
         lambda _, context: AnswerError(code) if context.node_id == 2 else None,
+        expect=True,
     )
     with reading(cluster.bootstrap_servers, **{"client.rack": "b"}) as client:
         assert ALL == read_all(client, range_of(client))

@@ -199,6 +199,7 @@ def test_idempotent_retries_do_not_duplicate(broker):
     broker.on(
         ApiKey.PRODUCE,
         lambda _, context: CloseConnection(handled=True) if context.number in {1, 3} else None,
+        expect=True,
     )
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS), times=1)
 

@@ -105,6 +105,7 @@ def test_a_member_that_falls_silent_is_removed(broker):
         broker.on(
             ApiKey.HEARTBEAT,
             lambda _, context: NeverAnswer() if context.header.client_id == "silent" else None,
+            expect=True,
         )
 
         poll_until(lambda _: len(assigned(first)) == PARTITIONS, first)
@@ -145,6 +146,7 @@ def test_a_silent_member_of_the_new_protocol_is_removed():
             broker.on(
                 ApiKey.CONSUMER_GROUP_HEARTBEAT,
                 lambda _, context: NeverAnswer() if context.header.client_id == "silent" else None,
+                expect=True,
             )
 
             poll_until(lambda _: len(assigned(first)) == PARTITIONS, first)

@@ -189,7 +189,7 @@ def test_a_batch_whose_producer_has_moved_on_is_mixed(embedded):
             return None
         return AnswerError(ErrorCode.PRODUCER_FENCED)
 
-    hook = embedded.broker.on(ApiKey.ADD_PARTITIONS_TO_TXN, fence)
+    hook = embedded.broker.on(ApiKey.ADD_PARTITIONS_TO_TXN, fence, expect=True)
     with pytest.raises(MixedError, match="unknown: "):
         driver.commit(plan, prepared)
     assert 1 == lost()
@@ -210,7 +210,7 @@ def test_a_driver_can_die_while_rewriting_markers(embedded):
         ended.append(request.transactional_id)
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if ended.count(ended[-1]) > 1 else None
 
-    hook = embedded.broker.on(ApiKey.END_TXN, fail_the_second)
+    hook = embedded.broker.on(ApiKey.END_TXN, fail_the_second, expect=True)
     with pytest.raises(CommitPendingError, match="UNKNOWN_SERVER_ERROR"):
         driver.commit(plan, prepared)
     assert 1 == lost()
@@ -233,6 +233,7 @@ def test_a_batch_whose_markers_cannot_be_checked_is_pending(embedded):
             if request.topics[0].name == embedded.data
             else None
         ),
+        expect=True,
     )
     with pytest.raises(CommitPendingError, match="checks again"):
         driver.commit(plan, prepared)

@@ -81,7 +81,7 @@ def _end_only(embedded, code, commits):
         ended.append(request.transactional_id)
         return None
 
-    return embedded.broker.on(ApiKey.END_TXN, decide)
+    return embedded.broker.on(ApiKey.END_TXN, decide, expect=True)
 
 
 def test_an_interrupted_commit_is_rolled_forward(embedded):
@@ -175,6 +175,7 @@ def test_an_unreadable_marker_leaves_the_batch_mixed(embedded):
             if request.topics[0].topic == embedded.data
             else None
         ),
+        expect=True,
     )
     with pytest.raises(
         MixedError, match=f"unknown: {embedded.data}-0 offsets 0 to 2, {embedded.data}-1"
@@ -205,6 +206,7 @@ def test_an_orphan_that_cannot_be_aborted_is_a_warning(embedded, caplog):
             if request.committed
             else AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         ),
+        expect=True,
     )
     embedded.finish(0)
     assert "until it times out" in caplog.text

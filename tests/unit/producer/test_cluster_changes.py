@@ -95,7 +95,7 @@ def test_batches_follow_a_moving_leader():
     with DevBroker(topics={"t": 1}) as old, DevBroker(topics={"t": 1}) as new:
         leader = 0
         refusal = AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        old.on(ApiKey.PRODUCE, lambda request, context: refusal if leader else None)
+        old.on(ApiKey.PRODUCE, lambda request, context: refusal if leader else None, expect=True)
         brokers = tuple(
             MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=broker.port)
             for node_id, broker in enumerate((old, new))

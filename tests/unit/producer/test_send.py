@@ -225,7 +225,11 @@ def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
 )
 def test_occasional_faults_do_not_affect_records(broker, fault):
     """Retries neither lose, duplicate nor reorder records, and futures have the right offsets."""
-    broker.on(ApiKey.PRODUCE, lambda request, context: fault if context.number % 4 == 0 else None)
+    broker.on(
+        ApiKey.PRODUCE,
+        lambda request, context: fault if context.number % 4 == 0 else None,
+        expect=True,
+    )
     with sending_producer(broker, **{"batch.size": 1_000, "linger.ms": 1}) as producer:
         futures = [producer.send("one", b"%050d" % number) for number in range(1_000)]
         offsets = [future.result(TIMEOUT).offset for future in futures]

@@ -14,7 +14,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsResponse
 from tests.support.admin.late_calls import end_at_back_off
-from tests.support.devbroker.older_broker import cap_version, hide_apis
+from tests.support.devbroker.older_broker import cap_version
 
 FIRST = TopicPartition("data", 0)
 BAD = "bad"
@@ -186,8 +186,10 @@ def test_coordinators_that_have_moved_are_looked_up_again(broker, admin, api_key
 @pytest.mark.usefixtures("groups")
 def test_older_brokers_are_asked_for_one_coordinator_at_a_time(broker, settings):
     """Before version 4 a request has one key; without KIP-848 all groups are classic ones."""
-    cap_version(broker, ApiKey.FIND_COORDINATOR, 3)
-    hide_apis(broker, ApiKey.CONSUMER_GROUP_DESCRIBE)
+    cap_version(broker, ApiKey.FIND_COORDINATOR, 3, hidden=(ApiKey.CONSUMER_GROUP_DESCRIBE,))
+    described_anew = watch(
+        broker, ApiKey.CONSUMER_GROUP_DESCRIBE, lambda request: request.group_ids
+    )
     versions = []
     broker.on(
         ApiKey.FIND_COORDINATOR,
@@ -200,6 +202,7 @@ def test_older_brokers_are_asked_for_one_coordinator_at_a_time(broker, settings)
 
     assert NAMES[:3] == list(described)
     assert [3] * 3 == versions
+    assert [] == described_anew
 
 
 @pytest.mark.usefixtures("groups")

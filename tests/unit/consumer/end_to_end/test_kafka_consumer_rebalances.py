@@ -200,7 +200,7 @@ def test_a_member_that_is_out_loses_what_it_has(broker, settings, api, code):
         poll_until(consumer, consumer.assignment)
         forgets = code is ErrorCode.UNKNOWN_MEMBER_ID
         refusal = refuse_and_forget(broker, code) if forgets else AnswerError(code)
-        broker.on(api, refusal, times=1)
+        broker.on(api, refusal, times=1, expect=True)
         if api is ApiKey.SYNC_GROUP:
             consumer.subscribe(["t", "u"], listener=listener)
         gives_up_before = api is ApiKey.SYNC_GROUP and settings is EAGER
@@ -242,7 +242,7 @@ def test_an_assignment_of_an_old_subscription_is_not_applied(broker):
 def test_a_subscription_can_change_after_a_refused_join(broker):
     """Nothing of the former topics is left, although the next join is not prepared again."""
     refusal = AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    broker.on(ApiKey.JOIN_GROUP, refusal, times=1)
+    broker.on(ApiKey.JOIN_GROUP, refusal, times=1, expect=True)
     with consuming(broker, **EAGER) as consumer:
         consumer.subscribe(["t", "u"])
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):

@@ -141,7 +141,7 @@ def test_without_acks_an_error_is_the_end_of_the_connection(
 
 def test_without_acks_there_is_nothing_to_alter(broker, client):
     """A fault that changes responses has no effect on a request without one."""
-    broker.on(ApiKey.PRODUCE, lambda _, context: ACTIONS.get(context.number))
+    broker.on(ApiKey.PRODUCE, lambda _, context: ACTIONS.get(context.number), expect=True)
     for _ in ACTIONS:
         client.send(produce(acks=0), 9)
     client.send(METADATA, 9)
@@ -156,7 +156,9 @@ ACTIONS = {1: Corrupt(), 2: Throttle(60), 3: Delay(60, handled=True)}
 def test_a_fault_may_be_for_one_broker_alone():
     """A hook's context has the id of the broker that received the request."""
     with DevBroker(brokers=2, topics={"t": 1}) as cluster:
-        cluster.on(ApiKey.METADATA, lambda _, c: NeverAnswer() if c.node_id == 2 else None)
+        cluster.on(
+            ApiKey.METADATA, lambda _, c: NeverAnswer() if c.node_id == 2 else None, expect=True
+        )
         ports = [int(address.rpartition(":")[2]) for address in cluster.addresses.values()]
         with RawClient(ports[0]) as one, RawClient(ports[1]) as two:
             two.send(METADATA, 9)

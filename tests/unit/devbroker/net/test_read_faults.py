@@ -189,7 +189,9 @@ def test_one_of_the_brokers_can_fail():
     """A function chooses the action by the broker that received the request."""
     error = PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
     with DevBroker(brokers=2, topics={"t": 2}) as cluster:
-        cluster.on(ApiKey.FETCH, lambda _, context: error if context.node_id == 2 else None)
+        cluster.on(
+            ApiKey.FETCH, lambda _, context: error if context.node_id == 2 else None, expect=True
+        )
         ports = [int(address.rpartition(":")[2]) for address in cluster.addresses.values()]
         with RawClient(ports[0]) as one, RawClient(ports[1]) as two:
             answers = [codes(client.ask(fetch_request(), 12)) for client in (one, two)]

@@ -168,7 +168,9 @@ def test_a_rejected_end_txn_has_an_unknown_outcome(embedded):
     """A refused EndTxn leaves the outcome unknown: it may answer a retry of one that succeeded."""
     ledger, rival = _ledger(embedded), _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
-    embedded.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
+    embedded.broker.on(
+        ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1, expect=True
+    )
     with pytest.raises(LedgerOutcomeUnknownError, match="PRODUCER_FENCED"):
         ledger.append(_claim(1), embedded.budget())
     assert 0 == rival.fence_and_read(embedded.budget()).generation

@@ -258,7 +258,9 @@ def test_a_failed_abort_is_reported(tv2, capsys):
     """A transaction that cannot be aborted is reported with its error and exit code 1."""
     orphan = _orphan(tv2)
     refused = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    hook = tv2.broker.on(ApiKey.END_TXN, lambda request, _: None if request.committed else refused)
+    hook = tv2.broker.on(
+        ApiKey.END_TXN, lambda request, _: None if request.committed else refused, expect=True
+    )
     where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
     assert 1 == transactions.main(["abort", *where, "--prefix", tv2.prefix])
     said = capsys.readouterr().out
@@ -532,7 +534,7 @@ def test_an_interrupted_command_can_be_repeated(tv2, capsys, number, is_handled)
         interrupt()
         return NeverAnswer(handled=is_handled)
 
-    tv2.broker.on(ApiKey.END_TXN, decide)
+    tv2.broker.on(ApiKey.END_TXN, decide, expect=True)
 
     where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
     command = ["roll-forward", *where, "--prefix", tv2.prefix]

@@ -276,6 +276,7 @@ def test_a_decided_batch_is_completed_by_the_next_start(query, broker, world):
     hook = broker.on(
         ApiKey.END_TXN,
         lambda request, _: refusal if ".ledger" not in request.transactional_id else None,
+        expect=True,
     )
     with pytest.raises(CommitPendingError, match="the batch is decided, but 2 of its 2"):
         query.commit(messages, 0)
@@ -294,6 +295,7 @@ def test_a_half_committed_batch_stops_every_start(query, broker, world):
     hook = broker.on(
         ApiKey.END_TXN,
         lambda request, _: refusal if ".ledger" not in request.transactional_id else None,
+        expect=True,
     )
     with pytest.raises(CommitPendingError):
         query.commit(messages, 0)

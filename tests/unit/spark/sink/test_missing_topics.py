@@ -64,7 +64,7 @@ def test_a_misspelled_topic_of_a_row_is_an_error_even_if_topics_cannot_be_listed
     def refuse_lists(request, _):
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
 
-    broker.on(ApiKey.METADATA, refuse_lists)
+    broker.on(ApiKey.METADATA, refuse_lists, expect=True)
     batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["unheard-of"]})
     config = options(broker).producer
     producers = impatient_producers(config, "unheard-of")
@@ -105,7 +105,7 @@ def test_a_missing_topic_is_an_error_even_if_topics_cannot_be_listed(broker):
     def refuse_lists(request, _):
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
 
-    broker.on(ApiKey.METADATA, refuse_lists)
+    broker.on(ApiKey.METADATA, refuse_lists, expect=True)
     with pytest.raises(BrokerError, match=r"'orders' does not exist.*could not be listed"):
         check_cluster(options(broker), "orders", is_dry_run=True)
 

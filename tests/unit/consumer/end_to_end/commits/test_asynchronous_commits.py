@@ -218,7 +218,7 @@ def test_a_member_whose_commit_was_fenced_can_only_be_closed(broker, is_automati
 def test_commits_to_a_lost_coordinator_fail_at_once(broker, protocol, code):
     """What is in flight to it is not waited for; the callbacks say that a retry may succeed."""
     actions = {1: AnswerError(code), 2: NeverAnswer()}
-    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: actions.get(it.number))
+    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: actions.get(it.number), expect=True)
     calls = []
     settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
     with consuming(broker, request_timeout_ms=NEVER_MS, **settings) as consumer:
@@ -273,7 +273,7 @@ def test_a_callback_that_raises_does_not_keep_a_closed_member_in_the_group(
 def test_a_commit_that_fails_calls_the_callbacks_of_earlier_ones(broker):
     """They ended before it, and have run when it raises."""
     hook = AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: hook if it.number == 2 else None)
+    broker.on(ApiKey.OFFSET_COMMIT, lambda _, it: hook if it.number == 2 else None, expect=True)
     calls = []
     with consuming(broker, **BY_HAND) as consumer:
         consumer.assign([tp()])
