@@ -127,7 +127,7 @@ class _Turnstile:
         self._server.close()
 
     def step(self) -> None:
-        """Let clients in that have come, and send them away if they are complete."""
+        """Accept the clients that have come, and send them away if they are complete."""
         with suppress(BlockingIOError):
             while True:
                 client, _ = self._server.accept()
