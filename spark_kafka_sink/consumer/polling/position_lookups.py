@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.consumer.membership.offset_reset import OffsetReset
+    from spark_kafka_sink.consumer.offsets.offset_requests import Questions
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
     from spark_kafka_sink.model import Node
@@ -90,8 +91,8 @@ class PositionLookups:
             self._fail(NoOffsetForPartitionError(lost))
         elif resets and self._context.may_look_up:
             self._delay(resets, now)
-            for some in self._by_leader(resets):
-                self._context.start(partial(self._reset, self._wanted_resets(some)))
+            for leader, some in self._by_leader(resets).items():
+                self._context.start(partial(self._reset, leader, self._wanted_resets(some)))
         self._validate_positions(now)
         if subscriptions.has_all_fetch_positions:
             return NEVER
@@ -201,22 +202,26 @@ class PositionLookups:
         found = {each: subscriptions.requested_reset(each) for each in partitions}
         return {each: reset for each, reset in found.items() if reset is not None}
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
+    def _by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[Node | None, list[TopicPartition]]:
         """Group partitions, so that a leader that does not answer delays no others."""
         groups: dict[Node | None, list[TopicPartition]] = {}
         for each in partitions:
             groups.setdefault(self._leader(each).leader, []).append(each)
-        return list(groups.values())
+        return groups
 
-    async def _reset(self, wanted: Mapping[TopicPartition, OffsetReset]) -> None:
+    async def _reset(
+        self, leader: Node | None, wanted: Mapping[TopicPartition, OffsetReset]
+    ) -> None:
         now_ms = self._wall_clock_ms()
         times = {each: reset.timestamp(now_ms) for each, reset in wanted.items()}
-        found = await self._list_offsets(times)
+        found = await self._list_offsets(leader, times)
         late = [each for each, offset in found.items() if offset == UNKNOWN_OFFSET]
         if late:
             # No record is so late. What is written between both questions must not be missed.
-            ends = await self._list_offsets(dict.fromkeys(late, LATEST_TIMESTAMP))
-            again = await self._list_offsets({each: times[each] for each in ends})
+            ends = await self._list_offsets(leader, dict.fromkeys(late, LATEST_TIMESTAMP))
+            again = await self._list_offsets(leader, {each: times[each] for each in ends})
             for each in late:
                 offset = again.get(each, UNKNOWN_OFFSET)
                 found[each] = ends.get(each, UNKNOWN_OFFSET) if offset == UNKNOWN_OFFSET else offset
@@ -228,32 +233,40 @@ class PositionLookups:
                     context.subscriptions.maybe_seek_unvalidated(each, position, wanted[each])
             context.tell_user()
 
-    async def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets of the partitions that have an answer.
+    async def _list_offsets(
+        self, leader: Node | None, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of the partitions for which a leader has an answer.
 
-        The others are asked for again later, or their error is raised by the user's next call.
+        The others, such as those that have another leader by now, are asked for again later, or
+        their error is raised by the user's next call.
         """
-        context = self._context
-        groups, _ = by_leader(times, context.client.metadata.snapshot)
+        groups, _ = by_leader(times, self._context.client.metadata.snapshot)
         found: dict[TopicPartition, int] = {}
-        for node, questions in groups.items():
-            request = list_offsets_request(
-                questions,
-                is_committed=context.config.is_read_committed,
-                timeout_ms=context.config.request_timeout_ms,
-            )
-            response = await self._ask(node, request)
-            if response is None:
-                continue
-            answers = read_offsets(response, node, times)
-            for each, offset in answers.found.items():
-                found[each] = UNKNOWN_OFFSET if offset is None else offset
-            for error in answers.failed.values():
-                if not error.retriable:
-                    with context.lock:
-                        self._fail(error)
+        if leader is not None and leader in groups:
+            found = await self._offsets_of(leader, groups[leader], times)
         self._retry([each for each in times if each not in found])
         return found
+
+    async def _offsets_of(
+        self, leader: Node, questions: Questions, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        context = self._context
+        request = list_offsets_request(
+            questions,
+            is_committed=context.config.is_read_committed,
+            timeout_ms=context.config.request_timeout_ms,
+        )
+        response = await self._ask(leader, request)
+        if response is None:
+            return {}
+        answers = read_offsets(response, leader, times)
+        for error in answers.failed.values():
+            if not error.retriable:
+                with context.lock:
+                    self._fail(error)
+        found = answers.found
+        return {each: UNKNOWN_OFFSET if at is None else at for each, at in found.items()}
 
     def _retry(self, partitions: list[TopicPartition]) -> None:
         """Schedule the question again after a back-off, with new metadata."""
