@@ -129,18 +129,13 @@ class CachedProducers:
         config: ProducerConfig,
         query_id: str = NO_QUERY,
         *,
-        configuration: str | None = None,
         stage: int | None = None,
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Store the settings; nothing is started yet.
-
-        `configuration` is the fingerprint of `config`, if that is known, and `stage` the id of the
-        task's stage.
-        """
+        """Store the settings, and the id of the task's stage; nothing is started yet."""
         self._config = config
-        self._key = CacheKey(query_id, configuration or fingerprint(config))
+        self._key = CacheKey(query_id, fingerprint(config))
         self._stage = stage
         self._start = start
         self._cache = cache or producer_cache()

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.report.announcements import announce
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
@@ -85,7 +84,6 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._is_checked = True
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
-        self._configuration = fingerprint(self._options.producer)
         return vars(self)
 
     @raising_for_user

@@ -23,7 +23,6 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.report.announcements import announce
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
@@ -65,8 +64,6 @@ class SinkWriter:
     """The base class of the batch writer and the stream writer."""
 
     _options: SinkOptions
-    #: The fingerprint of the producers, which a pickled writer carries to all tasks.
-    _configuration: str | None = None
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -79,12 +76,7 @@ class SinkWriter:
 
     def _producers(self, context: TaskContext, query_id: str = NO_QUERY) -> CachedProducers:
         """Return what a task takes its producer from."""
-        return CachedProducers(
-            self._options.producer,
-            query_id,
-            configuration=self._configuration,
-            stage=context.stageId(),
-        )
+        return CachedProducers(self._options.producer, query_id, stage=context.stageId())
 
     def _with_progress(
         self, batches: Iterator[pa.RecordBatch], task: int
@@ -129,7 +121,6 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
             self._planned = PlannedWrite(exactly_once, plan)
-        self._configuration = fingerprint(self._options.producer)
         return vars(self)
 
     @raising_for_user

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pickle
 import threading
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.spark import idle_cache
@@ -18,6 +21,7 @@ from spark_kafka_sink.spark.sink.producer_cache import (
     CacheKey,
     ProducerCache,
 )
+from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from tests.support.faults.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.forked import call_in_fork
 from tests.support.producer.sending import records_of
@@ -155,14 +159,24 @@ def test_a_producer_that_has_ended_serves_no_later_task_of_its_stage():
     assert producer.closed.is_set()
 
 
-def test_a_known_fingerprint_is_not_computed_again(monkeypatch):
-    """The driver computes it once for all tasks, with the same result."""
-    cache = ProducerCache()
-    producer = of_batch_write(cache).take()
-    of_batch_write(cache).finished(producer)
-    known = fingerprint(CONFIG)
-    monkeypatch.setattr(producer_cache, "fingerprint", None)
-    assert producer is CachedProducers(CONFIG, configuration=known, cache=cache).take()
+def test_a_task_follows_the_values_of_references(monkeypatch):
+    """A pickled writer has the references, whose values may differ from those on the driver."""
+    settings = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": "${env:STORE}",
+    }
+    monkeypatch.setenv("STORE", "one")
+    writer = KafkaBatchWriter(SinkOptions.from_mapping(settings), topic="t", report_path=None)
+    pickled = pickle.dumps(writer)
+    context = SimpleNamespace(stageId=lambda: 7)
+
+    def producers():
+        return pickle.loads(pickled)._producers(context)  # noqa: S301 -- our own bytes
+
+    before = producers()
+    monkeypatch.setenv("STORE", "two")
+    assert before._key != producers()._key
 
 
 def test_an_unanswered_refresh_does_not_end_the_producer(caplog):
