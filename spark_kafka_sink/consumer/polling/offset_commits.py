@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import ExitStack, asynccontextmanager
-from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.consumer.offsets.offset_requests import missing_answer, only_requested
@@ -31,7 +30,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from uuid import UUID
 
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
@@ -66,9 +65,8 @@ class OffsetCommits:
         self._group_id = config.group_id or ""
         #: Held by the commit that is to be sent next. It is fair: they are sent in their order.
         self._turns = asyncio.Lock()
-        self._numbers = count(1)
-        #: The number of the last commit that was sent, by partition.
-        self._last_sent: dict[TopicPartition, int] = {}
+        #: The last commit that was sent, by partition.
+        self._last_sent: dict[TopicPartition, PreparedCommit] = {}
         self._backoff = ExponentialBackoff(
             config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         )
@@ -100,23 +98,22 @@ class OffsetCommits:
         """Commit offsets; without `retries`, an error that would be retried is raised.
 
         An automatic commit, such as that before partitions are revoked, does not wait for topics
-        that were deleted. It is not retried after a later one of its partitions, which it would
+        that were deleted. No commit is retried after a later one of its partitions, which it would
         take back: then its error is raised.
 
         Raises CommitFailedError, RebalanceInProgressError, BrokerError, KafkaTimeoutError.
         """
         attempts = 0
-        number = next(self._numbers)
         error: KafkaError | None = None
         while prepared.offsets:
             async with self._turn(deadline) as end_turn:
-                if error is not None and self._is_overtaken(number, prepared.offsets):
+                if error is not None and self._is_overtaken(prepared):
                     raise error
                 await self._find_coordinator(deadline)
                 with self._context.lock:
                     member = self._coordinator.committing_member()
                     self._check_still_current(prepared, member)
-                self._last_sent.update(dict.fromkeys(prepared.offsets, number))
+                self._last_sent.update(dict.fromkeys(prepared.offsets, prepared))
                 async with self._ending_by(deadline, "OffsetCommit"):
                     error = await self._commit_once(
                         prepared.offsets,
@@ -131,9 +128,9 @@ class OffsetCommits:
             await self._back_off(attempts, deadline, "OffsetCommit", error)
             attempts += 1
 
-    def _is_overtaken(self, number: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Return whether a commit after that with `number` was sent for one of the partitions."""
-        return any(number < self._last_sent[partition] for partition in partitions)
+    def _is_overtaken(self, sent: PreparedCommit) -> bool:
+        """Return whether another commit of one of the partitions was sent after this one."""
+        return any(self._last_sent[partition] is not sent for partition in sent.offsets)
 
     @asynccontextmanager
     async def _turn(self, deadline: float) -> AsyncIterator[Callable[[], None]]:
