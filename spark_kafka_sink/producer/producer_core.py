@@ -462,7 +462,7 @@ class ProducerCore:
         deadline = None if timeout is None else self.clock() + timeout
         self.gatherer.close_batches(deadline)
         results = self.accumulator.unsettled()
-        self._thread.call_soon(self._wakeup)
+        self.wake_network_thread()
         for result in results:
             if not result.wait_for_all(deadline, self.clock):
                 raise KafkaTimeoutError(f"not all records were acknowledged within {timeout} s")
@@ -473,7 +473,7 @@ class ProducerCore:
 
     def await_transaction(self, result: TransactionalRequestResult, give_up_at: float) -> None:
         """Wake the sender for an operation, and wait until `give_up_at` for its result."""
-        self._thread.call_soon(self._wakeup)
+        self.wake_network_thread()
         left = max(give_up_at - self.clock(), 0)
         result.wait(left, self._client.cause, limit=self._max_block)
 
