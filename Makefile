@@ -37,7 +37,7 @@ PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORK
 
 # What has event loops, sockets and files is tested in Python's development mode, in which asyncio
 # watches over the loops, and what is not closed is an error. It would also check the
-# memory beside that of compiled code, for a sixth of the time: `make soak` does that.
+# memory beside that of compiled code, for a sixth of the time: `make soak` does that for records.
 DEVELOPMENT := PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 PYTHONMALLOC=pymalloc
 DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_once network producer \
   spark support)

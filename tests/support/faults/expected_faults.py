@@ -11,12 +11,13 @@ collected.
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from tests.support.kafka.real_kafka import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 #: How long a test waits for a fault; one that passes never waits as long.
 _PATIENCE_SECONDS: Final = 120.0
-_PAUSE_SECONDS: Final = 0.002
 
 
 @contextmanager
@@ -62,8 +62,5 @@ def expected_faults() -> Iterator[None]:
 
 
 def wait_until_injected(hook: FaultHook) -> None:
-    """Wait until a fault has been injected; raises AssertionError if that takes two minutes."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not hook.fired:
-        assert time.monotonic() < deadline, hook
-        time.sleep(_PAUSE_SECONDS)
+    """Wait until a fault has been injected."""
+    wait_until(lambda: hook.fired, seconds=_PATIENCE_SECONDS, what=f"injection by {hook}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.flakes import FAST
+
 
 @pytest.mark.slow
 @pytest.mark.soak
@@ -16,7 +18,7 @@ def test_compiled_loops_stay_within_their_memory():
     """Python ends with a fatal error when a block is freed beside which something was written."""
     command = [
         *(sys.executable, "-m", "pytest", "-q", str(Path(__file__).parent)),
-        *("-m", "not slow and not kafka and not spark", "-p", "no:cacheprovider"),
+        *("-m", FAST, "-p", "no:cacheprovider"),
     ]
     done = subprocess.run(  # noqa: S603  our own interpreter
         command,

@@ -41,8 +41,8 @@ FIXED_BYTES = 16 * MEGA
 BYTES_PER_PARTITION = 6_400
 
 
-#: A leak grows the process in every round of sends, by a Python object for each of them or for one
-#: in a few. Not so a heap that was once more fragmented, which matters less after more sends.
+# A leak grows the process in every round of sends, by a Python object for each of them or for one
+# in a few. Not so a heap that was once more fragmented, which matters less after more sends.
 @pytest.mark.parametrize(
     ("sends", "leaked_bytes_per_send"),
     [(1_000_000, 8), pytest.param(10_000_000, 2, marks=pytest.mark.soak)],
