@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ import spark_kafka_sink
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
 #: Seconds in which a thread handles a signal, unless it has missed it.
@@ -67,6 +68,18 @@ def interrupting(*_: object) -> NeverAnswer:
     return NeverAnswer()
 
 
+@contextlib.contextmanager
+def without_finalizers() -> Iterator[None]:
+    """Keep the garbage of other tests, whose finalizers are calls that no test has made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def interrupted_anew(
     seen: set[tuple[CodeType, int, str]], call: Callable[[], object]
 ) -> KeyboardInterrupt | None:
@@ -92,12 +105,13 @@ def interrupted_anew(
 
     # Python itself drops what is raised while it closes a generator.
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    sys.setprofile(profile)
-    try:
-        call()
-    except KeyboardInterrupt:
-        assert struck
-    finally:
-        sys.setprofile(None)
-        sys.unraisablehook = unraisable
+    with without_finalizers():
+        sys.setprofile(profile)
+        try:
+            call()
+        except KeyboardInterrupt:
+            assert struck
+        finally:
+            sys.setprofile(None)
+            sys.unraisablehook = unraisable
     return next(iter(struck), None)

@@ -33,6 +33,7 @@ from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.record.control_batch import transaction_marker
 from spark_kafka_sink.record.decode import ControlRecordType
 from spark_kafka_sink.record.key_values import read_key_values
+from tests.support.faults.interrupts import without_finalizers
 
 HOUR_MS = 3_600_000
 OURS, THEIRS = 10, 99
@@ -340,11 +341,12 @@ def _calls(function):
             names.append(frame.f_code.co_name)
 
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
+    with without_finalizers():
+        sys.setprofile(note)
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
     return len(names)
 
 

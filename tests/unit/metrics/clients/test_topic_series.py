@@ -14,6 +14,7 @@ from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
 from spark_kafka_sink.metrics.metric_config import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.stats import Avg
+from tests.support.faults.interrupts import without_finalizers
 
 
 @pytest.fixture
@@ -108,13 +109,14 @@ def strike_at(call, run):
         if event == "call" and next(calls) == call:
             raise KeyboardInterrupt
 
-    sys.setprofile(strike)
-    try:
-        run()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
+    with without_finalizers():
+        sys.setprofile(strike)
+        try:
+            run()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(None)
     return False
 
 

@@ -21,7 +21,7 @@ from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
-from tests.support.faults.interrupts import interrupted_anew
+from tests.support.faults.interrupts import interrupted_anew, without_finalizers
 from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
 
 if TYPE_CHECKING:
@@ -73,13 +73,14 @@ def _interrupted_at(line: int) -> Iterator[list[str]]:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield struck
-    except KeyboardInterrupt:
-        assert struck
-    finally:
-        sys.settrace(before)
+    with without_finalizers():
+        sys.settrace(trace)
+        try:
+            yield struck
+        except KeyboardInterrupt:
+            assert struck
+        finally:
+            sys.settrace(before)
 
 
 def _interrupt(call: str, arguments: tuple[object, ...], line: int) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.record.reading.arena import ArenaPool
+from tests.support.faults.interrupts import without_finalizers
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 from tests.support.record.reading.decoding import NO_END, decode_all, decoder_of
 
@@ -120,11 +121,12 @@ def test_no_code_in_python_runs_when_memory_is_returned():
     lease = pool.lease(arena)
     functions = []
     before = sys.getprofile()
-    sys.setprofile(lambda frame, event, _: event == "call" and functions.append(frame.f_code))
-    try:
-        del lease
-    finally:
-        sys.setprofile(before)
+    with without_finalizers():
+        sys.setprofile(lambda frame, event, _: event == "call" and functions.append(frame.f_code))
+        try:
+            del lease
+        finally:
+            sys.setprofile(before)
     assert [] == functions
     assert arena is pool.take()
 
