@@ -285,17 +285,18 @@ class KafkaProducer:
 
     # --- transactions: init_transactions, then begin, send and commit for each transaction
 
-    def init_transactions(self) -> None:
+    def init_transactions(self, transactional_id: str | None = None) -> None:
         """Initialize the producer id of transactional.id; call this once, before any other call.
 
-        Call it again after each `prepare_transaction`, before the next transaction.
+        Call it again after each `prepare_transaction`, before the next transaction: with another
+        `transactional_id`, which replaces that of the configuration, the prepared one stays open.
 
         It ends any transaction that an earlier producer with this transactional.id left open, and
         fences that producer. Raises KafkaTimeoutError after max.block.ms, IllegalStateError when
         called twice, and BrokerError.
         """
         self._check_can_call()
-        self._transactions.init_transactions()
+        self._transactions.init_transactions(transactional_id)
 
     def begin_transaction(self) -> None:
         """Begin a transaction; raise IllegalStateError while another one is open."""
@@ -322,8 +323,9 @@ class KafkaProducer:
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush, and return the open transaction in a form that another process can end.
 
-        Call `init_transactions` before the next transaction, but only once the other process has
-        requested the end of this one: it aborts a transaction that is still open. Closing the
+        Call `init_transactions` before the next transaction, but under the same transactional.id
+        only once the other process has requested the end of this one: it aborts a transaction that
+        is still open. Closing the
         producer leaves the transaction open. Raises the error of a record that was not delivered:
         then abort, or close.
         """

@@ -31,13 +31,15 @@ class TransactionalCalls:
         """Create the calls of the producer with these parts, with or without transactional.id."""
         self._core = core
 
-    def init_transactions(self) -> None:
-        """Request the producer id, and wait for it."""
+    def init_transactions(self, transactional_id: str | None = None) -> None:
+        """Request the producer id, of another transactional id if one is given, and wait for it."""
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.INIT_TRANSACTIONS):
             self._core.find_brokers(give_up_at)
-            self._core.await_transaction(manager.initialize_transactions(), give_up_at)
+            self._core.await_transaction(
+                manager.initialize_transactions(transactional_id), give_up_at
+            )
 
     def begin_transaction(self) -> None:
         """Begin a transaction once no thread is writing records of the last one."""

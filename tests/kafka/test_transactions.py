@@ -12,6 +12,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from spark_kafka_sink.admin.driver_client import DriverClient
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     DeliveryError,
@@ -154,6 +155,26 @@ def test_only_committed_records_are_read(kafka, create_topic, transactional_id):
         partition: [record.value for record in records if record.partition == partition]
         for partition in range(3)
     }
+
+
+def test_transactions_of_one_producer_are_open_side_by_side(kafka, create_topic, transactional_id):
+    """Under different ids one producer leaves several open, and each is ended by itself."""
+    topic = create_topic()
+    ids = [f"{transactional_id}.{number}" for number in range(4)]
+    ends = []
+    with _producer(kafka, ids[0]) as producer:
+        for number, each in enumerate(ids):
+            producer.init_transactions(each)
+            producer.begin_transaction()
+            producer.send(topic, each.encode())
+            identity, version = producer.prepare_transaction()
+            ends.append(TransactionEnd(each, identity, number != 1, version))
+    assert [] == read_with_confluent(kafka.bootstrap_servers, topic)
+    config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
+    with DriverClient(config) as admin:
+        answers = admin.end_transactions([ends[2], ends[1], ends[3], ends[0]], timeout=SECONDS)
+    assert [EndOutcome.ENDED] * 4 == [answer.outcome for answer in answers]
+    assert [ids[number].encode() for number in (0, 2, 3)] == _values(kafka, topic)
 
 
 def test_a_newer_producer_fences_the_older_one(kafka, create_topic, transactional_id):

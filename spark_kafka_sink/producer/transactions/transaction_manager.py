@@ -81,8 +81,6 @@ class TransactionManager:
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
     ) -> None:
         """Start without a producer id; without `transactional_id` only the order is maintained."""
-        #: The transactional id; None for a producer without transactions.
-        self.transactional_id: Final = transactional_id
         #: Whether records are written in transactions.
         self.is_transactional: Final = transactional_id is not None
         self._lock = threading.RLock()
@@ -102,6 +100,11 @@ class TransactionManager:
         )
 
     # --- the state; it may be out of date as soon as it is read
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id; None for a producer without transactions."""
+        return self._machine.transactional_id
 
     @property
     def state(self) -> TransactionState:
@@ -167,11 +170,14 @@ class TransactionManager:
 
     # --- calls of the producer's users
 
-    def initialize_transactions(self) -> TransactionalRequestResult:
+    def initialize_transactions(
+        self, transactional_id: str | None = None
+    ) -> TransactionalRequestResult:
         """Request the producer id, ending any transaction that an earlier producer left open.
 
-        It may be requested again after `prepare_transaction`. Any other second call raises
-        IllegalStateError, and so does a call while another operation is pending.
+        It may be requested again after `prepare_transaction`, also of another `transactional_id`.
+        Any other second call raises IllegalStateError, and so does a call while another operation
+        is pending.
         """
 
         def begin() -> TransactionalRequestResult:
@@ -181,11 +187,17 @@ class TransactionManager:
             if was_prepared:
                 self._partitions.clear()
                 self._sequences.reset()
+            if transactional_id is not None:
+                self._machine.transactional_id = transactional_id
+                self._requests.transactional_id = transactional_id
             result = TransactionalRequestResult("init_transactions")
             self._requests.init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
             return result
 
-        return self._begin_or_resume(begin, _S.INITIALIZING, "init_transactions")
+        with self._lock:
+            if transactional_id not in {None, self.transactional_id}:
+                self._operations.raise_if_pending(f"init_transactions({transactional_id!r})")
+            return self._begin_or_resume(begin, _S.INITIALIZING, "init_transactions")
 
     def begin_transaction(self) -> None:
         """Begin a transaction; nothing is sent until there is something to write.

@@ -44,7 +44,8 @@ class TransactionRequests:
 
     def __init__(self, transactional_id: str | None, transaction_timeout_ms: int) -> None:
         """Start without requests; `transactional_id` is None without transactions."""
-        self._transactional_id = transactional_id
+        #: The id of the requests that follow.
+        self.transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._queue = TransactionRequestQueue()
         #: The request that was taken to be sent and is not done.
@@ -64,10 +65,10 @@ class TransactionRequests:
         self._queue.put(
             InitProducerIdHandler(
                 result=result,
-                transactional_id=self._transactional_id,
+                transactional_id=self.transactional_id,
                 transaction_timeout_ms=(
                     NO_TRANSACTION_TIMEOUT_MS
-                    if self._transactional_id is None
+                    if self.transactional_id is None
                     else self._transaction_timeout_ms
                 ),
                 producer=producer,
@@ -81,7 +82,7 @@ class TransactionRequests:
         self._queue.put(
             AddPartitionsToTxnHandler(
                 result=TransactionalRequestResult("AddPartitionsToTxn"),
-                transactional_id=self._transactional_id or "",
+                transactional_id=self.transactional_id or "",
                 producer=producer,
                 partitions=partitions,
             )
@@ -98,7 +99,7 @@ class TransactionRequests:
         self._queue.put(
             AddOffsetsToTxnHandler(
                 result=result,
-                transactional_id=self._transactional_id or "",
+                transactional_id=self.transactional_id or "",
                 producer=producer,
                 offsets=offsets,
                 group_metadata=group_metadata,
@@ -118,7 +119,7 @@ class TransactionRequests:
         self._queue.put(
             TxnOffsetCommitHandler(
                 result=result,
-                transactional_id=self._transactional_id or "",
+                transactional_id=self.transactional_id or "",
                 producer=producer,
                 group_metadata=group_metadata,
                 is_transaction_v2=is_transaction_v2,
@@ -138,7 +139,7 @@ class TransactionRequests:
         self._queue.put(
             EndTxnHandler(
                 result=result,
-                transactional_id=self._transactional_id or "",
+                transactional_id=self.transactional_id or "",
                 producer=producer,
                 committed=committed,
                 is_transaction_v2=is_transaction_v2,

@@ -75,16 +75,12 @@ class TransactionStateMachine:
 
     def __init__(self, transactional_id: str | None) -> None:
         """Start without a producer id; without `transactional_id` there are no transactions."""
-        self._transactional_id = transactional_id
+        #: The current transactional id; None for a producer without transactions.
+        self.transactional_id = transactional_id
         #: Whether records are written in transactions.
         self.is_transactional: Final = transactional_id is not None
         self._current = _S.UNINITIALIZED
         self._error: Exception | None = None
-
-    @property
-    def transactional_id(self) -> str | None:
-        """The transactional id; None for a producer without transactions."""
-        return self._transactional_id
 
     @property
     def current(self) -> TransactionState:
@@ -131,7 +127,7 @@ class TransactionStateMachine:
             illegal = IllegalStateError(
                 f"invalid transition from state {self._current.name} to {target.name}"
                 + (
-                    f" (transactional.id {self._transactional_id!r})"
+                    f" (transactional.id {self.transactional_id!r})"
                     if self.is_transactional
                     else ""
                 )

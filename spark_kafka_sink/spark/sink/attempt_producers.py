@@ -5,9 +5,8 @@
   precedes each transaction, so that a late EndTxn for the previous one cannot end this one.
 - Once every record is acknowledged, the transaction is left open for the driver. After a failure it
   is left open too: the driver aborts every transaction that no task has reported.
-- Only a later plan reuses a slot, and with it the slot's producer, through the worker's cache. A
-  worker that runs many tasks of one batch needs many slots, but only the first few keep their
-  producers.
+- A worker that runs many tasks of one plan uses an id for each, but few producers: the next task
+  takes the producer of the last one from the worker's cache, and gives it another id.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
@@ -30,15 +29,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.sink.partition_writer import Start
     from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
-#: Slots below this keep their producers: a worker runs one task at a time, a few with speculation.
-KEPT_SLOTS: Final = 4
-
 
 class TransactionalProducer(Producer, Protocol):
     """The transactional methods of `producer.kafka_producer.KafkaProducer` that an attempt uses."""
 
-    def init_transactions(self) -> None:
-        """Acquire the transactional id with a new epoch."""
+    def init_transactions(self, transactional_id: str) -> None:
+        """Acquire a transactional id with a new epoch."""
 
     def begin_transaction(self) -> None:
         """Begin a transaction."""
@@ -66,33 +62,37 @@ class ProducerOfAttempt:
         plan: Plan,
         *,
         transaction_timeout_ms: int,
+        stage: int | None = None,
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Store the settings; nothing is started yet."""
+        """Store the settings, and the id of the task's stage; nothing is started yet."""
         self._config = config
         self._plan = plan
         self._transaction_timeout_ms = transaction_timeout_ms
+        self._stage = stage
         self._start = start
         self._cache = cache or producer_cache()
-        self._configuration = fingerprint(config) + str(transaction_timeout_ms)
-        self._slots = slots_of(plan.prefix, self._configuration)
+        configuration = fingerprint(config) + str(transaction_timeout_ms)
+        self._key = CacheKey(plan.prefix, configuration)
+        self._slots = slots_of(plan.prefix, configuration)
         self._worker_id: WorkerId | None = None
         self._prepared: PreparedTransaction | None = None
 
     def take(self) -> Producer:
         """Begin a transaction and return its producer."""
-        self._worker_id = worker_id = self._slots.take(self._plan.generation)
-        producer = self._cache.take_producer(self._key(worker_id)) or self._start(
+        self._worker_id = self._slots.take(self._plan.generation)
+        transactional_id = str(self._worker_id)
+        producer = self._cache.take_producer(self._key, self._stage) or self._start(
             replace(
                 self._config,
-                transactional_id=str(worker_id),
+                transactional_id=transactional_id,
                 transaction_timeout_ms=self._transaction_timeout_ms,
             )
         )
         transactional = cast("TransactionalProducer", producer)
         try:
-            transactional.init_transactions()
+            transactional.init_transactions(transactional_id)
             transactional.begin_transaction()
         except BaseException:
             self.failed(producer)
@@ -106,11 +106,8 @@ class ProducerOfAttempt:
         except BaseException:
             self.failed(producer)
             raise
-        worker_id = self._release()
-        if worker_id.slot < KEPT_SLOTS:
-            self._cache.put_producer(self._key(worker_id), producer)
-        else:
-            close_quietly(producer)
+        self._release()
+        self._cache.put_producer(self._key, producer, self._stage)
 
     def failed(self, producer: Producer) -> None:
         """Close the producer at once; its transaction stays open and belongs to no batch."""
@@ -128,12 +125,7 @@ class ProducerOfAttempt:
         winner = Winner(str(self._worker_id), *self._prepared, ranges)
         return Prepared(self._plan.generation, winner)
 
-    def _key(self, worker_id: WorkerId) -> CacheKey:
-        return CacheKey(str(worker_id), self._configuration)
-
-    def _release(self) -> WorkerId:
-        worker_id = self._worker_id
-        if worker_id is None:
+    def _release(self) -> None:
+        if self._worker_id is None:
             raise RuntimeError("no producer was taken")
-        self._slots.release(worker_id)
-        return worker_id
+        self._slots.release(self._worker_id)

@@ -79,8 +79,12 @@ class ExactlyOnceWrite:
         batch_id: int,
         batches: Iterable[pa.RecordBatch],
         topic: str | None,
+        *,
+        stage: int | None = None,
     ) -> TaskResult:
         """Write a task's rows in a transaction of their own and leave it open (in the worker).
+
+        `stage` is the id of the task's stage.
 
         Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
         prefix and thereby ended the transaction, and the errors of `write_rows`.
@@ -95,7 +99,10 @@ class ExactlyOnceWrite:
                 pass
             return TaskResult(Written(0, (), MetricsSnapshot()), part._replace(is_replay=True))
         producers = ProducerOfAttempt(
-            self.config, plan, transaction_timeout_ms=self.options.transaction_timeout_ms
+            self.config,
+            plan,
+            transaction_timeout_ms=self.options.transaction_timeout_ms,
+            stage=stage,
         )
         try:
             written = write_rows(batches, producers=producers, topic=topic, config=self.config)

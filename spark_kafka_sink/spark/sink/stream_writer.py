@@ -106,7 +106,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         else:
             batch_id = int(stream_property(context, BATCH_ID))
             written, transactional = planned.write.write(
-                planned.plan, query_id, batch_id, iterator, self._topic
+                planned.plan, query_id, batch_id, iterator, self._topic, stage=context.stageId()
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),

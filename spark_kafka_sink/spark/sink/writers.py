@@ -141,7 +141,12 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             )
         else:
             written, transactional = planned.write.write(
-                planned.plan, self._write_id, JOB_BATCH, iterator, self._topic
+                planned.plan,
+                self._write_id,
+                JOB_BATCH,
+                iterator,
+                self._topic,
+                stage=context.stageId(),
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),

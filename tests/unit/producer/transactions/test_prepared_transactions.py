@@ -36,12 +36,14 @@ def producer(broker):
         yield made
 
 
-def end(broker, prepared, *, committed):
+def end(broker, prepared, *, committed, transactional_id="orders.1"):
     """End a transaction from another process."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     with DriverClient(config) as admin:
         return admin.end_transaction(
-            TransactionEnd("orders.1", prepared.producer, committed, prepared.transaction_version),
+            TransactionEnd(
+                transactional_id, prepared.producer, committed, prepared.transaction_version
+            ),
             timeout=TIMEOUT,
         )
 
@@ -72,6 +74,37 @@ def test_the_next_transaction_has_a_new_epoch(broker, producer):
         producer.init_transactions()
     assert [b"one", b"three"] == values(broker)
     assert sorted(set(epochs)) == epochs
+
+
+def test_a_producer_leaves_several_transactions_open_under_different_ids(broker, producer):
+    """Each is ended by itself, in any order, and no id is confused with another."""
+    ids = [f"orders.{number}" for number in range(1, 5)]
+    prepared = {}
+    for transactional_id in ids:
+        if prepared:
+            producer.init_transactions(transactional_id)
+        producer.begin_transaction()
+        producer.send("t", transactional_id.encode())
+        prepared[transactional_id] = producer.prepare_transaction()
+    assert [] == values(broker)
+    for transactional_id in ("orders.3", "orders.1", "orders.4", "orders.2"):
+        answer = end(
+            broker,
+            prepared[transactional_id],
+            committed=transactional_id != "orders.1",
+            transactional_id=transactional_id,
+        )
+        assert EndOutcome.ENDED is answer.outcome
+    assert [b"orders.2", b"orders.3", b"orders.4"] == values(broker)
+
+
+def test_another_id_is_refused_unless_the_transaction_is_prepared(producer):
+    """An open transaction, or one not begun, keeps its id."""
+    with pytest.raises(IllegalStateError, match="from state READY to INITIALIZING"):
+        producer.init_transactions("orders.2")
+    producer.begin_transaction()
+    with pytest.raises(IllegalStateError, match=r"\(transactional.id 'orders.1'\)"):
+        producer.init_transactions("orders.2")
 
 
 def test_closing_leaves_a_prepared_transaction_open(broker, producer):

@@ -134,6 +134,8 @@ def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
     with pytest.raises(KafkaTimeoutError):
         first.wait(0)
     assert first is either.manager.initialize_transactions()
+    with pytest.raises(IllegalStateError, match=r"init_transactions\('other'\) is not possible"):
+        either.manager.initialize_transactions("other")
     either.find_coordinator()
     either.init_producer_id()
     first.wait(0)

@@ -30,12 +30,15 @@ class _FakeProducer:
     def __init__(self, config):
         self.config = config
         self.calls = []
+        self.ids = []
         self.fails_at = None
         self.has_ended = False
 
     def __getattr__(self, name):
-        def call(*_, **__):
+        def call(*arguments, **__):
             self.calls.append(name)
+            if name == "init_transactions":
+                self.ids += arguments
             if name == self.fails_at:
                 raise KafkaTimeoutError(name)
             return PreparedTransaction(PRODUCER, 2)
@@ -57,11 +60,12 @@ class _Worker:
         self.started.append(producer)
         return producer
 
-    def attempt(self, generation):
+    def attempt(self, generation, stage=None):
         return ProducerOfAttempt(
             CONFIG,
             Plan("orders", generation, 0, {}),
             transaction_timeout_ms=5_000,
+            stage=stage,
             start=self.start,
             cache=self.cache,
         )
@@ -75,7 +79,8 @@ def worker():
 
 
 def slots(worker):
-    return [int(producer.config.transactional_id.rsplit(".")[-1]) for producer in worker.started]
+    """Return the slots of each producer's transactions."""
+    return [[int(name.rsplit(".")[-1]) for name in producer.ids] for producer in worker.started]
 
 
 def test_an_attempt_has_a_transaction_of_its_own(worker):
@@ -85,6 +90,7 @@ def test_an_attempt_has_a_transaction_of_its_own(worker):
     attempt.finished(producer)
     assert ["init_transactions", "begin_transaction", "prepare_transaction"] == producer.calls
     assert 5_000 == producer.config.transaction_timeout_ms
+    assert [producer.config.transactional_id] == producer.ids
     ranges = (OffsetRange(TopicPartition("t", 1), 5, 9, 4),)
     winner = Winner(producer.config.transactional_id, PRODUCER, 2, ranges)
     assert Prepared(1, winner) == attempt.prepared(ACKS)
@@ -102,17 +108,36 @@ def test_attempts_of_one_plan_have_different_ids(worker):
         attempt = worker.attempt(1)
         producer = attempt.take()
         (attempt.finished if finish else attempt.failed)(producer)
-    assert [0, 1, 2] == slots(worker)
+    assert [[0, 1], [2]] == slots(worker)
 
 
 def test_a_later_plan_reuses_ids_and_producers(worker):
-    """In the next generation the worker's producers begin new transactions."""
+    """One producer writes the transactions of all tasks, in the next generation too."""
     for generation in (1, 2):
-        for _ in range(2):
+        for _ in range(3):
             attempt = worker.attempt(generation)
             attempt.finished(attempt.take())
-    assert [0, 1] == slots(worker)
-    assert 2 == worker.started[0].calls.count("init_transactions")
+    assert [[0, 1, 2, 0, 1, 2]] == slots(worker)
+
+
+def test_tasks_at_the_same_time_have_producers_of_their_own(worker):
+    """A producer in use is not shared, and each task reports the id of its own transaction."""
+    attempts = [worker.attempt(1) for _ in range(2)]
+    producers = [attempt.take() for attempt in attempts]
+    for attempt, producer in zip(attempts, producers, strict=True):
+        attempt.finished(producer)
+    assert [[0], [1]] == slots(worker)
+    assert [producer.ids[0] for producer in producers] == [
+        attempt.prepared(ACKS).transaction.transactional_id for attempt in attempts
+    ]
+
+
+def test_metadata_are_refreshed_once_for_the_tasks_of_a_stage(worker):
+    """As without transactions, only the first task of a stage asks for them again."""
+    for stage in (4, 4, 4, 5, 5):
+        attempt = worker.attempt(1, stage)
+        attempt.finished(attempt.take())
+    assert 1 == worker.started[0].calls.count("refresh_metadata")
 
 
 def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
@@ -121,7 +146,7 @@ def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
     attempt.finished(attempt.take())
     worker.started[0].has_ended = True
     assert worker.attempt(2).take() is worker.started[1]
-    assert [0, 0] == slots(worker)
+    assert [[0], [0]] == slots(worker)
     assert "close" == worker.started[0].calls[-1]
     assert 1 == worker.started[0].calls.count("init_transactions")
 
@@ -132,16 +157,7 @@ def test_the_id_of_a_failed_attempt_gets_a_new_producer(worker):
     attempt.failed(attempt.take())
     assert "close" == worker.started[0].calls[-1]
     worker.attempt(2).take()
-    assert [0, 0] == slots(worker)
-
-
-def test_a_worker_with_many_tasks_keeps_few_producers(worker):
-    """Only four producers are kept; the others are closed."""
-    for _ in range(6):
-        attempt = worker.attempt(1)
-        attempt.finished(attempt.take())
-    closed = ["close" in producer.calls for producer in worker.started]
-    assert [False] * 4 + [True] * 2 == closed
+    assert [[0], [0]] == slots(worker)
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "begin_transaction"])
@@ -153,7 +169,7 @@ def test_a_failed_begin_closes_the_producer_and_frees_the_slot(worker, call):
     assert "close" == worker.started[0].calls[-1]
     worker.fails_at = None
     worker.attempt(2).take()
-    assert [0, 0] == slots(worker)
+    assert [[0], [0]] == slots(worker)
 
 
 def test_a_failed_prepare_closes_the_producer_and_is_not_reported(worker):
