@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
+Name = TypeVar("Name")
 MILLION = 1_000_000
 
 
@@ -84,9 +85,9 @@ def trial(rows: int, *, exclude: Sequence[int] = ()) -> Iterator[Trial]:
     result.cpu_seconds = cpu_seconds_between(before, cpu_times(exclude))
 
 
-def alternate(contestants: Mapping[str, Callable[[], T]], *, rounds: int) -> dict[str, list[T]]:
+def alternate(contestants: Mapping[Name, Callable[[], T]], *, rounds: int) -> dict[Name, list[T]]:
     """Run all contestants in alternating rounds; return the results of each after the warm-up."""
-    results: dict[str, list[T]] = {name: [] for name in contestants}
+    results: dict[Name, list[T]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, run in contestants.items():
             progress(f"round {number}/{rounds}: {name}" if number else f"warming up: {name}")

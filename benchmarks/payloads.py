@@ -55,10 +55,12 @@ def record_batch(*, key: bool, headers: int = 0) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def spark_rows(spark: SparkSession, rows: int, *, has_note: bool = False) -> DataFrame:
+def spark_rows(
+    spark: SparkSession, rows: int, *, has_note: bool = False, partitions: int | None = None
+) -> DataFrame:
     """Return a DataFrame of keys and values with 90 bytes per row, or 110 with a note."""
     note = ',"note":"xxxxxxxxxxxx"' if has_note else ""
-    return spark.range(rows).selectExpr(
+    return spark.range(0, rows, numPartitions=partitions).selectExpr(
         "lpad(cast(id * 7919 % 100000000 as string), 8, '0') as key",
         f"""concat(
             '{{"order":', lpad(cast(id as string), 8, '0'),

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from benchmarks.counting_sink import CountingSink
@@ -22,7 +23,7 @@ from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import given_kafka, start_kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -99,6 +100,14 @@ class Setting:
         progress("starting Spark")
         return start_spark(self._jars)
 
+    def restart_spark(self, settings: Mapping[str, str]) -> None:
+        """Start a new session with these settings in place of the present one, if there is one."""
+        started = vars(self)
+        if "spark" in started:
+            started.pop("spark").stop()
+        progress(f"starting Spark with {settings}")
+        started["spark"] = start_spark(self._jars, settings)
+
 
 def memory_directory() -> Path | None:
     """Return a directory in memory with room for the logs of the broker, or None."""
@@ -119,7 +128,9 @@ def check_count(kafka: KafkaCluster, topic: str, rows: int, *, most_markers: int
         raise RuntimeError(f"{topic} has {written} of {rows} rows")
 
 
-def start_spark(jars: Sequence[Path] = ()) -> SparkSession:
+def start_spark(
+    jars: Sequence[Path] = (), settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """Start a local session with the given jars, and the sinks and the source of benchmarks."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -138,6 +149,8 @@ def start_spark(jars: Sequence[Path] = ()) -> SparkSession:
     )
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(CountingSink)
