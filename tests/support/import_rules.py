@@ -188,7 +188,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "report": (TOP,),
         "sink": (TOP, "report"),
-        "source": (TOP,),
+        "source": (TOP, "report"),
         "data_source": (TOP, "report", "sink", "source"),
     },
     "devbroker": {
@@ -232,7 +232,7 @@ _EVENT_LOOP = (
 #: Library -> the files that may import it, as patterns relative to the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
-    "socket": ("network/transport/*.py", "devbroker/net/server.py"),
+    "socket": ("network/transport/*.py", "devbroker/net/server.py", "spark/between_tasks.py"),
     "ssl": (
         "network/transport/*.py",
         "network/authentication/*.py",
@@ -242,6 +242,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     ),
     "pyspark": (
         "spark/*.py",
+        "spark/report/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
         "observability/listener.py",

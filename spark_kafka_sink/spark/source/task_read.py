@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.between_tasks import prepare_next_tasks
 from spark_kafka_sink.spark.source.client_cache import client_cache
 from spark_kafka_sink.spark.source.columns import arrow_columns
 from spark_kafka_sink.spark.user_errors import for_user
@@ -51,6 +52,7 @@ class Read(NamedTuple):
         from spark_kafka_sink.consumer.range_reader import read_range
 
         freeze_imported_objects()
+        prepare_next_tasks()
         started = time.monotonic()
         rows = size = 0
         with client_cache().borrow(self.options.consumer) as client:
