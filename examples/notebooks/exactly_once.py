@@ -35,6 +35,7 @@ def copy_numbers(bootstrap_servers: str, directory: str) -> None:
         SparkSession.builder.master("local[8]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.driver.extraJavaOptions", "-Dlog4j2.configurationFile=log4j2.properties")
         .getOrCreate()
     )

@@ -20,6 +20,7 @@ spark = (
     SparkSession.builder.master("local[3]")
     .config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.python.unix.domain.socket.enabled", "true")
     .config("spark.driver.extraJavaOptions", "-Dlog4j2.configurationFile=log4j2.properties")
     .getOrCreate()
 )

@@ -19,6 +19,7 @@ spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.python.unix.domain.socket.enabled", "true")
     .config("spark.driver.extraJavaOptions", "-Dlog4j2.configurationFile=log4j2.properties")
     .getOrCreate()
 )

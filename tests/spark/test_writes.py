@@ -269,10 +269,11 @@ def test_a_check_finds_that_workers_lack_the_package(topics, tmp_path):
 
 @pytest.mark.spark
 def test_a_user_sees_the_report(topics):
-    """An application that only uses the format sees the table and the warning on its console."""
+    """An application sees the table and the warning on its console, and what makes tasks faster."""
     topic = topics.create()
     script = f"""
         from pyspark.sql import SparkSession
+        from spark_kafka_sink import KafkaSink
         spark = (
             SparkSession.builder.master("local[1]")
             .config("spark.ui.enabled", "false")
@@ -288,6 +289,17 @@ def test_a_user_sees_the_report(topics):
             .option("report", "full")
             .option("topic", {topic!r}).option("startingOffsets", "earliest").save()
         )
+        print("costs of two workers:", KafkaSink.last_report(spark).task_costs)
+        # Spark reads it for each task.
+        spark.sparkContext._jsc.sc().conf().set("spark.python.worker.reuse", "true")
+        for _ in range(2):
+            (
+                spark.range(60, numPartitions=60).selectExpr("cast(id as string) value")
+                .write.format("pykafka").mode("append")
+                .option("kafka.bootstrap.servers", {topics.broker.bootstrap_servers!r})
+                .option("topic", {topic!r}).save()
+            )
+        print("costs of one worker:", KafkaSink.last_report(spark).task_costs)
         spark.stop()
     """
     done = subprocess.run(  # noqa: S603 -- our own interpreter and script
@@ -305,3 +317,7 @@ def test_a_user_sees_the_report(topics):
     assert "Kafka: wrote 1,000 rows (" in output
     row = next(line for line in output.splitlines() if line.startswith(f"  {topic} "))
     assert [topic, "0", "0", "999", "1,000"] == row.split()[:5]
+    assert "costs of two workers: None" in output
+    assert "costs of one worker: TaskCosts(seconds=" in output
+    # It is said once in an application.
+    assert 1 == output.count("set spark.python.unix.domain.socket.enabled=true before the session")

@@ -11,6 +11,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Final
+
+#: The loggers of what is announced: set their level to silence them.
+report_logger: Final = logging.getLogger("spark_kafka_sink.report")
+progress_logger: Final = logging.getLogger("spark_kafka_sink.progress")
 
 
 def announce(logger: logging.Logger, line: str) -> None:

@@ -45,6 +45,7 @@ _LOCAL_DIRECTORIES: Final = "SPARK_LOCAL_DIRS"
 _SESSION: Final = "SPARK_JOB_ARTIFACT_UUID"
 _NAME: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _PRINTED: Final = "printed"
+_SAID: Final = "said"
 
 
 class ReportStore:
@@ -123,6 +124,15 @@ class ReportStore:
     def set_printed(self, query_id: str, state: Mapping[str, Any]) -> None:
         """Store what was printed last about a query that has a report."""
         replace_file(self._group(query_id) / _PRINTED, json.dumps(state), durable=False)
+
+    def is_first(self, name: str) -> bool:
+        """Return whether this is the first call with this name in the application."""
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        try:
+            (self._root / f"{_SAID}-{name}").touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def answer(self, request: str) -> str:
         """Return the reports that a `request` asks for, as JSON."""

@@ -12,6 +12,7 @@ from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.plan import Prepared
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from spark_kafka_sink.spark.report.task_costs import TaskTimes
 
 
 class TransactionalPart(NamedTuple):
@@ -44,6 +45,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
     #: The metrics of the task's producer.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
+    #: None if the task had no rows.
+    times: TaskTimes | None = None
     #: The stream's query id; None in a batch write.
     query_id: str | None = None
     #: When the driver asked the stream's tasks to write, in seconds since 1970.

@@ -12,11 +12,17 @@ The kernels are imported with the first row: Spark imports this module on the dr
 from __future__ import annotations
 
 import logging
+import os
+import platform
+import time
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.between_tasks import prepare_next_tasks
+from spark_kafka_sink.spark.report.task_costs import TaskTimes
 from spark_kafka_sink.spark.worker_memory import preparing_writer
 
 if TYPE_CHECKING:
@@ -82,6 +88,7 @@ def start_producer(config: ProducerConfig) -> Producer:
     """Start a `KafkaProducer`."""
     with preparing_writer():
         from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    prepare_next_tasks()
     return KafkaProducer(config, lingers=False)
 
 
@@ -100,6 +107,19 @@ class Written(NamedTuple):
     #: Per topic-partition, in order.
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
     metrics: MetricsSnapshot
+    #: How long taking a producer and waiting for the last acknowledgements took.
+    fixed_seconds: float = 0.0
+
+    def times_since(self, started_at: float) -> TaskTimes | None:
+        """Return the times of a task that ends now; None if it had no rows."""
+        if not self.rows:
+            return None
+        return TaskTimes(_worker(os.getpid()), started_at, time.monotonic(), self.fixed_seconds)
+
+
+@cache
+def _worker(process: int) -> str:
+    return f"{platform.node()}/{process}"
 
 
 def write_rows(
@@ -108,15 +128,17 @@ def write_rows(
     producers: Producers,
     topic: str | None,
     config: ProducerConfig,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
 
     Rows go to `topic`, or if it is None to the topic in their `topic` column. `config` is used to
-    list the existing topics when a row names a missing one. Raises RecordError (row, topic,
-    partition, and what to do) for a row that cannot be sent, and DeliveryError or another
-    KafkaError for rows that the cluster did not accept; rows acknowledged by then stay written.
+    list the existing topics when a row names a missing one; `clock` returns seconds. Raises
+    RecordError (row, topic, partition, and what to do) for a row that cannot be sent, and
+    DeliveryError or another KafkaError for rows that the cluster did not accept; rows acknowledged
+    by then stay written.
     """
-    writer = _Writer(producers, topic, config)
+    writer = _Writer(producers, topic, config, clock)
     try:
         for batch in batches:
             writer.append(batch)
@@ -129,13 +151,21 @@ def write_rows(
 class _Writer:
     """The state of one write: the row count, and the producer from the first row on."""
 
-    def __init__(self, producers: Producers, topic: str | None, config: ProducerConfig) -> None:
+    def __init__(
+        self,
+        producers: Producers,
+        topic: str | None,
+        config: ProducerConfig,
+        clock: Callable[[], float],
+    ) -> None:
         self._producers = producers
         self._topic = topic
         self._config = config
         self._producer: Producer | None = None
         self._measured_before = MetricsSnapshot()
         self._rows = 0
+        self._clock = clock
+        self._fixed_seconds = 0.0
 
     def append(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -144,8 +174,10 @@ class _Writer:
 
         columns = record_columns(batch, topic=self._topic, first_row=self._rows)
         if self._producer is None:
+            begun = self._clock()
             self._producer = self._producers.take()
             self._measured_before = self._producer.begin_metrics_period()
+            self._fixed_seconds += self._clock() - begun
         try:
             self._producer.append(columns, first_row=self._rows)
         except KafkaTimeoutError as error:
@@ -165,6 +197,7 @@ class _Writer:
     def finish(self) -> Written:
         if self._producer is None:
             return Written(0, (), MetricsSnapshot())
+        begun = self._clock()
         self._producer.flush()
         acks = self._producer.take_acks()
         metrics = self._producer.metrics_snapshot().since(self._measured_before)
@@ -176,7 +209,8 @@ class _Writer:
             )
         producer, self._producer = self._producer, None
         self._producers.finished(producer)
-        return Written(self._rows, tuple(sorted(acks.items())), metrics)
+        self._fixed_seconds += self._clock() - begun
+        return Written(self._rows, tuple(sorted(acks.items())), metrics, self._fixed_seconds)
 
     def give_up(self) -> None:
         """Release the producer as failed, unless it has been released already."""

@@ -43,4 +43,6 @@ def next_lines(
     )
     lines = total.to_text() if is_full else total.summary()
     lines = lines.replace("Kafka: ", f"Kafka: {batches} ", 1).rstrip()
+    if total.advice is None and report.advice is not None:
+        lines += f"\n  batch {report.batch_id}: {report.advice}"
     return lines, {"printed_at": now}

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.report.announcements import announce
+from spark_kafka_sink.spark.report import worker_sockets
+from spark_kafka_sink.spark.report.announcements import announce, report_logger
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
@@ -30,7 +31,6 @@ from spark_kafka_sink.spark.sink.writers import (
     PlannedWrite,
     SinkWriter,
     own_messages,
-    report_logger,
     reporting,
     task_context,
 )
@@ -91,6 +91,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
+        started_at = time.monotonic()
         context = task_context()
         query_id = stream_property(context, QUERY_ID)
         iterator = self._with_progress(iterator, context.partitionId())
@@ -116,6 +117,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             metrics=written.metrics,
             query_id=query_id,
             started_at=self._started_at,
+            times=written.times_since(started_at),
             transactional=transactional,
         )
 
@@ -182,6 +184,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             store.set_printed(query_id, state)
         if lines is not None:
             announce(report_logger, lines)
+            worker_sockets.advise(report.tasks)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).

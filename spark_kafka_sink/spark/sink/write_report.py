@@ -19,6 +19,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset
 from spark_kafka_sink.spark.files import replace_file
+from spark_kafka_sink.spark.report.task_costs import TaskCosts, costs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,8 @@ class WriteReport:
     batch_id: int | None = None
     #: Whether tasks wrote nothing because the batch was already committed.
     replayed: bool = False
+    #: What starting and ending the tasks took; None if it is unknown.
+    task_costs: TaskCosts | None = None
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -92,6 +95,13 @@ class WriteReport:
     def retries(self) -> int:
         """How many records were sent again, because a broker had not accepted them at first."""
         return self.metrics.record_retry_total
+
+    @property
+    def advice(self) -> str | None:
+        """What fewer tasks would save; None if it is little, or unknown."""
+        if self.task_costs is None:
+            return None
+        return self.task_costs.advice(tasks=self.tasks, rows=self.rows, elapsed=self.elapsed)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -127,6 +137,8 @@ class WriteReport:
             metrics=self.metrics.merged(later.metrics),
             elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
             replayed=self.replayed or later.replayed,
+            # How many tasks there are is a question about each batch.
+            task_costs=None,
         )
 
     def condensed(self) -> WriteReport:
@@ -184,7 +196,7 @@ class WriteReport:
             f"{topic}: the broker replaced all timestamps (message.timestamp.type=LogAppendTime)"
             for topic in topics[:MAX_LINES]
         ]
-        return notes
+        return [*notes, self.advice] if self.advice else notes
 
     def to_line(self) -> str:
         """Return a one-line summary."""
@@ -215,10 +227,12 @@ class WriteReport:
     def _repr_html_(self) -> str:
         """Return a table for notebooks: the totals, and a bar for the records of each partition."""
         rates = (self.rows_per_second, self.bytes_per_second)
+        costs = self.task_costs
         totals = {
             "rows": self.rows,
             "bytes as sent": display.size(self.bytes),
             "tasks": self.tasks,
+            "starting and ending tasks": costs and f"{costs.seconds:,.1f} s",
             "elapsed": None if self.elapsed is None else f"{self.elapsed:,.1f} s",
             "rows per second": None if rates[0] is None else round(rates[0]),
             "sent per second": None if rates[1] is None else display.size(rates[1]),
@@ -282,6 +296,7 @@ class WriteReport:
             "rows": self.rows,
             "bytes": self.bytes,
             "elapsed_seconds": self.elapsed,
+            "task_seconds": self.task_costs and self.task_costs.seconds,
             "rows_per_second": self.rows_per_second,
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
@@ -312,7 +327,15 @@ class WriteReport:
             (TopicPartition(topic, number), PartitionAcks(**dict(zip(_ACKS, acks, strict=True))))
             for topic, number, *acks in record["partitions"]
         )
-        return cls(**{**record, "partitions": partitions, "metrics": MetricsSnapshot(**metrics)})
+        costs = record.get("task_costs")
+        return cls(
+            **{
+                **record,
+                "partitions": partitions,
+                "metrics": MetricsSnapshot(**metrics),
+                "task_costs": costs and TaskCosts(*costs),
+            }
+        )
 
     def write_json(self, path: str) -> None:
         """Write the JSON atomically to a local file; raises OSError."""
@@ -333,6 +356,7 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         rows=sum(message.rows for message in finished),
         partitions=tuple(sorted(partitions.items())),
         metrics=MetricsSnapshot.merge(message.metrics for message in finished),
+        task_costs=costs_of(message.times for message in finished if message.times is not None),
     )
 
 

@@ -23,7 +23,8 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.report.announcements import announce
+from spark_kafka_sink.spark.report import worker_sockets
+from spark_kafka_sink.spark.report.announcements import announce, progress_logger, report_logger
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 logger = logging.getLogger(__name__)
-#: The loggers of what a write prints: set their level to silence them.
-report_logger = logging.getLogger("spark_kafka_sink.report")
-progress_logger = logging.getLogger("spark_kafka_sink.progress")
 
 #: The batch id of a job, which has only one batch.
 JOB_BATCH: Final = 0
@@ -128,6 +126,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
+        started_at = time.monotonic()
         context = task_context()
         iterator = self._with_progress(iterator, context.partitionId())
         planned = self._planned
@@ -154,6 +153,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             rows=written.rows,
             acks=written.acks,
             metrics=written.metrics,
+            times=written.times_since(started_at),
             transactional=transactional,
         )
 
@@ -198,6 +198,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             with reporting("the write succeeded, but its report could not be printed"):
                 if self._options.report != REPORT_NONE:
                     announce(report_logger, self._lines(report))
+                    worker_sockets.advise(report.tasks)
             with reporting("the write succeeded, but its report could not be kept for last_report"):
                 store = ReportStore.of_driver()
                 if store is not None:

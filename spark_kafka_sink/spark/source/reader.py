@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark_kafka_sink.config.source.offset_specs import SpecificOffsets
 from spark_kafka_sink.config.source.positions import BATCH_START
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import end_before_start, ending_offsets, starting_offsets
 from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.planning import within_logs
@@ -46,9 +47,11 @@ class KafkaBatchReader(DataSourceReader):
         Raises ConfigError, DataLossError, NetworkError, KafkaTimeoutError or BrokerError.
         """
         try:
-            return self._plan(SourceCluster(self._read.options, is_stream=False))
+            planned = self._plan(SourceCluster(self._read.options, is_stream=False))
         except KafkaError as error:
             raise for_user(error) from error.__cause__
+        worker_sockets.advise(len(planned))
+        return planned
 
     def _plan(self, cluster: SourceCluster) -> list[InputPartition]:
         options = self._read.options

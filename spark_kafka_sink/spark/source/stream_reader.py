@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from spark_kafka_sink.config.source.offset_specs import listed
 from spark_kafka_sink.config.source.positions import STREAM_START
 from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import starting_offsets
 from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
 from spark_kafka_sink.spark.source.group_commits import GroupCommits
@@ -265,9 +266,11 @@ class KafkaStreamReader(DataSourceStreamReader):
     ) -> list[InputPartition]:
         """Divide a micro-batch among tasks (on the driver)."""
         try:
-            return self._driver.divide(parse_offsets(start), parse_offsets(end))
+            divided = self._driver.divide(parse_offsets(start), parse_offsets(end))
         except KafkaError as error:
             raise for_user(error) from error.__cause__
+        worker_sockets.advise(len(divided))
+        return divided
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's rows (in the worker)."""

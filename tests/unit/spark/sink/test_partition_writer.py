@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import subprocess
 import sys
 
@@ -90,9 +92,13 @@ def batch(*values, **columns):
     return pa.record_batch({"value": pa.array(values, pa.string()), **columns})
 
 
-def write(batches, producer, topic="t"):
+def write(batches, producer, topic="t", clock=lambda: 0.0):
     return write_rows(
-        batches, producers=ProducerOfTask(CONFIG, producer.start), topic=topic, config=CONFIG
+        batches,
+        producers=ProducerOfTask(CONFIG, producer.start),
+        topic=topic,
+        config=CONFIG,
+        clock=clock,
     )
 
 
@@ -119,6 +125,38 @@ def test_the_result_has_rows_acknowledgements_and_metrics():
         acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
         metrics=MetricsSnapshot(record_retry_total=2, batch_size=Summary(1, 10.0, 10.0)),
     ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
+
+
+def test_the_time_of_taking_the_producer_and_of_the_last_acknowledgements_is_measured():
+    """The computation of the rows, and their appending, are no part of it."""
+    now = 0.0
+    producer = _FakeProducer()
+
+    def takes(seconds, call):
+        def timed(*arguments, **more):
+            nonlocal now
+            now += seconds
+            return call(*arguments, **more)
+
+        return timed
+
+    producer.start = takes(0.25, producer.start)
+    producer.append = takes(100.0, producer.append)
+    producer.flush = takes(0.5, producer.flush)
+    batches = map(takes(1000.0, lambda each: each), [batch("a"), batch("b")])
+    assert 0.75 == write(batches, producer, clock=lambda: now).fixed_seconds
+
+
+def test_the_times_of_a_task_name_its_process():
+    """A task without rows has none, since it took no producer."""
+    written = Written(1, (), MetricsSnapshot(), fixed_seconds=0.5)
+    times = written.times_since(1.0)
+    assert (f"{platform.node()}/{os.getpid()}", 1.0, 0.5) == (
+        times.worker,
+        times.started_at,
+        times.fixed_seconds,
+    )
+    assert written._replace(rows=0).times_since(1.0) is None
 
 
 @pytest.mark.parametrize("batches", [[], [batch()], [batch(), batch()]])

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.report.task_costs import TaskCosts
 from spark_kafka_sink.spark.sink.stream_lines import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
@@ -52,6 +54,18 @@ def test_a_state_of_another_version_costs_a_line_at_most(waiting):
     state = {"printed_at": 0.0, "waiting": waiting, "first_batch": 1}
     line, _ = next_lines(state, batch(2, 1000), now=1000, is_full=False)
     assert line.startswith(f"Kafka: batch 2 {SOME}")
+
+
+def test_what_fewer_tasks_would_save_is_said_of_the_last_batch():
+    """A sum of batches says nothing about the tasks of each."""
+    costly = {"tasks": 200, "task_costs": TaskCosts(0.9, 1)}
+    advice = "200 tasks of about 0 rows: 0.9 s of 1.0 s went into"
+    line, state = next_lines({}, replace(batch(0, 1000), **costly), now=1000, is_full=False)
+    assert f"\n  {advice}" in line
+    _, state = next_lines(state, batch(1, 1010), now=1010, is_full=False)
+    last = replace(batch(2, 1060), **costly)
+    line, _ = next_lines(json.loads(json.dumps(state)), last, now=1060, is_full=False)
+    assert f"\n  batch 2: {advice}" in line
 
 
 def test_a_stream_with_rare_batches_prints_each():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.report.task_costs import TaskTimes
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, resolve_report_path
@@ -176,6 +177,7 @@ def test_the_json_has_everything():
         "rows": 3,
         "bytes": 200,
         "elapsed_seconds": None,
+        "task_seconds": None,
         "rows_per_second": None,
         "bytes_per_second": None,
         "offsets_known": False,
@@ -381,6 +383,29 @@ def test_a_report_survives_as_json():
         TIMED, metrics=measured, report_id="r", query_id="q", batch_id=4, replayed=True
     )
     assert given == WriteReport.from_record(json.loads(json.dumps(given.to_record())))
+
+
+def test_the_report_says_what_many_tasks_cost():
+    """The time is known from the tasks' own times, and fewer tasks are advised."""
+    messages = [
+        dataclasses.replace(
+            message(10, {("t", 0): acks(10 * number, 10)}, number),
+            times=TaskTimes("a", number * 0.01, number * 0.01 + 0.004, 0.002),
+        )
+        for number in range(100)
+    ]
+    timed = report(*messages).timed(1000.0, 1001.0)
+    advice = (
+        "100 tasks of about 10 rows: 0.8 s of 1.0 s went into starting and ending them; with "
+        "df.coalesce(4) the write would take about 0.2 s"
+    )
+    assert advice == timed.advice
+    assert timed.summary().endswith(f"\n  {advice}")
+    assert advice in timed.to_text()
+    assert advice in timed._repr_html_()
+    assert pytest.approx(0.8) == timed.as_dict()["task_seconds"]
+    assert timed == WriteReport.from_record(json.loads(json.dumps(timed.to_record())))
+    assert timed.merged(timed).advice is None
 
 
 def test_reports_of_one_stream_are_merged():
