@@ -4,8 +4,10 @@ PySpark's daemon runs the tasks of a worker one after another, with a full garba
 each; its callbacks are the moment between two tasks.
 
 - **The collector.** What the first tasks have imported, compiled and cached is permanent, and more
-  than 100,000 objects. The collections after later tasks would walk all of it, which took half of a
-  worker's time in a read of many small partitions; so it is frozen once it has survived one.
+  than 100,000 objects. The collections after later tasks would walk all of it, which took half of
+  a worker's time in a read of many small partitions; so it is frozen once it has survived one.
+  Objects that are a cycle by then and end later, as a client in the cache, are never freed: one or
+  two of them in each worker.
 - **The socket.** Over TCP, the JVM sends a task in several small parts, each of which waits until
   the worker's system has acknowledged the last one (Nagle), and a system delays acknowledgements by
   some 40 ms. TCP_QUICKACK ends that, until the worker next sends something, so it is set after each
@@ -18,6 +20,7 @@ from __future__ import annotations
 import gc
 import socket
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 #: How many tasks import, compile or cache something: the second may take over what the first left.
 _FREEZES: Final = 2
 _DAEMON: Final = "pyspark.daemon"
+#: The generation of the objects that have survived most collections.
+_OLDEST: Final = 2
 
 
 class _Daemon(NamedTuple):
@@ -46,20 +51,29 @@ def prepare_next_tasks() -> None:
         return
     is_tcp = daemon.held.family in {socket.AF_INET, socket.AF_INET6}
     if is_tcp:
-        daemon.held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _set(daemon.held, socket.TCP_NODELAY)
     # Only Linux has it.
     quick = getattr(socket, "TCP_QUICKACK", None) if is_tcp else None
     freezes = iter(range(_FREEZES))
 
-    def after(phase: str, _: dict[str, int]) -> None:
-        if phase != "stop" or sys._getframe(1).f_code is not daemon.loop:  # noqa: SLF001
+    def after(phase: str, about: dict[str, int]) -> None:
+        caller = sys._getframe().f_back  # noqa: SLF001
+        is_between = caller is not None and caller.f_code is daemon.loop
+        # The daemon collects all generations; Python itself may collect a young one there.
+        if phase != "stop" or about["generation"] < _OLDEST or not is_between:
             return
         if next(freezes, None) is not None:
             gc.freeze()
         if quick is not None:
-            daemon.held.setsockopt(socket.IPPROTO_TCP, quick, 1)
+            _set(daemon.held, quick)
 
     gc.callbacks.append(after)
+
+
+def _set(held: socket.socket, option: int) -> None:
+    # A task need not fail because it might be slower.
+    with suppress(OSError):
+        held.setsockopt(socket.IPPROTO_TCP, option, 1)
 
 
 def _daemon(frame: FrameType | None) -> _Daemon | None:

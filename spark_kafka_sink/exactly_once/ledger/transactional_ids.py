@@ -3,8 +3,8 @@
     {prefix}.ledger                     the driver that writes the ledger
     {prefix}.{worker uuid}.{slot}       a transaction of a generation, in one worker process
 
-Each of a worker's ids has one producer, and no other process can use it, because the uuid is
-generated in the process. Ids made of partition and attempt number would collide: PySpark does not
+One producer at a time has an id, and no other process can use it, because the uuid is generated in
+the process. Ids made of partition and attempt number would collide: PySpark does not
 expose the stage attempt, so a stalled attempt could abort a decided transaction. A slot is reused
 only by a later generation, when every transaction of earlier ones has been decided or aborted.
 

@@ -179,6 +179,8 @@ TXN_RULES: Mapping[ApiKey, Mapping[int, TxnAction]] = {
         _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _T.UNAUTHORIZED,
         _E.CLUSTER_AUTHORIZATION_FAILED: _T.UNAUTHORIZED,
         _E.INVALID_TRANSACTION_TIMEOUT: _T.FATAL,
+        # Without a producer id there is no transaction that could be aborted.
+        _E.TRANSACTION_ABORTABLE: _T.FATAL,
     },
     ApiKey.ADD_PARTITIONS_TO_TXN: {
         **_COMMON,

@@ -50,16 +50,20 @@ class PendingOperations:
         result, state = self._latest
         return result if state is target and not result.is_acked else None
 
-    def raise_if_pending(self, operation: str) -> None:
-        """Raise IllegalStateError for `operation` if the outcome of another one is not known."""
-        if self._latest is None:
-            return
-        result, _ = self._latest
-        if not result.is_acked:
-            raise IllegalStateError(
-                f"{operation} is not possible while the outcome of {result.operation} is unknown: "
-                f"call {result.operation} again to wait for it"
-            )
+    def raise_if_pending(self, operation: str, *, offsets: bool = False) -> None:
+        """Raise IllegalStateError for `operation` if the outcome of another one is not known.
+
+        With `offsets`, those that were sent to the transaction count, too.
+        """
+        results = [] if self._latest is None else [self._latest[0]]
+        if offsets:
+            results += [each.result for each in self._offsets]
+        for result in results:
+            if not result.is_acked:
+                raise IllegalStateError(
+                    f"{operation} is not possible while the outcome of {result.operation} is "
+                    f"unknown: call {result.operation} again to wait for it"
+                )
         self._latest = None
 
     def fail(self, error: Exception) -> None:

@@ -187,6 +187,8 @@ class TransactionManager:
             if was_prepared:
                 self._partitions.clear()
                 self._sequences.reset()
+                # Nothing may be written under the prepared transaction's epoch any more.
+                self._sequences.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
             if transactional_id is not None:
                 self._machine.transactional_id = transactional_id
                 self._requests.transactional_id = transactional_id
@@ -253,7 +255,7 @@ class TransactionManager:
         """
         with self._lock:
             self._ensure_transactional("prepare_transaction")
-            self._operations.raise_if_pending("prepare_transaction")
+            self._operations.raise_if_pending("prepare_transaction", offsets=True)
             self._machine.raise_if_failed()
             self._machine.transition_to(_S.PREPARED_TRANSACTION)
             return PreparedTransaction(

@@ -4,7 +4,7 @@ These processes configure no logging, so that a line at level INFO would be lost
 written to standard output instead, which Spark copies to the standard error of its own process: a
 terminal in local mode, the driver's or the executor's log in a cluster. Where logging is configured
 (`spark.sql.pyspark.worker.logging.enabled`, or by the user), the line is only logged. Either way,
-the logger's level and the option `report` silence it.
+the logger's level silences it, and about a write the option `report`.
 """
 
 from __future__ import annotations

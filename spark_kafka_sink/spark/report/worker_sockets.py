@@ -32,14 +32,14 @@ _ADVICE: Final = (
 
 def advise(tasks: int, environ: Mapping[str, str] = os.environ) -> None:
     """Print, once in an application, how a job of many tasks runs faster."""
-    if tasks <= MANY_TASKS or environ.get(_VARIABLE) or not _is_known():
+    if tasks <= MANY_TASKS or environ.get(_VARIABLE):
         return
-    store = ReportStore.of_driver(environ)
     try:
-        if store is not None and store.is_first("worker-sockets"):
+        store = ReportStore.of_driver(environ)
+        if store is not None and _is_known() and store.is_first("worker-sockets"):
             announce(report_logger, _ADVICE)
-    except OSError as error:
-        logger.info("could not say that %s=true makes tasks faster: %s", SETTING, error)
+    except Exception:  # whatever it is, no job may fail because of a hint
+        logger.info("could not say that %s=true makes tasks faster", SETTING, exc_info=True)
 
 
 def _is_known() -> bool:

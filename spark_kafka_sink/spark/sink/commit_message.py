@@ -45,14 +45,14 @@ class KafkaCommitMessage(WriterCommitMessage):
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
     #: The metrics of the task's producer.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
-    #: None if the task had no rows.
-    times: TaskTimes | None = None
     #: The stream's query id; None in a batch write.
     query_id: str | None = None
     #: When the driver asked the stream's tasks to write, in seconds since 1970.
     started_at: float | None = None
     #: None in an at-least-once write.
     transactional: TransactionalPart | None = None
+    #: None from a worker that has another version of this package.
+    times: TaskTimes | None = None
 
     @property
     def is_replay(self) -> bool:

@@ -12,10 +12,8 @@ The kernels are imported with the first row: Spark imports this module on the dr
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import time
-from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
@@ -110,16 +108,9 @@ class Written(NamedTuple):
     #: How long taking a producer and waiting for the last acknowledgements took.
     fixed_seconds: float = 0.0
 
-    def times_since(self, started_at: float) -> TaskTimes | None:
-        """Return the times of a task that ends now; None if it had no rows."""
-        if not self.rows:
-            return None
-        return TaskTimes(_worker(os.getpid()), started_at, time.monotonic(), self.fixed_seconds)
-
-
-@cache
-def _worker(process: int) -> str:
-    return f"{platform.node()}/{process}"
+    def times_since(self, started_at: float) -> TaskTimes:
+        """Return the times of a task that ends now."""
+        return TaskTimes(platform.node(), started_at, time.monotonic(), self.fixed_seconds)
 
 
 def write_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.spark.sink.write_report import WriteReport
@@ -24,8 +25,10 @@ def next_lines(
     The state, which is empty at first, can be stored as JSON. `now` is in seconds since 1970; a
     clock that was set back does not silence a stream.
     """
-    # A summary needs no partitions, of which there may be thousands.
-    report = report if is_full else report.condensed()
+    advice = None if state.get("is_advised") else report.advice
+    # How many tasks there are is a question about each batch, and not about a sum. A summary needs
+    # no partitions, of which there may be thousands.
+    report = replace(report if is_full else report.condensed(), task_costs=None)
     waiting = state.get("waiting")
     total, first = report, report.batch_id
     if waiting is not None:
@@ -36,13 +39,20 @@ def next_lines(
             logger.info("the state of the last lines cannot be read", exc_info=True)
     printed_at = state.get("printed_at")
     if printed_at is not None and 0 <= now - printed_at < EVERY_SECONDS:
-        record = total.to_record()
-        return None, {"printed_at": printed_at, "waiting": record, "first_batch": first}
+        return None, {
+            **state,
+            "printed_at": printed_at,
+            "waiting": total.to_record(),
+            "first_batch": first,
+        }
     batches = (
         f"batch {first}" if first == report.batch_id else f"batches {first} to {report.batch_id}"
     )
     lines = total.to_text() if is_full else total.summary()
     lines = lines.replace("Kafka: ", f"Kafka: {batches} ", 1).rstrip()
-    if total.advice is None and report.advice is not None:
-        lines += f"\n  batch {report.batch_id}: {report.advice}"
-    return lines, {"printed_at": now}
+    if advice is not None:
+        lines += f"\n  batch {report.batch_id}: {advice}"
+    return lines, {
+        "printed_at": now,
+        "is_advised": bool(state.get("is_advised")) or advice is not None,
+    }

@@ -328,9 +328,11 @@ class WriteReport:
             for topic, number, *acks in record["partitions"]
         )
         costs = record.get("task_costs")
+        known = {each.name for each in fields(cls)}
         return cls(
             **{
-                **record,
+                # A server may have a newer version than its client.
+                **{name: value for name, value in record.items() if name in known},
                 "partitions": partitions,
                 "metrics": MetricsSnapshot(**metrics),
                 "task_costs": costs and TaskCosts(*costs),

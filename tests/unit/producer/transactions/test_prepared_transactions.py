@@ -8,8 +8,15 @@ from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError
-from spark_kafka_sink.errors import DeliveryError, IllegalStateError, TransactionAbortableError
+from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    FatalProducerError,
+    IllegalStateError,
+    TransactionAbortableError,
+)
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -105,6 +112,33 @@ def test_another_id_is_refused_unless_the_transaction_is_prepared(producer):
     producer.begin_transaction()
     with pytest.raises(IllegalStateError, match=r"\(transactional.id 'orders.1'\)"):
         producer.init_transactions("orders.2")
+
+
+def test_a_producer_whose_next_initialization_fails_writes_nothing_more(broker, producer):
+    """It must not go on under the epoch of the prepared transaction, which is open."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    prepared = producer.prepare_transaction()
+    broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.TRANSACTION_ABORTABLE))
+    with pytest.raises(BrokerError, match=r"initialize transactional.id 'orders.2'"):
+        producer.init_transactions("orders.2")
+    for call in (producer.abort_transaction, producer.begin_transaction):
+        with pytest.raises(FatalProducerError):
+            call()
+    assert not producer._core.transaction_manager.has_producer_id
+    end(broker, prepared, committed=True)
+    assert [b"one"] == values(broker)
+
+
+def test_offsets_without_an_answer_keep_the_transaction_from_being_prepared(broker, producer):
+    """Their requests would otherwise follow under the id of the next transaction."""
+    producer.begin_transaction()
+    broker.on(ApiKey.FIND_COORDINATOR, NeverAnswer())
+    producer._core.transaction_manager.send_offsets_to_transaction(
+        {TopicPartition("t", 0): OffsetAndMetadata(3)}, ConsumerGroupMetadata("group")
+    )
+    with pytest.raises(IllegalStateError, match="the outcome of send_offsets_to_transaction is"):
+        producer.prepare_transaction()
 
 
 def test_closing_leaves_a_prepared_transaction_open(broker, producer):

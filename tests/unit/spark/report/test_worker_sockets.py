@@ -57,8 +57,13 @@ def test_nothing_is_said_outside_of_spark(environ, caplog):
     assert "" == said(caplog)
 
 
-def test_a_hint_that_cannot_be_given_fails_no_job(environ, tmp_path, caplog):
-    """The directory may be gone."""
+@pytest.mark.parametrize("trouble", ["no directory", "another version"])
+def test_a_hint_that_cannot_be_given_fails_no_job(environ, tmp_path, caplog, monkeypatch, trouble):
+    """The directory may be gone, or PySpark's version be no number."""
+    if trouble == "no directory":
+        environ |= {"SPARK_LOCAL_DIRS": str(tmp_path / "missing")}
+    else:
+        monkeypatch.setattr(pyspark, "__version__", "4.x")
     with caplog.at_level("INFO", worker_sockets.logger.name):
-        advise(500, environ | {"SPARK_LOCAL_DIRS": str(tmp_path / "missing")})
+        advise(500, environ)
     assert f"could not say that {SETTING}=true makes tasks faster" in caplog.text

@@ -56,16 +56,19 @@ def test_a_state_of_another_version_costs_a_line_at_most(waiting):
     assert line.startswith(f"Kafka: batch 2 {SOME}")
 
 
-def test_what_fewer_tasks_would_save_is_said_of_the_last_batch():
-    """A sum of batches says nothing about the tasks of each."""
+def test_a_stream_says_once_what_fewer_tasks_would_save():
+    """It is said of the last batch, since a sum of batches says nothing about the tasks of each."""
     costly = {"tasks": 200, "task_costs": TaskCosts(0.9, 1)}
-    advice = "200 tasks of about 0 rows: 0.9 s of 1.0 s went into"
-    line, state = next_lines({}, replace(batch(0, 1000), **costly), now=1000, is_full=False)
-    assert f"\n  {advice}" in line
-    _, state = next_lines(state, batch(1, 1010), now=1010, is_full=False)
-    last = replace(batch(2, 1060), **costly)
-    line, _ = next_lines(json.loads(json.dumps(state)), last, now=1060, is_full=False)
-    assert f"\n  batch 2: {advice}" in line
+    reports = [batch(0, 1000), *(replace(batch(n, 0), **costly) for n in (1, 2, 3))]
+    state = {}
+    lines = []
+    for report, now in zip(reports, (1000, 1010, 1060, 1200), strict=True):
+        line, state = next_lines(state, report, now=now, is_full=False)
+        state = json.loads(json.dumps(state))
+        lines.append(line)
+    advice = "\n  batch 2: 200 tasks of about 0 rows: 0.9 s of 1.0 s went into"
+    assert [False, None, True, False] == [line and advice in line for line in lines]
+    assert "went into" not in lines[3]
 
 
 def test_a_stream_with_rare_batches_prints_each():
