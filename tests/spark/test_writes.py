@@ -298,7 +298,7 @@ def test_a_user_sees_the_report(topics):
                 .option("kafka.bootstrap.servers", {topics.broker.bootstrap_servers!r})
                 .option("topic", {topic!r}).save()
             )
-        print("costs of 60 tasks:", KafkaSink.last_report(spark).task_costs)
+        print("slots of 60 tasks:", KafkaSink.last_report(spark).task_slots)
         spark.stop()
     """
     done = subprocess.run(  # noqa: S603 -- our own interpreter and script
@@ -316,6 +316,6 @@ def test_a_user_sees_the_report(topics):
     assert "Kafka: wrote 1,000 rows (" in output
     row = next(line for line in output.splitlines() if line.startswith(f"  {topic} "))
     assert [topic, "0", "0", "999", "1,000"] == row.split()[:5]
-    assert "costs of 60 tasks: TaskCosts(seconds=" in output
+    assert "slots of 60 tasks: 1\n" in output
     # It is said once in an application.
     assert 1 == output.count("set spark.python.unix.domain.socket.enabled=true before the session")

@@ -28,7 +28,7 @@ def next_lines(
     advice = None if state.get("is_advised") else report.advice
     # How many tasks there are is a question about each batch, and not about a sum. A summary needs
     # no partitions, of which there may be thousands.
-    report = replace(report if is_full else report.condensed(), task_costs=None)
+    report = replace(report if is_full else report.condensed(), task_seconds=None)
     waiting = state.get("waiting")
     total, first = report, report.batch_id
     if waiting is not None:

@@ -68,8 +68,10 @@ class WriteReport:
     batch_id: int | None = None
     #: Whether tasks wrote nothing because the batch was already committed.
     replayed: bool = False
-    #: What starting and ending the tasks took; None if it is unknown.
-    task_costs: TaskCosts | None = None
+    #: The seconds of `elapsed` that starting and ending the tasks took; None if it is unknown.
+    task_seconds: float | None = None
+    #: How many tasks ran side by side; None if it is unknown.
+    task_slots: int | None = None
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -99,9 +101,10 @@ class WriteReport:
     @property
     def advice(self) -> str | None:
         """What fewer tasks would save; None if it is little, or unknown."""
-        if self.task_costs is None:
+        if self.task_seconds is None or self.task_slots is None:
             return None
-        return self.task_costs.advice(tasks=self.tasks, rows=self.rows, elapsed=self.elapsed)
+        costs = TaskCosts(self.task_seconds, self.task_slots)
+        return costs.advice(tasks=self.tasks, rows=self.rows, elapsed=self.elapsed)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -138,7 +141,8 @@ class WriteReport:
             elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
             replayed=self.replayed or later.replayed,
             # How many tasks there are is a question about each batch.
-            task_costs=None,
+            task_seconds=None,
+            task_slots=None,
         )
 
     def condensed(self) -> WriteReport:
@@ -227,12 +231,13 @@ class WriteReport:
     def _repr_html_(self) -> str:
         """Return a table for notebooks: the totals, and a bar for the records of each partition."""
         rates = (self.rows_per_second, self.bytes_per_second)
-        costs = self.task_costs
         totals = {
             "rows": self.rows,
             "bytes as sent": display.size(self.bytes),
             "tasks": self.tasks,
-            "starting and ending tasks": costs and f"{costs.seconds:,.1f} s",
+            "starting and ending tasks": (
+                None if self.task_seconds is None else f"{self.task_seconds:,.1f} s"
+            ),
             "elapsed": None if self.elapsed is None else f"{self.elapsed:,.1f} s",
             "rows per second": None if rates[0] is None else round(rates[0]),
             "sent per second": None if rates[1] is None else display.size(rates[1]),
@@ -296,7 +301,7 @@ class WriteReport:
             "rows": self.rows,
             "bytes": self.bytes,
             "elapsed_seconds": self.elapsed,
-            "task_seconds": self.task_costs and self.task_costs.seconds,
+            "task_seconds": self.task_seconds,
             "rows_per_second": self.rows_per_second,
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
@@ -327,7 +332,6 @@ class WriteReport:
             (TopicPartition(topic, number), PartitionAcks(**dict(zip(_ACKS, acks, strict=True))))
             for topic, number, *acks in record["partitions"]
         )
-        costs = record.get("task_costs")
         known = {each.name for each in fields(cls)}
         return cls(
             **{
@@ -335,7 +339,6 @@ class WriteReport:
                 **{name: value for name, value in record.items() if name in known},
                 "partitions": partitions,
                 "metrics": MetricsSnapshot(**metrics),
-                "task_costs": costs and TaskCosts(*costs),
             }
         )
 
@@ -353,12 +356,14 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         for topic_partition, acks in message.acks:
             earlier = partitions.get(topic_partition)
             partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
+    costs = costs_of(message.times for message in finished if message.times is not None)
     return WriteReport(
         tasks=len(finished),
         rows=sum(message.rows for message in finished),
         partitions=tuple(sorted(partitions.items())),
         metrics=MetricsSnapshot.merge(message.metrics for message in finished),
-        task_costs=costs_of(message.times for message in finished if message.times is not None),
+        task_seconds=None if costs is None else costs.seconds,
+        task_slots=None if costs is None else costs.slots,
     )
 
 

@@ -133,7 +133,7 @@ def test_a_producer_whose_next_initialization_fails_writes_nothing_more(broker, 
 def test_offsets_without_an_answer_keep_the_transaction_from_being_prepared(broker, producer):
     """Their requests would otherwise follow under the id of the next transaction."""
     producer.begin_transaction()
-    broker.on(ApiKey.FIND_COORDINATOR, NeverAnswer())
+    broker.on(ApiKey.FIND_COORDINATOR, NeverAnswer(), expect=False)
     producer._core.transaction_manager.send_offsets_to_transaction(
         {TopicPartition("t", 0): OffsetAndMetadata(3)}, ConsumerGroupMetadata("group")
     )

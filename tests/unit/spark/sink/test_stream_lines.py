@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.report.task_costs import TaskCosts
 from spark_kafka_sink.spark.sink.stream_lines import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
@@ -58,7 +57,7 @@ def test_a_state_of_another_version_costs_a_line_at_most(waiting):
 
 def test_a_stream_says_once_what_fewer_tasks_would_save():
     """It is said of the last batch, since a sum of batches says nothing about the tasks of each."""
-    costly = {"tasks": 200, "task_costs": TaskCosts(0.9, 1)}
+    costly = {"tasks": 200, "task_seconds": 0.9, "task_slots": 1}
     reports = [batch(0, 1000), *(replace(batch(n, 0), **costly) for n in (1, 2, 3))]
     state = {}
     lines = []
