@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 #: The number of errors that a message has, and of items that it names with each.
@@ -33,6 +33,19 @@ class KafkaError(Exception):
         from spark_kafka_sink.display import printable  # noqa: PLC0415 - as in `_failed_items`
 
         return printable(super().__str__())
+
+    def __reduce__(self) -> tuple[Callable[..., KafkaError], tuple[object, ...]]:
+        """Pickle and copy the message and the attributes, whatever the constructor takes."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[KafkaError], args: tuple[object, ...], state: Mapping[str, Any]
+) -> KafkaError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
 
 
 class ConfigError(KafkaError, ValueError):
@@ -210,10 +223,6 @@ class AdminError(KafkaError):
         self.errors = dict(errors)
         self.results = dict(results)
         self.retriable = all(error.retriable for error in errors.values())
-
-    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
-        """Pickle the arguments, from which the message is built again."""
-        return type(self), (self.what, self.errors, self.results)
 
 
 def _failed_items(what: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors.base_errors import KafkaError, SerializationError, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 
@@ -44,10 +43,6 @@ class DataLossError(KafkaError):
         self.available = available
         self.lost = lost
 
-    def __reduce__(self) -> tuple[Callable[..., DataLossError], tuple[str]]:
-        """Pickle it with its attributes: a Spark task raises it in another process."""
-        return functools.partial(DataLossError, **vars(self)), (str(self),)
-
 
 class RecordDeserializationError(SerializationError):
     """A deserializer cannot read the key or the value of a record (KIP-334).
@@ -67,10 +62,6 @@ class RecordDeserializationError(SerializationError):
         super().__init__(message)
         self.record = record
         self.part = part
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[str]]:
-        """Pickle it with its attributes."""
-        return functools.partial(type(self), **vars(self)), (str(self),)
 
 
 class CommitFailedError(KafkaError):
@@ -120,10 +111,6 @@ class NoOffsetForPartitionError(KafkaError):
             "latest"
         )
 
-    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
-        """Pickle the arguments, from which the message is built again."""
-        return type(self), (self.partitions,)
-
 
 class OffsetOutOfRangeError(KafkaError):
     """The positions of a consumer are not in the log, and auto.offset.reset is `none`.
@@ -147,10 +134,6 @@ class OffsetOutOfRangeError(KafkaError):
             "auto.offset.reset to earliest or latest"
         )
 
-    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
-        """Pickle the arguments, from which the message is built again."""
-        return type(self), (self.offsets,)
-
 
 class LogTruncationError(OffsetOutOfRangeError):
     """A log was truncated below a consumer's position after an unclean leader election (KIP-320).
@@ -171,10 +154,6 @@ class LogTruncationError(OffsetOutOfRangeError):
         """Build the message from the positions; store where the logs differ."""
         super().__init__(offsets)
         self.divergent_offsets = dict(divergent_offsets)
-
-    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
-        """Pickle the arguments, from which the message is built again."""
-        return type(self), (self.offsets, self.divergent_offsets)
 
 
 class WakeupError(KafkaError):
