@@ -36,8 +36,9 @@ async def connection_to(
         now = loop.time()
         ready_at = client.ready_at(node)
         throttled = client.throttled_until(node) > now
-        if began and client.refusal is not None:
-            raise client.refusal
+        refusal = client.refusal_of(node)
+        if began and refusal is not None:
+            raise refusal
         if now >= deadline or (began and ready_at > now and not throttled):
             # Its back-off has begun; when that ends, another broker may be the one to send to.
             if client.isolation is not None:

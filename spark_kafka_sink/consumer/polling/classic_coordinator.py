@@ -61,7 +61,7 @@ from spark_kafka_sink.consumer.requests.group_requests import (
     read_sync,
     sync_request,
 )
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import DecodeError, KafkaError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -390,7 +390,12 @@ class ClassicCoordinator(Coordinator):
         cluster = await self._watched_cluster(topics)
         if step.skip_assignment:
             return {}
-        assignor = self._assignors[step.generation.protocol or ""]
+        assignor = self._assignors.get(step.generation.protocol or "")
+        if assignor is None:
+            raise DecodeError(
+                f"the coordinator has chosen the assignor {step.generation.protocol!r}, which this "
+                f"member has not offered: {', '.join(self._assignors)}"
+            )
         subscribed = GroupSubscription(members)
         # Heartbeats go on meanwhile.
         assigned = await self.context.run_aside(partial(assignor.assign, cluster, subscribed))

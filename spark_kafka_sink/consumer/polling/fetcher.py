@@ -57,6 +57,8 @@ class Fetcher:
         self._in_flight: set[int] = set()
         #: When a broker may be asked again after a failure, by its id.
         self._ready_at: dict[int, float] = {}
+        #: The last refusal of each broker that `poll` has raised.
+        self._raised: dict[int, KafkaError] = {}
 
     def advance(self, now: float) -> float:
         """Send what is due at `now`, and return when to call again."""
@@ -67,11 +69,13 @@ class Fetcher:
         )
         self.buffer.drop_other_topics(client.metadata.snapshot)
         waits = [NEVER]
+        refusals = []
 
         def is_unavailable(node: Node) -> bool:
             ready_at = max(client.ready_at(node), self._ready_at.get(node.node_id, 0.0))
             if ready_at > now:
                 waits.append(ready_at)
+                refusals.append((node.node_id, client.refusal_of(node)))
             return ready_at > now
 
         plan = plan_fetches(
@@ -89,9 +93,11 @@ class Fetcher:
             connection = client.ready_connection(node)
             if connection is not None:
                 self._send(node, connection, partitions)
-            elif client.refusal is not None:
-                context.fail(client.refusal)
-                waits.append(now + context.config.reconnect_backoff_max_ms / 1000)
+        for node_id, refusal in refusals:
+            # Each attempt's is raised once, so that records of other brokers are returned, too.
+            if refusal is not None and refusal is not self._raised.get(node_id):
+                self._raised[node_id] = refusal
+                context.fail(refusal)
         return min(waits)
 
     def _send(

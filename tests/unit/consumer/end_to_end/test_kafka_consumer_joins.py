@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,15 @@ from spark_kafka_sink.consumer.polling import classic_coordinator
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
-from spark_kafka_sink.errors import AuthenticationError, WakeupError
-from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode, NeverAnswer
+from spark_kafka_sink.errors import AuthenticationError, DecodeError, WakeupError
+from spark_kafka_sink.testing import (
+    AlterResponse,
+    AnswerError,
+    ApiKey,
+    Delay,
+    ErrorCode,
+    NeverAnswer,
+)
 from tests.support.consumer.embedded_consuming import (
     ENDLESS_SESSION,
     PATIENCE,
@@ -38,6 +46,17 @@ def broker():
     """Return a broker with topics `t` and `u` of one partition each."""
     with DevBroker(topics={"t": 1, "u": 1}) as broker:
         yield broker
+
+
+def test_an_assignor_that_was_not_offered_is_an_error_of_the_coordinator(broker):
+    """The name comes from the network, so its control characters are escaped."""
+    broker.on(
+        ApiKey.JOIN_GROUP, AlterResponse(lambda answer: replace(answer, protocol_name="no\x1b"))
+    )
+    with consuming(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(DecodeError, match=r"has chosen the assignor 'no\\x1b', which this mem"):
+            poll_until(consumer, consumer.assignment)
 
 
 @pytest.mark.parametrize("is_completed_between", [False, True])
