@@ -18,6 +18,8 @@ UNKNOWN_OFFSET = -1
 #: The partition of a record that failed before one was chosen.
 UNKNOWN_PARTITION = -1
 NO_LEADER_EPOCH = -1
+#: The longest text in a request, in bytes of UTF-8: its length is a signed 16-bit number.
+LONGEST_TEXT: Final = 2**15 - 1
 #: Added to a broker's id for another connection to it; brokers' ids count up from 0.
 MORE_CONNECTIONS: Final = 2**30
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
-from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.model import (
+    LONGEST_TEXT,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 
 #: The sizes of numbers in requests, in bits.
 INT16: Final = 16
 INT32: Final = 32
 INT64: Final = 64
-#: In bytes: the length of a text is a signed 16-bit number.
-_LONGEST_TEXT: Final = 2**15 - 1
 
 
 def text_of(text: object, what: str) -> str:
@@ -26,8 +29,8 @@ def text_of(text: object, what: str) -> str:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise ValueError(f"{what} cannot be encoded as UTF-8: {error.reason}") from error
-    if size > _LONGEST_TEXT:
-        raise ValueError(f"{what} has {size} bytes; Kafka's limit is {_LONGEST_TEXT}")
+    if size > LONGEST_TEXT:
+        raise ValueError(f"{what} has {size} bytes; Kafka's limit is {LONGEST_TEXT}")
     return text
 
 

@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_HEADERS = 1
 _MIN_REAUTHENTICATION_INTERVAL = 1.0
+#: What an answer can hold; a token may claim to last longer.
+_LONGEST_LIFETIME_MS = 2**63 - 1
 
 
 class AuthenticationFailedError(KafkaError):
@@ -273,7 +275,7 @@ class SaslAuthenticator:
         """Return the remaining session lifetime; 0 if it does not expire or has not begun."""
         if not self.is_complete or self.session_expires_at is None:
             return 0
-        return max(0, round((self.session_expires_at - now) * 1000))
+        return min(max(0, round((self.session_expires_at - now) * 1000)), _LONGEST_LIFETIME_MS)
 
     def _move(self, state: SaslState) -> None:
         if state not in TRANSITIONS[self.state]:

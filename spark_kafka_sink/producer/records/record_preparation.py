@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
+from spark_kafka_sink.model import LONGEST_TEXT
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.offset_arguments import text_of
 from spark_kafka_sink.producer.records.partitioner import (
     FunctionPartitioner,
     MethodPartitioner,
@@ -166,10 +168,9 @@ def check_place(topic: Any, partition: Any) -> None:
         raise TypeError(f"the topic must be a str, not {type(topic).__name__}")
     if not topic:
         raise ValueError("the topic must not be empty")
-    if not topic.isascii():
-        # No topic has such a name, but the broker is to report that. A lone surrogate cannot be
-        # sent.
-        topic.encode()
+    if not topic.isascii() or len(topic) > LONGEST_TEXT:
+        # No topic has such a name, which a broker reports, unless it cannot even be sent.
+        text_of(topic, "the topic")
     if partition is None:
         return
     if not isinstance(partition, int) or isinstance(partition, bool):

@@ -7,8 +7,7 @@ Columns are identified by name: `value` (required), `key`, `topic`, `partition`,
 - topic: string in any layout; ignored if one topic is given for all rows.
 - partition: any integer; null leaves the choice to the producer.
 - timestamp: a timestamp of any unit, rounded down to milliseconds, with or without time zone (one
-  without counts as UTC); null means the time of appending. A column of that name with another type
-  is ignored, since Spark's own sink has no timestamp column.
+  without counts as UTC); null means the time of appending.
 - headers: a list in any layout of struct<key: string, value: binary or string>. A null list means
   no headers, and a null value is allowed; a null struct or key is an error.
 
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
+from spark_kafka_sink.model import LONGEST_TEXT
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_TIMESTAMP,
@@ -99,6 +99,10 @@ def record_columns(
     _check_structure(batch, first_row, topic)
     try:
         return _columns(batch, topic, first_row, include_headers=include_headers)
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"Arrow cannot decode a column: {error}. Cast it to string or binary"
+        ) from error
     except BadOffsetsError as error:
         name = "headers" if error.column.startswith("header") else error.column
         row = first_bad_row(batch.column(name))
@@ -299,11 +303,31 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
         raise SchemaError(f"column 'topic' has type {array.type}; it must be a string")
     array = _plain(array)
     if _is_constant(_bytes_column(array)):
-        return (array[0].as_py(),), constant_topic(rows.count)
+        index = constant_topic(rows.count)
+        return _topic_names(rows, array[:1], index), index
     rows.check("topic", array)
     encoded = array.dictionary_encode()
     index = encoded.indices.fill_null(NULL_TOPIC_INDEX).to_numpy()
-    return tuple(encoded.dictionary.to_pylist()), index
+    return _topic_names(rows, encoded.dictionary, index), index
+
+
+def _topic_names(rows: _Rows, names: Array, index: Int32Array) -> tuple[str, ...]:
+    """Return the distinct topics; refuse the first row of one that cannot be sent at all."""
+    decoded = []
+    # No name is null: the rows of nulls have no index.
+    encoded = [name for name in names.cast(pa.large_binary()).to_pylist() if name is not None]
+    for number, data in enumerate(encoded):
+        trouble = None
+        if len(data) > LONGEST_TEXT:
+            trouble = f"the topic has {len(data)} bytes; Kafka's limit is {LONGEST_TEXT}"
+        else:
+            try:
+                decoded.append(data.decode())
+            except UnicodeDecodeError as error:
+                trouble = f"the topic is not UTF-8: {error.reason}"
+        if trouble is not None:
+            rows.refuse(int((index == number).argmax()), trouble, "Correct the name of the topic")
+    return tuple(decoded)
 
 
 def _is_constant(column: BytesColumn) -> bool:
@@ -341,8 +365,13 @@ def _partitions(rows: _Rows) -> Int32Array:
 
 def _timestamps(rows: _Rows) -> Int64Array:
     array = rows.column("timestamp")
-    if array is None or not pa.types.is_timestamp(array.type):
+    if array is None:
         return null_timestamps(rows.count)
+    if not pa.types.is_timestamp(array.type):
+        raise SchemaError(
+            f"column 'timestamp' has type {array.type}; it must be a timestamp: cast it, rename it "
+            "or drop it"
+        )
     timestamps = _fixed_width_values(array, np.int64)
     valid = _valid_rows(array)
     if valid is not None:
@@ -470,7 +499,11 @@ def _plain(array: Any) -> Any:
     """Return strings or bytes as one buffer with offsets, copied only if the layout differs."""
     if is_plain(array.type):
         return array
-    return array.cast(pa.large_string() if _is_string(array.type) else pa.large_binary())
+    plain = pa.large_string() if _is_string(array.type) else pa.large_binary()
+    if pa.types.is_dictionary(array.type):
+        # Arrow cannot take views by index.
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))
+    return array.cast(plain)
 
 
 def _bytes_column(array: Any) -> BytesColumn:

@@ -165,6 +165,52 @@ def topics_of(batch: pa.RecordBatch) -> list[str | None]:
     return [columns.topics[i] if i >= 0 else None for i in columns.topic_index]
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["one topic", "several topics"])
+@pytest.mark.parametrize(
+    ("name", "trouble"),
+    [
+        (b"a" * 40_000, "the topic has 40000 bytes; Kafka's limit is 32767"),
+        (b"a\xff", "the topic is not UTF-8: invalid start byte"),
+    ],
+    ids=["too long", "not UTF-8"],
+)
+def test_a_topic_that_no_request_can_name_is_refused_with_its_row(count, name, trouble):
+    """The request for its metadata would end the producer, with the records of all topics."""
+    names = [b"a", b"b", name][-count:]
+    batch = batch_of(topic=pa.array(names, pa.binary()).view(pa.string()))
+    with pytest.raises(RecordError, match=f"row {count - 1 + 7}: {trouble}"):
+        record_columns(batch, topic=None, first_row=7)
+
+
+def test_the_longest_topic_that_a_request_can_name_is_left_to_the_broker():
+    """It is no valid name, which the broker says."""
+    assert ["é" * 16_383] == topics_of(batch_of(topic=["é" * 16_383]))
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+@pytest.mark.parametrize("column", ["key", "value", "topic"])
+def test_dictionaries_of_views_are_read(kind, column):
+    """Arrow itself cannot take views by their index."""
+    if column == "topic" and kind == pa.binary_view():
+        kind = pa.large_string()
+    words = pa.array([b"x", b"yy"], pa.binary()).cast(pa.string()).cast(kind)
+    array = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 1], pa.int8()), words)
+    batch = batch_of(**{column: array.slice(1)})
+    if column == "topic":
+        assert ["x", None, "yy"] == topics_of(batch)
+    else:
+        read_column = [getattr(record, column) for record in read_batch(batch)]
+        assert [b"x", None, b"yy"] == read_column
+
+
+def test_a_layout_that_arrow_cannot_decode_is_a_schema_error():
+    """The error says what to do, and not where in Arrow it was raised."""
+    words = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["a"]))
+    array = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), words)
+    with pytest.raises(SchemaError, match=r"Arrow cannot decode a column: .*Cast it to string or"):
+        record_columns(batch_of(value=array), topic="t")
+
+
 def test_a_given_topic_applies_to_all_rows():
     """A given topic applies to every row, whatever the topic column contains."""
     columns = record_columns(batch_of(topic=[1, None]), topic="orders")
@@ -379,11 +425,11 @@ def test_timestamps_that_overflow_are_rejected():
         record_columns(batch_of(timestamp=array), topic="t")
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.null()], ids=str)
-def test_a_timestamp_column_of_another_type_is_ignored(kind):
-    """A `timestamp` column of another type is ignored, since Spark's own sink has none."""
-    columns = record_columns(batch_of(timestamp=pa.nulls(1, kind)), topic="t")
-    assert [NULL_TIMESTAMP] == list(columns.timestamp)
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.date64()], ids=str)
+def test_a_timestamp_column_of_another_type_is_refused(kind):
+    """Milliseconds as numbers are common, and their times must not be lost without a word."""
+    with pytest.raises(SchemaError, match="it must be a timestamp: cast it, rename it or drop it"):
+        record_columns(batch_of(timestamp=pa.nulls(1, kind)), topic="t")
 
 
 # --- encoded columns

@@ -260,12 +260,13 @@ def test_sessions_that_end_say_when():
 
 
 @pytest.mark.parametrize(
-    ("max_reauth_ms", "expected"), [(0, 20_000), (5000, 5000), (60_000, 20_000)]
+    ("max_reauth_ms", "lifetime", "expected"),
+    [(0, 20, 20_000), (5000, 20, 5000), (60_000, 20, 20_000), (0, 1e30, 2**63 - 1)],
 )
-def test_a_token_ends_the_session(max_reauth_ms, expected):
+def test_a_token_ends_the_session(max_reauth_ms, lifetime, expected):
     """A session ends with its token, or earlier if the listener limits its length."""
     client = Client(max_reauth_ms=max_reauth_ms)
-    oauth = OAuthBearerClient(unsecured_token({"sub": "a"}, now=NOW, lifetime=20))
+    oauth = OAuthBearerClient(unsecured_token({"sub": "a"}, now=NOW, lifetime=lifetime))
     client.say(SaslHandshakeRequest(mechanism="OAUTHBEARER"))
     answer = client.say(SaslAuthenticateRequest(auth_bytes=oauth.initial_response()))
     assert expected == answer.session_lifetime_ms

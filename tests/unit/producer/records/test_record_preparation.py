@@ -146,6 +146,8 @@ def test_timestamps_at_the_limits_are_accepted(timestamp):
         (b"t", None, TypeError, "the topic must be a str, not bytes"),
         ("", None, ValueError, "the topic must not be empty"),
         ("\ud800", None, ValueError, "surrogates not allowed"),
+        ("t" * 32_768, None, ValueError, "the topic has 32768 bytes; Kafka's limit is 32767"),
+        ("é" * 16_384, None, ValueError, "the topic has 32768 bytes; Kafka's limit is 32767"),
         ("t", "0", TypeError, "the partition must be an int or None, not str"),
         ("t", 1.0, TypeError, "the partition must be an int or None, not float"),
         ("t", True, TypeError, "the partition must be an int or None, not bool"),

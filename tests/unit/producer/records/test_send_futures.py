@@ -20,6 +20,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     NetworkError,
     ProducerClosedError,
+    RecordError,
     RecordTooLargeError,
     SerializationError,
 )
@@ -261,9 +262,17 @@ def test_an_invalid_topic_fails_its_record(broker):
         producer.send("no/such", b"v").result(0)
 
 
-def test_a_topic_name_that_is_not_valid_text_is_rejected(broker):
-    """A lone surrogate has no UTF-8 and raises an error, and the producer continues."""
+def test_a_topic_name_that_cannot_be_sent_is_rejected(broker):
+    """A name that is too long or has no UTF-8 raises an error, and the producer continues."""
     with sending_producer(broker) as producer:
+        for call in (
+            lambda: producer.send("a" * 40_000, b"v"),
+            lambda: producer.partitions_for("a" * 40_000),
+            lambda: producer.send_arrow(pa.table({"value": [b"v"]}), topic="a" * 40_000),
+            lambda: producer.send_arrow(pa.table({"value": [b"v"], "topic": ["a" * 40_000]})),
+        ):
+            with pytest.raises((ValueError, RecordError), match="topic has 40000 bytes"):
+                call()
         with pytest.raises(ValueError, match="surrogates not allowed"):
             producer.send("\ud800", b"v")
         with pytest.raises(ValueError, match="surrogates not allowed"):
