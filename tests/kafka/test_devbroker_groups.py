@@ -48,6 +48,7 @@ LOADING = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 SHORT_SESSION_MS = 6_000
+LONG_SESSION_MS = 120_000
 #: The operations that 3.9 supports: read, delete and describe. Since 4.0 groups have configs, too.
 OLD_OPERATIONS = 0b101001000
 
@@ -273,10 +274,12 @@ def static_members(group):
 
 def silent_members(group):
     """Stop the heartbeats of one of two members."""
-    first, leader = group.alone(session_timeout_ms=SHORT_SESSION_MS)
-    second, silent = group.connect(), group.get_id(session_timeout_ms=SHORT_SESSION_MS)
+    # The other session is long, and so is the life of an id that nobody has joined with: a stall of
+    # the machine must not end them.
+    first, leader = group.alone(session_timeout_ms=LONG_SESSION_MS)
+    second, silent = group.connect(), group.get_id(session_timeout_ms=LONG_SESSION_MS)
     group.begin(second, silent, session_timeout_ms=SHORT_SESSION_MS)
-    group.begin(first, leader, session_timeout_ms=SHORT_SESSION_MS)
+    group.begin(first, leader, session_timeout_ms=LONG_SESSION_MS)
     group.joined("leader", first.receive()[1])
     group.joined("silent", second.receive()[1])
     second.send(sync_request(group.group_id, silent, 2), SYNC)
