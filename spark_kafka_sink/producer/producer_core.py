@@ -532,6 +532,10 @@ class ProducerCore:
         except KafkaError as error:
             if not self.accumulator.is_failed_by(error):
                 raise
+        except (KeyboardInterrupt, SystemExit):
+            # Whoever interrupts the wait does not want to begin another one.
+            timeout = 0
+            raise
         finally:
             if self._thread.is_alive:
                 # An open transaction is aborted if there is time.

@@ -8,9 +8,11 @@ import pytest
 
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import DeliveryError, KafkaError, ProducerClosedError
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.faults.expected_faults import wait_until_injected
+from tests.support.faults.interrupts import interrupting, needs_signals
 from tests.support.producer.bulk_writes import SMALL_BATCHES, all_values, bulk_producer, numbered
 from tests.support.record.record_columns import columns
 
@@ -109,6 +111,19 @@ def test_rows_for_an_open_batch_are_rejected_after_a_failure(broker):
     with pytest.raises(DeliveryError, match="t-1"):
         producer.append(columns([b"v"], partitions=[2]))
     producer.close(0)
+
+
+@needs_signals
+def test_ctrl_c_ends_the_wait_of_close(broker):
+    """No other wait begins, which would last for max.block.ms."""
+    # Only the close sends the record.
+    times = {"max.block.ms": 1_000_000, "delivery.timeout.ms": 2_000_000, "linger.ms": 1_000_000}
+    producer = KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, **times})
+    broker.on(ApiKey.PRODUCE, interrupting, expect=True)
+    future = producer.send("t", b"v")
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    assert isinstance(future.exception(0), ProducerClosedError)
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
