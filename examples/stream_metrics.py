@@ -49,11 +49,7 @@ def main() -> None:
 
 def copy_topic(bootstrap_servers: str, directory: Path) -> None:
     """Copy the topic in micro-batches, observed by a listener."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     report_path = str(directory / "report.jsonl")
     observe(spark, report_path)
     servers = {"kafka.bootstrap.servers": bootstrap_servers}
