@@ -24,10 +24,10 @@ _MAPPED_BYTES: Final = 16 * 1024 * 1024
 
 
 @contextmanager
-def importing_much() -> Iterator[None]:
-    """Import large modules without the garbage collector, which would walk all of them in vain.
+def without_collector() -> Iterator[None]:
+    """Run without the garbage collector, as while importing large modules.
 
-    It takes a sixth of the time of such an import.
+    It would walk all of them in vain, which takes a sixth of the time of such an import.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -68,10 +68,10 @@ def keep_freed_memory() -> None:
 @contextmanager
 def preparing_writer() -> Iterator[None]:
     """Prepare a worker for writing: the caller imports what it writes with meanwhile."""
-    with importing_much():
+    with without_collector():
         yield
-        # PySpark has pyarrow import it, if it is installed, once the first task returns its result.
-        # Its 30,000 objects took a worker 10 milliseconds in every later task, when not frozen too.
+        # PySpark has pyarrow import it, if it is installed, once the first task returns its result:
+        # 30,000 objects more, which the collection after that task need not walk either.
         with suppress(ImportError):
             import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
     freeze_imported_objects()

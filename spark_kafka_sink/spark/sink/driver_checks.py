@@ -28,7 +28,7 @@ from spark_kafka_sink.spark.source_offsets import (
     may_have_run,
     offsets_directory,
 )
-from spark_kafka_sink.spark.worker_memory import importing_much
+from spark_kafka_sink.spark.worker_memory import without_collector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,7 +186,7 @@ def check_cluster(
     Returns the topic's partition count, or None if there is no topic yet. Waits for brokers up to
     `timeout` seconds or max.block.ms, whichever is less.
     """
-    with importing_much():
+    with without_collector():
         from spark_kafka_sink.admin.cluster_check import describe_topics
 
     topics = [] if topic is None else [topic]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import gc
 import signal
 import sys
 import threading
@@ -17,9 +16,10 @@ import pytest
 
 import spark_kafka_sink
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
+from spark_kafka_sink.spark.worker_memory import without_collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
 #: Seconds in which a thread handles a signal, unless it has missed it.
@@ -68,18 +68,6 @@ def interrupting(*_: object) -> NeverAnswer:
     return NeverAnswer()
 
 
-@contextlib.contextmanager
-def without_finalizers() -> Iterator[None]:
-    """Keep the garbage of other tests, whose finalizers are calls that no test has made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def interrupted_anew(
     seen: set[tuple[CodeType, int, str]], call: Callable[[], object]
 ) -> KeyboardInterrupt | None:
@@ -105,7 +93,8 @@ def interrupted_anew(
 
     # Python itself drops what is raised while it closes a generator.
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    with without_finalizers():
+    # The finalizers of what other tests have left would be calls, too.
+    with without_collector():
         sys.setprofile(profile)
         try:
             call()

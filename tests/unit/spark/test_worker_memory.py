@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from spark_kafka_sink.spark.worker_memory import importing_much
+from spark_kafka_sink.spark.worker_memory import without_collector
 
 #: A process that allocates and frees 8 MiB again and again; it prints the page faults for the last
 #: 40 MiB of that, and whether they are a tenth of the pages at most.
@@ -38,7 +38,7 @@ def test_the_collector_is_off_only_during_imports(enabled):
     try:
         if not enabled:
             gc.disable()
-        with importing_much():
+        with without_collector():
             assert not gc.isenabled()
         assert enabled == gc.isenabled()
     finally:

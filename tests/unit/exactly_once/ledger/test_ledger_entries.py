@@ -33,7 +33,7 @@ from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.record.control_batch import transaction_marker
 from spark_kafka_sink.record.decode import ControlRecordType
 from spark_kafka_sink.record.key_values import read_key_values
-from tests.support.faults.interrupts import without_finalizers
+from spark_kafka_sink.spark.worker_memory import without_collector
 
 HOUR_MS = 3_600_000
 OURS, THEIRS = 10, 99
@@ -341,7 +341,8 @@ def _calls(function):
             names.append(frame.f_code.co_name)
 
     before = sys.getprofile()
-    with without_finalizers():
+    # The finalizers of what other tests have left would be calls, too.
+    with without_collector():
         sys.setprofile(note)
         try:
             function()

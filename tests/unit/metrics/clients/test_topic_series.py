@@ -14,7 +14,7 @@ from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
 from spark_kafka_sink.metrics.metric_config import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.stats import Avg
-from tests.support.faults.interrupts import without_finalizers
+from spark_kafka_sink.spark.worker_memory import without_collector
 
 
 @pytest.fixture
@@ -109,7 +109,8 @@ def strike_at(call, run):
         if event == "call" and next(calls) == call:
             raise KeyboardInterrupt
 
-    with without_finalizers():
+    # The finalizers of what other tests have left would be calls, too.
+    with without_collector():
         sys.setprofile(strike)
         try:
             run()

@@ -21,7 +21,8 @@ from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
-from tests.support.faults.interrupts import interrupted_anew, without_finalizers
+from spark_kafka_sink.spark.worker_memory import without_collector
+from tests.support.faults.interrupts import interrupted_anew
 from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _interrupted_at(line: int) -> Iterator[list[str]]:
         return trace
 
     before = sys.gettrace()
-    with without_finalizers():
+    # The finalizers of what other tests have left would be calls, too.
+    with without_collector():
         sys.settrace(trace)
         try:
             yield struck
