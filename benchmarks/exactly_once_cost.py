@@ -7,6 +7,7 @@ transactions.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks import request_counts
@@ -18,12 +19,11 @@ from benchmarks.measuring import (
     paired_ratios,
     progress,
     table,
-    trial,
     verdict,
 )
 from benchmarks.payloads import SPARK_ROW_BYTES, spark_rows
 from benchmarks.request_counts import AT_LEAST_ONCE, EXACTLY_ONCE
-from benchmarks.setting import check_count
+from benchmarks.spark_write import OURS, write_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from benchmarks.setting import Setting
 
-PARTITIONS = 6
 LONG_ROWS = 10_000_000
 LEAST_PAIRS = 9
 TARGET = 1.05
@@ -68,23 +67,5 @@ def run(setting: Setting) -> None:
 def _writer(
     setting: Setting, df: DataFrame, rows: int, options: dict[str, str], guarantee: str
 ) -> Callable[[], Trial]:
-    kafka = setting.kafka
-    # Each task writes a transaction marker to each partition.
-    most_markers = df.rdd.getNumPartitions() * PARTITIONS if guarantee == EXACTLY_ONCE else 0
-
-    def write() -> Trial:
-        # Remove deleted files soon: the many topics would fill the disk.
-        topic = kafka.create_topic(PARTITIONS, config={"file.delete.delay.ms": "1000"})
-        given = {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "topic": topic,
-            "deliveryGuarantee": guarantee,
-            **options,
-        }
-        with trial(rows, exclude=setting.broker_processes) as result:
-            df.write.format("pykafka").mode("append").options(**given).save()
-        check_count(kafka, topic, rows, most_markers=most_markers)
-        kafka.delete_topics([topic])
-        return result
-
-    return write
+    given = {"deliveryGuarantee": guarantee, **options}
+    return partial(write_topic, setting, df, rows, OURS, given)

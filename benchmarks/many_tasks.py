@@ -8,37 +8,32 @@ does; so sinks and a source that do nothing run beside ours.
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from benchmarks.measuring import Trial, alternate, heading, progress, table, trial, verdict
 from benchmarks.payloads import spark_rows
-from benchmarks.setting import check_count
+from benchmarks.request_counts import EXACTLY_ONCE
+from benchmarks.spark_write import JVM, JVM_TUNED, NOWHERE, OURS, TUNED, write_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
-
     from benchmarks.setting import Setting
 
 Name = TypeVar("Name")
-TOPIC_PARTITIONS = 6
 NOTHING = "does nothing"
-OURS = "pykafka"
-EXACTLY_ONCE = "exactly once"
-JVM = "JVM"
-JVM_TUNED = "JVM, tuned"
+ONCE = "exactly once"
 _LZ4 = {"kafka.compression.type": "lz4"}
-_TUNED = {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 #: The sinks, as formats with options.
-SINKS = {
-    NOTHING: ("counting", {}),
+SINKS: dict[str, tuple[str, dict[str, str]]] = {
+    NOTHING: (NOWHERE, {}),
     OURS: ("pykafka", _LZ4),
-    EXACTLY_ONCE: (
+    ONCE: (
         "pykafka",
-        _LZ4 | {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "tasks"},
+        _LZ4 | {"deliveryGuarantee": EXACTLY_ONCE, "transactionalIdPrefix": "tasks"},
     ),
-    JVM_TUNED: ("kafka", _LZ4 | _TUNED),
+    JVM_TUNED: ("kafka", _LZ4 | TUNED),
     JVM: ("kafka", _LZ4),
 }
 TCP = "TCP"
@@ -92,7 +87,10 @@ def _write(setting: Setting, job: Job, sinks: list[str]) -> dict[str, float]:
     progress(f"preparing {job.rows:,} rows in {job.tasks} partitions")
     df = spark_rows(setting.spark, job.rows, partitions=job.tasks).persist()
     df.count()
-    times = _medians({name: _writer(setting, df, job, name) for name in sinks}, setting.rounds)
+    times = _medians(
+        {name: partial(write_topic, setting, df, job.rows, *SINKS[name]) for name in sinks},
+        setting.rounds,
+    )
     df.unpersist()
     return times
 
@@ -102,7 +100,7 @@ def _report_writes(
 ) -> None:
     heading(f"df.write in tasks, lz4, seconds, median of {setting.rounds} rounds")
     table(
-        ["write", "sockets", *sinks, "ours against JVM, tuned", "exactly once / ours"],
+        ["write", "sockets", *sinks, "ours / JVM, tuned", "exactly once / ours"],
         [
             [
                 f"{job.rows:,} rows, {job.tasks} tasks",
@@ -122,7 +120,7 @@ def _write_verdicts(job: Job, times: dict[str, float]) -> list[str]:
         against = f"{ratio:.2f}x"
         if job.of_jvm is not None:
             against += " " + verdict(ratio, at_least=job.of_jvm)
-    share = times[EXACTLY_ONCE] / times[OURS]
+    share = times[ONCE] / times[OURS]
     once = f"{share:.2f}"
     if job.of_at_least_once is not None:
         once += " " + verdict(share, at_most=job.of_at_least_once)
@@ -175,24 +173,6 @@ def _medians(contestants: dict[Name, Callable[[], Trial]], rounds: int) -> dict[
     return {
         name: statistics.median(each.seconds for each in trials) for name, trials in results.items()
     }
-
-
-def _writer(setting: Setting, df: DataFrame, job: Job, name: str) -> Callable[[], Trial]:
-    sink, options = SINKS[name]
-    kafka = setting.kafka
-
-    def write() -> Trial:
-        topic = kafka.create_topic(TOPIC_PARTITIONS)
-        given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | options
-        with trial(job.rows) as result:
-            df.write.format(sink).mode("append").options(**given).save()
-        if name != NOTHING:
-            most_markers = job.tasks * TOPIC_PARTITIONS if name == EXACTLY_ONCE else 0
-            check_count(kafka, topic, job.rows, most_markers=most_markers)
-        kafka.delete_topics([topic])
-        return result
-
-    return write
 
 
 def _reader(setting: Setting, kind: str, topic: str, partitions: int) -> Callable[[], Trial]:

@@ -19,9 +19,11 @@ from benchmarks.measuring import (
     verdict,
 )
 from benchmarks.payloads import SPARK_ROW_BYTES, spark_rows
+from benchmarks.request_counts import EXACTLY_ONCE
+from benchmarks.setting import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -36,6 +38,8 @@ FRESH = "fresh"
 ONE_ROW_TARGETS = {WARM: 0.2, FRESH: 0.5}
 
 CEILING = "ceiling"
+#: The sink in Python that does nothing.
+NOWHERE = "counting"
 OURS = "pykafka"
 JVM = "JVM sink"
 JVM_TUNED = "JVM sink, tuned"
@@ -122,7 +126,7 @@ def run_one_row(setting: Setting) -> None:
     results = []
     for workers, target in ONE_ROW_TARGETS.items():
         with _worker_reuse(setting, reused=workers == WARM):
-            sinks = {name: partial(seconds, name) for name in ("counting", OURS)}
+            sinks = {name: partial(seconds, name) for name in (NOWHERE, OURS)}
             times = alternate(sinks, rounds=rounds)
         nothing, ours = (statistics.median(times[name]) for name in sinks)
         difference = ours - nothing
@@ -155,22 +159,30 @@ def _worker_reuse(setting: Setting, *, reused: bool) -> Iterator[None]:
 
 def _save_nowhere(df: DataFrame, rows: int) -> Trial:
     with trial(rows) as result:
-        df.write.format("counting").mode("append").save()
+        df.write.format(NOWHERE).mode("append").save()
     return result
 
 
 def _writer(
     setting: Setting, df: DataFrame, sink: str, options: dict[str, str]
 ) -> Callable[[], Trial]:
+    return partial(write_topic, setting, df, setting.rows, sink, options)
+
+
+def write_topic(
+    setting: Setting, df: DataFrame, rows: int, sink: str, options: Mapping[str, str]
+) -> Trial:
+    """Write the rows of a DataFrame to a new topic, and check that all of them are in it."""
     kafka = setting.kafka
-
-    def write() -> Trial:
-        topic = kafka.create_topic(PARTITIONS)
-        servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
-        with trial(setting.rows, exclude=setting.broker_processes) as result:
-            df.write.format(sink).mode("append").options(**servers, **options).save()
-        setting.check_count(topic, setting.rows)
-        kafka.delete_topics([topic])
-        return result
-
-    return write
+    # Remove deleted files soon: the many topics would fill the disk.
+    topic = kafka.create_topic(PARTITIONS, config={"file.delete.delay.ms": "1000"})
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    with trial(rows, exclude=setting.broker_processes) as result:
+        df.write.format(sink).mode("append").options(**servers, **options).save()
+    if sink != NOWHERE:
+        # In exactly once, each task writes a transaction marker to each partition.
+        is_exactly_once = options.get("deliveryGuarantee") == EXACTLY_ONCE
+        most_markers = df.rdd.getNumPartitions() * PARTITIONS if is_exactly_once else 0
+        check_count(kafka, topic, rows, most_markers=most_markers)
+    kafka.delete_topics([topic])
+    return result
