@@ -104,6 +104,12 @@ def offsets_of(
     return found
 
 
+def check_transactional_id(transactional_id: object) -> None:
+    """Raise TypeError or ValueError unless it can be a transactional id."""
+    if not text_of(transactional_id, "the transactional id"):
+        raise ValueError("the transactional id must not be empty")
+
+
 def check_group(group: object) -> None:
     """Raise TypeError or ValueError unless `group` can be a consumer group and its member.
 

@@ -26,7 +26,7 @@ from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
-from spark_kafka_sink.offset_arguments import check_group, offsets_of
+from spark_kafka_sink.offset_arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
 from spark_kafka_sink.producer.exit_flush import EXIT_SECONDS, open_producers
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
@@ -295,6 +295,8 @@ class KafkaProducer:
         fences that producer. Raises KafkaTimeoutError after max.block.ms, IllegalStateError when
         called twice, and BrokerError.
         """
+        if transactional_id is not None:
+            check_transactional_id(transactional_id)
         self._check_can_call()
         self._transactions.init_transactions(transactional_id)
 
@@ -325,9 +327,8 @@ class KafkaProducer:
 
         Call `init_transactions` before the next transaction, but under the same transactional.id
         only once the other process has requested the end of this one: it aborts a transaction that
-        is still open. Closing the
-        producer leaves the transaction open. Raises the error of a record that was not delivered:
-        then abort, or close.
+        is still open. Closing the producer leaves the transaction open. Raises the error of a
+        record that was not delivered: then abort, or close.
         """
         self._check_can_call()
         return self._transactions.prepare_transaction()

@@ -105,6 +105,28 @@ def test_a_producer_leaves_several_transactions_open_under_different_ids(broker,
     assert [b"orders.2", b"orders.3", b"orders.4"] == values(broker)
 
 
+@pytest.mark.parametrize(
+    ("transactional_id", "error", "message"),
+    [
+        (5, TypeError, "the transactional id is a text, not 5"),
+        ("", ValueError, "the transactional id must not be empty"),
+        ("a" * 32_768, ValueError, "the transactional id has 32768 bytes; Kafka's limit is 32767"),
+        ("\ud800", ValueError, "the transactional id cannot be encoded as UTF-8"),
+    ],
+    ids=["a number", "empty", "too long", "not text"],
+)
+def test_an_id_that_cannot_be_sent_is_refused(broker, producer, transactional_id, error, message):
+    """The call changes nothing, and the prepared transaction is still there to be ended."""
+    producer.begin_transaction()
+    producer.send("t", b"one")
+    prepared = producer.prepare_transaction()
+    with pytest.raises(error, match=message):
+        producer.init_transactions(transactional_id)
+    assert EndOutcome.ENDED is end(broker, prepared, committed=True).outcome
+    producer.init_transactions("orders.2")
+    assert [b"one"] == values(broker)
+
+
 def test_another_id_is_refused_unless_the_transaction_is_prepared(producer):
     """An open transaction, or one not begun, keeps its id."""
     with pytest.raises(IllegalStateError, match="from state READY to INITIALIZING"):
