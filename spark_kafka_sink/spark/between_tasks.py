@@ -8,11 +8,11 @@ each; its callbacks are the moment between two tasks.
   a worker's time in a read of many small partitions; so it is frozen once it has survived one.
   Objects that are a cycle by then and end later, as a client in the cache, are never freed: one or
   two of them in each worker.
-- **The socket.** Over TCP, the JVM sends a task in several small parts, each of which waits until
-  the worker's system has acknowledged the last one (Nagle), and a system delays acknowledgements by
-  some 40 ms. TCP_QUICKACK ends that, until the worker next sends something, so it is set after each
-  result; TCP_NODELAY lets the worker send its own small parts at once. Over Unix domain sockets
-  nothing of this exists.
+- **The socket.** Over TCP, the JVM sends a task in several small parts. Each waits until the
+  worker's system has acknowledged the one before (Nagle), and systems delay acknowledgements by
+  some 40 ms. TCP_QUICKACK ends the delay until the worker next sends something, so it is set after
+  each result; TCP_NODELAY lets the worker send its own small parts at once. Unix domain sockets
+  delay nothing.
 """
 
 from __future__ import annotations

@@ -69,13 +69,15 @@ class Fetcher:
         )
         self.buffer.drop_other_topics(client.metadata.snapshot)
         waits = [NEVER]
-        refusals = []
+        refusals: dict[int, KafkaError] = {}
 
         def is_unavailable(node: Node) -> bool:
             ready_at = max(client.ready_at(node), self._ready_at.get(node.node_id, 0.0))
             if ready_at > now:
                 waits.append(ready_at)
-                refusals.append((node.node_id, client.refusal_of(node)))
+                refusal = client.refusal_of(node)
+                if refusal is not None:
+                    refusals[node.node_id] = refusal
             return ready_at > now
 
         plan = plan_fetches(
@@ -93,9 +95,9 @@ class Fetcher:
             connection = client.ready_connection(node)
             if connection is not None:
                 self._send(node, connection, partitions)
-        for node_id, refusal in refusals:
+        for node_id, refusal in refusals.items():
             # Each attempt's is raised once, so that records of other brokers are returned, too.
-            if refusal is not None and refusal is not self._raised.get(node_id):
+            if refusal is not self._raised.get(node_id):
                 self._raised[node_id] = refusal
                 context.fail(refusal)
         return min(waits)

@@ -4,9 +4,9 @@
     {prefix}.{worker uuid}.{slot}       a transaction of a generation, in one worker process
 
 One producer at a time has an id, and no other process can use it, because the uuid is generated in
-the process. Ids made of partition and attempt number would collide: PySpark does not
-expose the stage attempt, so a stalled attempt could abort a decided transaction. A slot is reused
-only by a later generation, when every transaction of earlier ones has been decided or aborted.
+the process. Ids made of partition and attempt number would collide: PySpark does not expose the
+stage attempt, so a stalled attempt could abort a decided transaction. A slot is reused only by a
+later generation, when every transaction of earlier ones has been decided or aborted.
 
 Ids are parsed from the right and compared as a whole, so an id of prefix `orders.eu` never belongs
 to prefix `orders`, whatever a prefix looks like.

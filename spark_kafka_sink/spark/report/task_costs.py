@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Up to this number of tasks, they cost too little to speak of.
 MANY_TASKS: Final = 50
 #: How many tasks for each slot even out differences between them.
-TASKS_PER_SLOT: Final = 4
+_TASKS_PER_SLOT: Final = 4
 #: The share of a write's time from which on its tasks are too many.
 _TOO_MUCH: Final = 0.3
 #: What a hand-over between JVM and worker, and a task's producer and last acknowledgements, may
@@ -51,7 +51,7 @@ class TaskCosts(NamedTuple):
 
         `elapsed` is the time of the write in seconds; None if it is unknown.
         """
-        fewer = TASKS_PER_SLOT * self.slots
+        fewer = _TASKS_PER_SLOT * self.slots
         if elapsed is None or tasks <= max(MANY_TASKS, 2 * fewer):
             return None
         taken = min(self.seconds, elapsed)

@@ -1,7 +1,7 @@
 """The sockets between Spark's JVM and its Python workers, which matter in a job of many tasks.
 
 By default they are TCP sockets on the loopback interface. PySpark 4.1 and newer can use Unix domain
-sockets instead (SPARK-51688), over which writes of many small tasks are a seventh faster.
+sockets instead (SPARK-51688). Writes in 200 small tasks took a seventh longer over TCP.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def next_lines(
     """
     advice = None if state.get("is_advised") else report.advice
     # How many tasks there are is a question about each batch, and not about a sum. A summary needs
-    # no partitions, of which there may be thousands.
+    # no partitions; there may be thousands of them.
     report = replace(report if is_full else report.condensed(), task_seconds=None)
     waiting = state.get("waiting")
     total, first = report, report.batch_id
@@ -39,12 +39,7 @@ def next_lines(
             logger.info("the state of the last lines cannot be read", exc_info=True)
     printed_at = state.get("printed_at")
     if printed_at is not None and 0 <= now - printed_at < EVERY_SECONDS:
-        return None, {
-            **state,
-            "printed_at": printed_at,
-            "waiting": total.to_record(),
-            "first_batch": first,
-        }
+        return None, {**state, "waiting": total.to_record(), "first_batch": first}
     batches = (
         f"batch {first}" if first == report.batch_id else f"batches {first} to {report.batch_id}"
     )
