@@ -25,6 +25,15 @@ MORE_CONNECTIONS: Final = 2**30
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+def text_problem(text: str) -> str | None:
+    """Return why a request cannot hold a text, as the end of a sentence; None if it can."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        return f"cannot be encoded as UTF-8: {error.reason}"
+    return f"has {size} bytes; Kafka's limit is {LONGEST_TEXT}" if size > LONGEST_TEXT else None
+
+
 def is_topic_name(name: str) -> bool:
     """Return whether `name` is a valid topic name, by the rules of Kafka's Topic class."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}

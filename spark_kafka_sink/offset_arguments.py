@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
 from spark_kafka_sink.model import (
-    LONGEST_TEXT,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
+    text_problem,
 )
 
 #: The sizes of numbers in requests, in bits.
@@ -25,12 +25,9 @@ def text_of(text: object, what: str) -> str:
     """Return a text that can be sent; `what` describes it for errors."""
     if not isinstance(text, str):
         raise TypeError(f"{what} is a text, not {text!r}")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} cannot be encoded as UTF-8: {error.reason}") from error
-    if size > LONGEST_TEXT:
-        raise ValueError(f"{what} has {size} bytes; Kafka's limit is {LONGEST_TEXT}")
+    problem = text_problem(text)
+    if problem is not None:
+        raise ValueError(f"{what} {problem}")
     return text
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
-from spark_kafka_sink.config.config_def import nearest_name, unknown_option
+from spark_kafka_sink.config.config_def import HIDDEN, nearest_name, unknown_option
 from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError
 from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
 from spark_kafka_sink.config.plugin_reference import PluginReference
@@ -276,8 +276,12 @@ def _addresses(entries: tuple[str, ...], given: GivenSettings) -> Iterator[tuple
     for entry in filter(None, entries):
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
+            # What precedes an @ is probably a password.
+            user, at, place = entry.rpartition("@")
+            shown = f"{HIDDEN}{at}{place}" if user else entry
             raise given.error(
-                f"bootstrap.servers: {entry!r} is not host:port, such as localhost:9092"
+                f"bootstrap.servers: {shown!r} is not host:port, such as localhost:9092"
+                + ("; user and password belong in sasl.jaas.config" if user else "")
             )
         address = match[1], int(match[2])
         if address not in seen:

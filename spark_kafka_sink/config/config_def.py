@@ -19,7 +19,9 @@ from enum import Enum, StrEnum
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
+from spark_kafka_sink.display import shortened
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import LONGEST_TEXT, text_problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -188,6 +190,35 @@ class NotEmpty:
         return None if value else _EMPTY
 
 
+class RequestText:
+    """A text that a request can hold.
+
+    Otherwise the first request would fail, which is to say every connection.
+    """
+
+    def __str__(self) -> str:
+        """Say nothing: few users come near the limit."""
+        return ""
+
+    def problem(self, value: str) -> str | None:
+        """Check that it can be encoded, and its length."""
+        if text_problem(value) is None:
+            return None
+        return f"must be at most {LONGEST_TEXT} bytes of UTF-8"
+
+
+class RequestName(RequestText):
+    """A text that a request can hold, of at least one character."""
+
+    def __str__(self) -> str:
+        """Format it as Kafka's documentation does."""
+        return str(NotEmpty())
+
+    def problem(self, value: str) -> str | None:
+        """Check that it is not empty, too."""
+        return NotEmpty().problem(value) or super().problem(value)
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One row of the table."""
@@ -212,7 +243,7 @@ class ConfigKey:
         else:
             problem = self.validator.problem(parsed) if self.validator is not None else None
         if problem is not None:
-            found = f", not {value!r}"
+            found = f", not {shortened(repr(value))}"
             if secret or self.type is ConfigType.PASSWORD:
                 # Emptiness is not a secret, and "not [hidden]" would suggest a value.
                 found = "" if problem == _EMPTY else f", not {HIDDEN}"

@@ -20,6 +20,7 @@ from spark_kafka_sink.config.config_def import (
     OneOf,
     Range,
     RefusedSetting,
+    RequestText,
 )
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
@@ -101,7 +102,7 @@ CONSUMER_CONFIG_DEF: Final = (
         "client.rack",
         _STRING,
         "",
-        None,
+        RequestText(),
         _LOW,
         "The rack of this client: brokers with replica.selector.class then name the replica to "
         "read from, such as one in the same rack (KIP-392).",
@@ -143,7 +144,7 @@ CONSUMER_CONFIG_DEF: Final = (
         "client.id",
         _STRING,
         "spark-kafka-sink",
-        None,
+        RequestText(),
         _LOW,
         "The client's name in the brokers' logs and quotas.",
     )

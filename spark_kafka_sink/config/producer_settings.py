@@ -17,11 +17,12 @@ from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
     Importance,
-    NotEmpty,
     OneOf,
     Range,
     RangeOr,
     RefusedSetting,
+    RequestName,
+    RequestText,
 )
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 from spark_kafka_sink.model import COMPRESSION_LEVELS
@@ -277,7 +278,7 @@ PRODUCER_CONFIG_DEF: Final = (
         "transactional.id",
         _STRING,
         None,
-        NotEmpty(),
+        RequestName(),
         _LOW,
         "The name under which the producer writes in transactions; it fences an older "
         "producer with the same name, and needs enable.idempotence. Not in a Spark write.",
@@ -329,7 +330,7 @@ PRODUCER_CONFIG_DEF: Final = (
         "client.id",
         _STRING,
         "spark-kafka-sink",
-        None,
+        RequestText(),
         _MEDIUM,
         "The client's name in the brokers' logs and quotas.",
     )

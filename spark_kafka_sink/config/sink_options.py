@@ -28,6 +28,8 @@ from spark_kafka_sink.config.config_def import (
     Range,
     RangeOr,
     RefusedSetting,
+    RequestName,
+    RequestText,
     nearest_name,
     unknown_option,
 )
@@ -96,7 +98,7 @@ SINK_OPTIONS_DEF: Final = (
         "transactionalIdPrefix",
         ConfigType.STRING,
         None,
-        None,
+        RequestText(),
         Importance.HIGH,
         "With exactly_once: the name of the query or job, unique and the same at every start. "
         "Two writers that use the same prefix at the same time fence each other: the one that "
@@ -106,7 +108,7 @@ SINK_OPTIONS_DEF: Final = (
         "writeId",
         ConfigType.STRING,
         None,
-        None,
+        RequestText(),
         Importance.HIGH,
         "With exactly_once, for a batch: the name of what is written. A job that is run again"
         " with the same writeId writes neither rows nor a report if the rows were written "
@@ -181,7 +183,7 @@ SINK_OPTIONS_DEF: Final = (
         "sourceConsumerGroup",
         ConfigType.STRING,
         None,
-        NotEmpty(),
+        RequestName(),
         Importance.LOW,
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "

@@ -14,9 +14,11 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import (
     AuthenticationError,
     ConfigError,
+    IllegalStateError,
     KafkaError,
     NetworkError,
     UnsupportedVersionError,
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Permanent errors: every further attempt would meet them again.
-REFUSALS: Final = (AuthenticationError, ConfigError)
+REFUSALS: Final = (AuthenticationError, ConfigError, IllegalStateError)
 #: The most connections that a client sets up at a time. Without a limit, a cluster that advertises
 #: thousands of hosts makes it open as many sockets at once. Further attempts wait in their order;
 #: the time for setting up a connection begins with its turn.
@@ -204,7 +206,8 @@ class NetworkClient:
     def refusal(self) -> KafkaError | None:
         """A permanent error of the last attempt to connect to some node; None without one.
 
-        An AuthenticationError, or a ConfigError about something that a connection needs.
+        An AuthenticationError, a ConfigError about something that a connection needs, or an
+        IllegalStateError.
         """
         return next(iter(self._refusals.values()), None)
 
@@ -292,7 +295,19 @@ class NetworkClient:
 
     async def _open_in_turn(self, node: Node, setup_timeout: float) -> BrokerConnection:
         async with self._turns:
-            return await self._open(node, setup_timeout)
+            try:
+                return await self._open(node, setup_timeout)
+            except KafkaError:
+                raise
+            except Exception as error:
+                # What the machine lacks, such as descriptors, it may have later. Anything else is
+                # a defect, which every further attempt would meet.
+                lacking = isinstance(error, (OSError, MemoryError))
+                kind = NetworkError if lacking else IllegalStateError
+                raise kind(
+                    f"the client could not connect to {node}: {type(error).__name__}: "
+                    f"{printable(str(error))}"
+                ) from error
 
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
         try:
@@ -332,11 +347,6 @@ class NetworkClient:
                 # The broker's address may have changed, or its partitions may have other leaders
                 # now.
                 self.metadata.request_update()
-            elif error is not None:
-                # Not a network error, and there may be no waiter to report it to.
-                self._loop.call_exception_handler(
-                    {"message": "connecting failed unexpectedly", "exception": error}
-                )
         self._on_change()
 
     def _note_failure(self, node: Node, error: KafkaError) -> None:

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -65,9 +66,15 @@ class OAuthBearerToken:
     says: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the value cannot be sent; the message does not show it."""
+        """Raise ValueError if the value cannot be sent, or if a time is none.
+
+        The message does not show the value.
+        """
         if _TOKEN.fullmatch(self.value) is None:
             raise ValueError("the token is empty, or contains invalid characters")
+        for name, time in (("start", self.started_at), ("expiry", self.expires_at)):
+            if time is not None and not isfinite(time):
+                raise ValueError(f"the {name} of the token is {time}, which is no time")
 
 
 class TokenFunction(Protocol):
@@ -148,7 +155,13 @@ def _claims_text(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
 
 
 def _time(claim: object) -> float | None:
-    return float(claim) if isinstance(claim, int | float) and not isinstance(claim, bool) else None
+    if not isinstance(claim, int | float) or isinstance(claim, bool):
+        return None
+    try:
+        time = float(claim)
+    except OverflowError:
+        return None
+    return time if isfinite(time) else None
 
 
 def unsecured_token(claims: Mapping[str, Any], *, now: float, lifetime: float) -> OAuthBearerToken:

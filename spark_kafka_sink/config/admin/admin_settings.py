@@ -19,6 +19,7 @@ from spark_kafka_sink.config.config_def import (
     Importance,
     Range,
     RefusedSetting,
+    RequestText,
 )
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 
@@ -74,7 +75,7 @@ ADMIN_CONFIG_DEF: Final = (
         "client.id",
         _STRING,
         "spark-kafka-sink-admin",
-        None,
+        RequestText(),
         Importance.MEDIUM,
         "The client's name in the brokers' logs and quotas.",
     )

@@ -23,6 +23,8 @@ from spark_kafka_sink.config.config_def import (
     OneOfAnyCase,
     Range,
     RefusedSetting,
+    RequestName,
+    RequestText,
 )
 from spark_kafka_sink.config.consumer.iso_durations import duration_ns
 from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
@@ -70,7 +72,7 @@ KAFKA_CONSUMER_CONFIG_DEF: Final = (
         "group.id",
         _STRING,
         None,
-        NotEmpty(),
+        RequestName(),
         _HIGH,
         "The consumer group, whose members share the partitions of their topics. Required to "
         "subscribe to topics and to commit offsets; without it, partitions can only be assigned.",
@@ -98,7 +100,7 @@ KAFKA_CONSUMER_CONFIG_DEF: Final = (
         "group.remote.assignor",
         _STRING,
         None,
-        None,
+        RequestText(),
         _MEDIUM,
         "The name of the broker's assignor, such as uniform or range; unless set, the broker "
         "chooses it. Only with group.protocol=consumer.",

@@ -268,16 +268,18 @@ def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:
         case str():
             return _read(given, subject_claim, source)
         case (str() as value, int() | float() as expires_at) if not isinstance(expires_at, bool):
-            token = _read(value, subject_claim, source)
-            return replace(token, expires_at=float(expires_at))
+            return _read(value, subject_claim, source, expires_at)
     raise AuthenticationError(
         f"{source} returned {type(given).__name__}; it must return a token as str, or a tuple "
         "of the token and its expiry time in seconds since 1970"
     )
 
 
-def _read(value: str, subject_claim: str, source: str) -> OAuthBearerToken:
+def _read(
+    value: str, subject_claim: str, source: str, expires_at: float | None = None
+) -> OAuthBearerToken:
     try:
-        return read_token(value, subject_claim=subject_claim)
-    except ValueError as error:
+        token = read_token(value, subject_claim=subject_claim)
+        return token if expires_at is None else replace(token, expires_at=float(expires_at))
+    except (ValueError, OverflowError) as error:
         raise AuthenticationError(f"{source}: {error}") from None

@@ -17,6 +17,8 @@ from spark_kafka_sink.config.config_def import (
     Password,
     Range,
     RangeOr,
+    RequestName,
+    RequestText,
     nearest_name,
 )
 from spark_kafka_sink.errors import ConfigError
@@ -79,7 +81,7 @@ def test_values_are_parsed_as_in_java(kind, value, expected):
         (
             ConfigType.INT,
             "9" * 5_000,
-            f"must be a 32-bit integer without a unit, not '{'9' * 5_000}'",
+            f"must be a 32-bit integer without a unit, not '{'9' * 198}\u2026",
         ),
         (
             ConfigType.INT,
@@ -150,6 +152,26 @@ def test_an_empty_text_can_be_forbidden(value):
     """An empty or blank text is an error if the setting must not be empty."""
     with pytest.raises(ConfigError, match=rf"^a\.b must not be empty, not '{value}'$"):
         parse(ConfigType.STRING, value, NotEmpty())
+
+
+@pytest.mark.parametrize("validator", [RequestText(), RequestName()])
+def test_a_text_for_requests_has_a_limit_and_is_utf_8(validator):
+    """Kafka's texts have at most 32,767 bytes of UTF-8; the error shows the first characters."""
+    longest = "\u00e9" * 16_383
+    assert longest == parse(ConfigType.STRING, longest, validator)
+    for value in (longest + "xy", "\udc80" + "x" * 300):
+        with pytest.raises(ConfigError, match=r"^a\.b must be at most 32767 bytes of UTF-8, not '"):
+            parse(ConfigType.STRING, value, validator)
+    for value in ("\ud800", "a\udfff"):
+        with pytest.raises(ConfigError, match=r", not '.*'$"):
+            parse(ConfigType.STRING, value, validator)
+
+
+def test_only_a_name_for_requests_must_not_be_empty():
+    """An empty client id is a text; an empty group is none."""
+    assert parse(ConfigType.STRING, "", RequestText()) == ""
+    with pytest.raises(ConfigError, match=r"^a\.b must not be empty, not ''$"):
+        parse(ConfigType.STRING, "", RequestName())
 
 
 def test_a_secret_value_of_any_type_is_not_shown():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import IllegalStateError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.cluster.least_loaded_node import Availability
 from spark_kafka_sink.network.network_client import MAX_ATTEMPTS, NetworkClient
@@ -221,20 +221,38 @@ def test_a_broker_that_accepts_connections_is_somebody():
 
 
 def test_an_unexpected_error_in_connecting_is_not_hidden():
-    """An error other than a network error reaches the loop, and not only a later timeout."""
-    unexpected: list[object] = []
+    """An error other than a network error is raised at once, like a refusal, and not retried."""
 
     def fail(_: Node) -> Transport:
         raise LookupError("a fault")
 
     async def act(client: NetworkClient) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: unexpected.append(context["exception"]))
-        with pytest.raises(NetworkError):
+        with pytest.raises(
+            IllegalStateError, match="could not connect to .*: LookupError: a fault"
+        ) as raised:
             await wait_for(client, "t", within=1.0)
+        assert isinstance(raised.value.__cause__, LookupError)
+        assert raised.value is client.refusal
 
     run_in_memory(fail, act)
-    assert isinstance(unexpected[0], LookupError)
+
+
+def test_what_the_machine_lacks_may_be_there_at_a_later_attempt():
+    """Without descriptors or memory no connection can be made; the client tries again."""
+    failures: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
+
+    def connect(_: Node) -> Transport:
+        if failures:
+            raise failures.pop(0)
+        return AnsweringTransport(lambda _: b"")
+
+    async def act(client: NetworkClient) -> None:
+        with pytest.raises(NetworkError):
+            await wait_for(client, "t", within=1.0)
+        assert client.refusal is None
+
+    run_in_memory(connect, act)
+    assert failures == []
 
 
 def test_a_node_that_stops_reading_gets_no_further_request():

@@ -48,11 +48,23 @@ def test_another_claim_may_be_the_subject():
 
 
 @pytest.mark.parametrize(
-    "value", ["opaque", "a.b", "a.b.c", "a.YWJj.c", jwt([1]), jwt({"exp": "x", "sub": 1})]
+    "value",
+    [
+        *("opaque", "a.b", "a.b.c", "a.YWJj.c", jwt([1]), jwt({"exp": "x", "sub": 1})),
+        *(jwt({"exp": time}) for time in (10**309, float("nan"), float("inf"))),
+    ],
 )
 def test_a_token_that_is_not_a_jwt_has_no_expiry(value):
     """A token that cannot be parsed is used as it is, and only the broker validates it."""
     assert OAuthBearerToken(value=value) == read_token(value)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("field", "name"), [("started_at", "start"), ("expires_at", "expiry")])
+def test_a_token_that_ends_at_no_time_is_refused(field, name, time):
+    """A start or an end that is no time would break the plan of its replacement."""
+    with pytest.raises(ValueError, match=f"^the {name} of the token is {time}, which is no time$"):
+        OAuthBearerToken(value="opaque", **{field: time})
 
 
 @pytest.mark.parametrize("value", ["", " ", "a b", "a\x01b", "planted-secret\n.x", "é", "=a"])

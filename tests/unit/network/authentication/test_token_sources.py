@@ -126,6 +126,14 @@ def test_the_result_of_a_function_is_validated(given):
     assert "must return a token as str, or a tuple of the token and its expiry" in message
 
 
+@pytest.mark.parametrize("expires_at", [float("nan"), 10**309])
+def test_a_function_whose_token_expires_at_no_time_fails_the_login(expires_at):
+    """The login says so at once; otherwise the client could not plan when to ask again."""
+    message = refusal(AuthenticationError, {HANDLER: lambda: ("opaque", expires_at)})
+    assert "opaque" not in message
+    assert "no time" in message or "too large" in message
+
+
 def test_an_expired_token_is_not_sent():
     """A token that arrives expired is refused with its subject, before a broker gets it."""
     message = refusal(AuthenticationError, {HANDLER: lambda: jwt("alice", lifetime=-100)})
