@@ -50,8 +50,10 @@ def number_of_seconds(timeout: object) -> float:
 
 def topic_of(name: object) -> str:
     """Return the name of a topic."""
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str):
         raise TypeError(f"the name of a topic is a text, not {name!r}")
+    if not name.strip():
+        raise ValueError(f"the name of a topic must not be blank, as {name!r} is")
     return text_of(name, f"the name of the topic {name!r}")
 
 

@@ -197,7 +197,7 @@ class RequestText:
     """
 
     def __str__(self) -> str:
-        """Say nothing: few users come near the limit."""
+        """Return nothing: few users come near the limit."""
         return ""
 
     def problem(self, value: str) -> str | None:

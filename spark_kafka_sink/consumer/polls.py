@@ -15,6 +15,7 @@ from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, Leav
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
 from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
 from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
+from spark_kafka_sink.consumer.polling.topic_updates import why_missing
 from spark_kafka_sink.consumer.reconciliation.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
@@ -505,7 +506,12 @@ class Polls:
                 self._begin_look_ups()
             left = deadline - core.clock()
             if left <= 0:
-                raise KafkaTimeoutError(f"{partition}: no position was found in {timeout:g} s")
+                client = context.client
+                cause = why_missing(partition, client.metadata.snapshot) or client.cause()
+                raise KafkaTimeoutError(
+                    f"{partition}: no position was found in {timeout:g} s"
+                    + ("" if cause is None else f"; last cause: {cause}")
+                )
             context.wait(left)
 
     # --- leaving

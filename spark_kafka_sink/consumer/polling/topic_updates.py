@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import DecodeError, NetworkError
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import re
 
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -120,13 +123,14 @@ class TopicUpdates:
                     else None
                 )
                 context.fail(broker_error(code, f"topic {name!r} cannot be read", advice))
-            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and name not in self._warned:
-                self._warned.add(name)
-                logger.warning(
-                    "topic %r does not exist, or this user may not describe it; it is read as soon "
-                    "as it exists",
-                    name,
-                )
+            self._warn_once(_missing_topic(name, snapshot))
+        for partition in context.subscriptions.assigned_partitions:
+            self._warn_once(why_missing(partition, snapshot))
+
+    def _warn_once(self, why: str | None) -> None:
+        if why is not None and why not in self._warned:
+            self._warned.add(why)
+            logger.warning("%s; it is read as soon as it exists", why)
 
     async def _match(self, pattern: re.Pattern[str], *, is_new: bool) -> None:
         context = self._context
@@ -160,3 +164,20 @@ class TopicUpdates:
                 if is_new:
                     self._is_fresh, self._is_requested = True, False
             context.tell_user()
+
+
+def why_missing(partition: TopicPartition, snapshot: MetadataSnapshot) -> str | None:
+    """Return why a partition does not exist, by the metadata; None if they do not say so."""
+    count = snapshot.partition_count(partition.topic)
+    if not count:
+        return _missing_topic(partition.topic, snapshot)
+    if partition.partition < count:
+        return None
+    return f"{partition} does not exist: its topic has {counted(count, 'partition')}"
+
+
+def _missing_topic(name: str, snapshot: MetadataSnapshot) -> str | None:
+    topic = snapshot.topics.get(name)
+    if topic is None or topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    return f"topic {name!r} does not exist, or this user may not describe it"

@@ -114,6 +114,14 @@ def test_an_invalid_address_is_rejected(text):
     )
 
 
+def test_a_password_in_an_address_is_not_shown():
+    """Kafka's addresses have no user, as URLs have; the error says where user and password go."""
+    assert (
+        "bootstrap.servers: '[hidden]@kafka:9092' is not host:port, such as localhost:9092; user "
+        "and password belong in sasl.jaas.config"
+    ) == refusal(bootstrap_servers="a:1,SASL_SSL://user:p@ss@kafka:9092")
+
+
 def test_addresses_are_required():
     """A configuration without bootstrap.servers is an error."""
     with pytest.raises(ConfigError, match=r"^kafka\.bootstrap\.servers is required: "):

@@ -26,7 +26,7 @@ def test_offsets_may_be_numbers():
         ([TP], TypeError, "are a mapping"),
         (None, TypeError, "are a mapping"),
         ({"t": 1}, TypeError, "is a TopicPartition"),
-        ({("", 0): 1}, TypeError, "name of a topic"),
+        ({("", 0): 1}, ValueError, "name of a topic must not be blank"),
         ({(7, 0): 1}, TypeError, "name of a topic"),
         ({("\ud800", 0): 1}, ValueError, "UTF-8"),
         ({("x" * 2**15, 0): 1}, ValueError, "has 32768 bytes; Kafka's limit is 32767"),

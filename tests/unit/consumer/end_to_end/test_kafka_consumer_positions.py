@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.values.topics import NewPartitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
+    KafkaTimeoutError,
     LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
-from spark_kafka_sink.model import OffsetAndMetadata
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.testing import AlterResponse, AnswerError, ApiKey, ErrorCode, PartitionError
 from tests.support.consumer.embedded_consuming import (
     GROUP,
@@ -308,3 +311,25 @@ def test_a_truncation_is_raised_without_a_reset():
             assert 5 == divergent.offset
             consumer.seek(tp(), divergent)
             assert [b"other"] * 7 == values(take(consumer, 7))
+
+
+def test_a_partition_that_its_topic_lacks_is_named(broker, caplog):
+    """It is warned of once, and is the cause where a position is asked for; later it is read."""
+    with consuming(broker, metadata_max_age_ms=50) as consumer:
+        consumer.assign([tp(1)])
+        missing = "t-1 does not exist: its topic has 1 partition"
+        with pytest.raises(KafkaTimeoutError, match=f"last cause: {missing}$"):
+            consumer.position(tp(1), timeout=1)
+        assert {} == consumer.poll(0.3)
+        assert 1 == caplog.text.count(f"{missing}; it is read as soon as it exists")
+        with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+            admin.create_partitions({"t": NewPartitions(2)})
+        assert 0 == consumer.position(tp(1))
+
+
+def test_a_topic_that_does_not_exist_is_the_cause_of_a_missing_position(broker):
+    """As is a topic that this user may not describe, which cannot be told apart."""
+    with consuming(broker, allow_auto_create_topics=False) as consumer:
+        consumer.assign([TopicPartition("gone", 0)])
+        with pytest.raises(KafkaTimeoutError, match="last cause: topic 'gone' does not exist, or"):
+            consumer.position(TopicPartition("gone", 0), timeout=1)

@@ -437,7 +437,7 @@ def test_an_unknown_topic_is_read_once_it_exists(broker, caplog, is_subscribed):
         (ValueError, lambda it: it.poll(float("nan"))),
         (TypeError, lambda it: it.poll(True)),
         (TypeError, lambda it: it.subscribe([1])),
-        (TypeError, lambda it: it.subscribe([""])),
+        (ValueError, lambda it: it.subscribe([""])),
         (ConfigError, lambda it: it.subscribe("t", pattern="t")),
         (ConfigError, lambda it: it.subscribe(pattern="(")),
         (TypeError, lambda it: it.subscribe(pattern=re.compile(b"t"))),
