@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.offset_arguments import is_integer, number_of_seconds, partition_of, topic_of
+from spark_kafka_sink.offset_arguments import (
+    INT64,
+    is_integer,
+    number_of,
+    number_of_seconds,
+    partition_of,
+    topic_of,
+)
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
@@ -20,7 +27,7 @@ def seconds_of(timeout: float) -> float:
     """Return a timeout in seconds, as much as a thread can wait."""
     seconds = number_of_seconds(timeout)
     if not seconds >= 0:
-        raise ValueError(f"timeout is {timeout}, but must not be negative")
+        raise ValueError(f"timeout is {timeout}, but must be a number of seconds from 0 on")
     return min(seconds, threading.TIMEOUT_MAX / 2)
 
 
@@ -76,6 +83,6 @@ def _time_of(partition: TopicPartition, time: object) -> int:
             f"{partition}: a time is a whole number of ms since 1970, such as "
             f"int(moment.timestamp() * 1000) of a datetime, not {time!r}"
         )
-    if time < 0:
+    if number_of(time, f"{partition}: a time", bits=INT64) < 0:
         raise ValueError(f"{partition}: the time {time} is negative")
     return time

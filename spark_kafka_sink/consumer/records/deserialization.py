@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from spark_kafka_sink.consumer.records.deserializers import SizeError
 from spark_kafka_sink.errors import RecordDeserializationError
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ class Fault(NamedTuple):
 
     def about(self, record: ConsumerRecord) -> RecordDeserializationError:
         """Return the error to raise; `record` has the key and the value as bytes."""
-        # The cause may quote the data, which must not be logged.
+        error = self.error
+        # Any other error may quote the data, which must not be logged.
+        why = str(error) if isinstance(error, SizeError) else type(error).__name__
         return RecordDeserializationError(
             f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: the "
-            f"{self.part}.deserializer cannot read the {self.part} ({type(self.error).__name__}). "
-            f"To skip the record, seek to offset {record.offset + 1}",
+            f"{self.part}.deserializer cannot read the {self.part} ({why}). To "
+            f"skip the record, seek to offset {record.offset + 1}",
             record=record,
             part=self.part,
         )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature, takes
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,11 +37,19 @@ if TYPE_CHECKING:
 _Conversion: TypeAlias = "Callable[[bytes], Any]"
 
 
+class SizeError(ValueError):
+    """Bytes that are not as many as a number has; the text quotes none of them."""
+
+
 def _number(layout: str) -> _Conversion:
-    unpack = struct.Struct(layout).unpack
+    number = struct.Struct(layout)
+    unpack = number.unpack
 
     def convert(data: bytes) -> Any:
-        return unpack(data)[0]
+        try:
+            return unpack(data)[0]
+        except struct.error:
+            raise SizeError(f"{counted(len(data), 'byte')} instead of {number.size}") from None
 
     return convert
 

@@ -58,21 +58,26 @@ def _integer(layout: str) -> _Conversion:
         # In Python True is an int; here it is a mistake.
         if isinstance(value, bool):
             raise TypeError("expected an int")
-        return pack(index(value))
+        try:
+            return pack(index(value))
+        except struct.error as error:
+            raise OverflowError(str(error)) from None
 
     return convert
 
 
-def _float64(value: Any) -> bytes:
-    if isinstance(value, bool | str):
-        raise TypeError("expected a float")
-    return struct.pack(">d", value)
+def _float(layout: str) -> _Conversion:
+    pack = struct.Struct(layout).pack
 
+    def convert(value: Any) -> bytes:
+        if isinstance(value, bool):
+            raise TypeError("expected a float")
+        try:
+            return pack(value)
+        except struct.error as error:
+            raise TypeError(str(error)) from None
 
-def _float32(value: Any) -> bytes:
-    if isinstance(value, bool | str):
-        raise TypeError("expected a float")
-    return struct.pack(">f", value)
+    return convert
 
 
 def _boolean(value: Any) -> bytes:
@@ -106,9 +111,9 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
         "int32": _integer(">i"),
         "int64": _integer(">q"),
         "int": _integer(">q"),
-        "float32": _float32,
-        "float64": _float64,
-        "float": _float64,
+        "float32": _float(">f"),
+        "float64": _float(">d"),
+        "float": _float(">d"),
         "boolean": _boolean,
         "json": _json,
         "void": _void,

@@ -7,10 +7,12 @@ import pickle
 
 import pytest
 
+from spark_kafka_sink.config.plugin_reference import PluginReference
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
 from spark_kafka_sink.consumer.records.deserializers import (
     Deserializers,
     ResolvedDeserializer,
+    deserializer_for,
 )
 from spark_kafka_sink.errors import RecordDeserializationError, SerializationError
 from tests.support.consumer.fetched import fetched
@@ -134,6 +136,17 @@ def test_a_deserializer_that_stops_an_iteration_loses_no_record(takes_place):
     records = fetched(batch(b"a"))
     with pytest.raises(SerializationError, match="offset 0: the value"):
         records.take(1, Deserializers(value=ResolvedDeserializer(stop, takes_place)))
+
+
+def test_a_number_of_another_size_is_named_with_both_sizes():
+    """The sizes tell which deserializer the value was meant for, and show none of its bytes."""
+    records = fetched(batch(b"\0\0\0\x07"))
+    deserialize = deserializer_for(PluginReference("int64"), is_key=False)
+    with pytest.raises(
+        SerializationError,
+        match=r"the value\.deserializer cannot read the value \(4 bytes instead of 8\)\. To skip",
+    ):
+        records.take(1, Deserializers(value=deserialize))
 
 
 def test_a_keyboard_interrupt_in_a_deserializer_is_not_wrapped():

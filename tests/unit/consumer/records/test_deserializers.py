@@ -110,7 +110,7 @@ def test_the_bytes_of_java_become_values(name, data, expected):
 )
 def test_other_bytes_are_rejected(name, data):
     """A built-in deserializer raises an error instead of guessing."""
-    with pytest.raises((ValueError, struct.error, RecursionError)):
+    with pytest.raises((ValueError, RecursionError)):
         deserializer(name)(TOPIC, data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from uuid import UUID
 
@@ -131,6 +132,22 @@ def test_a_value_of_the_wrong_type_is_rejected(name, value):
     assert raised.value.__cause__ is not None
     assert not raised.value.retriable
     assert isinstance(raised.value, KafkaError)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("int", 2**63, "int (OverflowError)"),
+        ("int16", -(2**15) - 1, "int (OverflowError)"),
+        ("int32", 1.5, "float (TypeError)"),
+        ("float32", 1e300, "float (OverflowError)"),
+        ("float", b"1", "bytes (TypeError)"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_told_from_a_value_of_another_type(name, value, kind):
+    """`(error)`, the name of what Python's struct module raises, says neither."""
+    with pytest.raises(SerializationError, match=f"value of type {re.escape(kind)}"):
+        serializer(name)(value, TOPIC)
 
 
 def test_the_error_says_whether_it_was_the_key_or_the_value():
