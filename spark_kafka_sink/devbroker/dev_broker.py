@@ -71,7 +71,9 @@ class DevBroker:
 
         `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
         precedence over `settings` unless they are None. `max_message_bytes` (in bytes) and
-        `log_append_time` change the defaults of new topics. `clock` returns seconds since 1970.
+        `log_append_time` change the defaults of new topics. `clock` returns seconds since 1970; the
+        time limits of groups, transactions and logins pass by it, too, and not at all if it stands
+        still.
         Topics have `default_replication_factor` replicas: in `settings` that is 1 unless set, as in
         Kafka; without `settings` it is three, or the number of brokers if that is smaller.
 

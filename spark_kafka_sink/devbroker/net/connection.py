@@ -104,12 +104,19 @@ _LINGER_SECONDS = 0.1
 class _Waiting:
     """A request that has not been answered yet."""
 
-    __slots__ = ("action", "arrived", "header", "kept", "request", "response", "timer", "watched")
+    __slots__ = (
+        *("action", "arrived", "began", "header", "kept", "request", "response", "timer"),
+        "watched",
+    )
 
-    def __init__(self, header: RequestHeader, request: AnyRequest, arrived: float) -> None:
+    def __init__(
+        self, header: RequestHeader, request: AnyRequest, arrived: float, began: float
+    ) -> None:
         self.header = header
         self.request = request
+        #: When it arrived, in seconds since 1970, and by the clock of the loop.
         self.arrived = arrived
+        self.began = began
         #: What a fault does to the response.
         self.action: Action | None = None
         #: The response, if only the time to send it has not come yet.
@@ -367,7 +374,7 @@ class Connection:
             self._authenticate(self._authenticator, frame, now)
             return
         header, request = self._server.broker.decode_request(frame)
-        waiting = _Waiting(header, request, now)
+        waiting = _Waiting(header, request, now, self._server.loop.time())
         if request_logger.isEnabledFor(logging.INFO):
             self._log(header)
         waiting.action = self._decide(waiting)
@@ -425,13 +432,15 @@ class Connection:
             return
         broker = self._server.broker
         now = self._server.dispatcher.clock()
+        # The broker's clock may leap or stand still; a client waits for real.
+        arrived = now - (self._server.loop.time() - waiting.began)
         action = waiting.action
         try:
             outcome = broker.handle(
                 waiting.header,
                 waiting.request,
                 now,
-                arrived=waiting.arrived,
+                arrived=arrived,
                 kept=waiting.kept,
                 client_host=self.client_host,
                 listener=self._listener.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import signal
 import socket
 import struct
@@ -223,6 +224,17 @@ def test_a_fetch_ends_when_its_time_is_up(client):
 
     assert [] == values(client.ask(fetch(0, max_wait_ms=100), 12))
     assert time.monotonic() - started >= 0.09
+
+
+@pytest.mark.parametrize("leap", [0.0, -3600.0])
+def test_a_fetch_ends_although_the_brokers_clock_stands_still_or_goes_back(leap):
+    """A client waits for real; the broker's clock is for timestamps, and may be a test's."""
+    times = itertools.chain([1_800_000_000.0] * 20, itertools.repeat(1_800_000_000.0 + leap))
+    with (
+        DevBroker(topics={"t": 1}, clock=lambda: next(times)) as broker,
+        RawClient(broker.port) as client,
+    ):
+        assert [] == values(client.ask(fetch(0, max_wait_ms=50), 12))
 
 
 def test_requests_behind_a_waiting_fetch_wait_too(broker, client):
