@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 #: Seconds after which an iteration does again all that a poll does.
 _CALM_SECONDS: Final = 0.01
+#: The wait, at the end of a `close`, for those who are told of it.
+_LAST_SECONDS: Final = 1.0
 
 
 class Polls:
@@ -546,6 +548,11 @@ class Polls:
                 # Afterwards it would be none of the group that commits.
                 self._commits.await_pending(deadline)
                 self._commits.call_back()
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    # Ctrl-C: the group is told, but the user waits no longer for its answer.
+                    deadline = min(deadline, self._core.clock() + _LAST_SECONDS)
+                raise
             finally:
                 # Also if a callback of a commit has raised: the other members need the partitions.
                 if is_subscribed:
@@ -555,7 +562,7 @@ class Polls:
             self._commits.await_pending(deadline)
             self._commits.call_back()
         finally:
-            left = max(min(deadline - self._core.clock(), 1.0), 0)
+            left = max(min(deadline - self._core.clock(), _LAST_SECONDS), 0)
             self._core.call(self._core.fetcher.close, left, "Fetch", is_wakeable=False)
 
     def _await_leaves(self, deadline: float) -> None:

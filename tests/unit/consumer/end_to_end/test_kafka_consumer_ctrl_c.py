@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.consumer import polls
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
@@ -12,6 +13,7 @@ from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordin
 from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.testing import ApiKey, NeverAnswer
 from tests.support.consumer.commits import BY_HAND, committed_by
 from tests.support.consumer.embedded_consuming import (
     GROUP,
@@ -219,8 +221,24 @@ def test_a_close_that_is_interrupted_while_it_commits_leaves_the_group(
         consumer.subscribe("t", listener=listener)
         take(consumer, 3)
         interrupt_once(monkeypatch, Commits, "commit_before_close")
+        monkeypatch.setattr(polls, "_LAST_SECONDS", PATIENCE)
         with pytest.raises(KeyboardInterrupt):
-            consumer.close()
+            consumer.close(PATIENCE)
     assert [("assigned", T), ("revoked", T)] == listener.calls
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         assert () == admin.describe_consumer_groups(["g"])["g"].members
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_close_that_is_interrupted_does_not_wait_for_its_time(broker, monkeypatch, protocol):
+    """Whoever presses Ctrl-C waits a second for a group that does not answer, and not for ever."""
+    leaves = ApiKey.LEAVE_GROUP if protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+    for_ever = {"request.timeout.ms": 10**9}
+    with consuming(broker, **settings_of(protocol), **for_ever) as consumer:
+        consumer.subscribe("t")
+        take(consumer, 3)
+        interrupt_once(monkeypatch, Commits, "commit_before_close")
+        # After a pause at the wrong moment there may be no time left to send it.
+        broker.on(leaves, NeverAnswer(), expect=False)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close(10**9)
