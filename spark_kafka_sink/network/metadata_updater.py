@@ -7,6 +7,7 @@ client chooses the node to send it to, `Metadata` decides what to request and wh
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.errors import (
@@ -159,7 +160,11 @@ class MetadataUpdater:
             raise NetworkError(str(refusal)) from refusal
         if not response.brokers:
             raise NetworkError(f"{node} returned no brokers: it is probably still starting")
-        self._metadata.update(response, self._loop.time(), is_full=question.is_full)
+        # Topics that nobody asked for would be kept for good.
+        asked = frozenset(question.topics)
+        topics = tuple(each for each in response.topics if each.name in asked)
+        answer = replace(response, topics=topics)
+        self._metadata.update(answer, self._loop.time(), is_full=question.is_full)
         self._answered_by = node
         self._recovery.answered()
 

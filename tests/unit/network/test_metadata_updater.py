@@ -154,3 +154,17 @@ def test_a_long_time_without_responses_triggers_a_rebootstrap():
         return due
 
     assert 1.5 == run_without_waiting(run)
+
+
+def test_topics_that_nobody_asked_for_are_not_kept():
+    """A broker that names others would fill the memory of a client that runs for months."""
+
+    async def run() -> tuple[str, ...]:
+        loop, network = asyncio.get_running_loop(), MockNetwork({})
+        updater = updater_of(network)
+        waiting = loop.create_task(updater.wait_for_topics(["t"], loop.time() + 5))
+        (await nth_request(network, 1)).answer(described(NODE, {"other": 1, "t": 2}))
+        await waiting
+        return tuple(network.metadata.snapshot.topics)
+
+    assert ("t",) == run_without_waiting(run)
