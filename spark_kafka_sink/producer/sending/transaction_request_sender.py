@@ -150,7 +150,9 @@ class TransactionRequestSender:
         error = done.exception()
         if error is None:
             try:
-                self._manager.handle_response(handler, done.result())
+                postponed = self._manager.handle_response(handler, done.result())
+                if postponed is not None:
+                    self._client.note_error(postponed)
             except Exception as raised:  # noqa: BLE001  the caller that waits gets it
                 # With an IllegalStateError the manager has ended the producer (KAFKA-14831).
                 self._fail(handler, raised)

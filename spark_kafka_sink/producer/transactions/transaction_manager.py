@@ -25,6 +25,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import (
+    BrokerError,
     IllegalStateError,
     KafkaError,
 )
@@ -408,10 +409,10 @@ class TransactionManager:
                 transaction_version=transaction_version,
             )
 
-    def handle_response(self, handler: TxnRequestHandler, response: Any) -> None:
-        """Handle the answer to a request."""
+    def handle_response(self, handler: TxnRequestHandler, response: Any) -> BrokerError | None:
+        """Handle the answer to a request; return the error for which it is sent again later."""
         with self._lock:
-            self._protocol.handle_response(handler, response)
+            return self._protocol.handle_response(handler, response)
 
     def handle_failure(self, handler: TxnRequestHandler, error: Exception) -> None:
         """Fail a request that could not be sent, for a reason that is not retriable."""

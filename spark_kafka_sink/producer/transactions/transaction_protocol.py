@@ -154,11 +154,11 @@ class TransactionProtocol:
 
     # --- answers
 
-    def handle_response(self, handler: TxnRequestHandler, response: Any) -> None:
-        """Handle the answer to a request."""
+    def handle_response(self, handler: TxnRequestHandler, response: Any) -> BrokerError | None:
+        """Handle the answer to a request; return the error for which it is sent again later."""
         self._requests.in_flight = None
         if self._machine.has_fatal_error:
-            return
+            return None
         verdict = handler.verdict(response)
         match verdict.action:
             case TxnAction.DONE:
@@ -176,6 +176,8 @@ class TransactionProtocol:
                 self._reinitialize(handler, verdict)
             case _:
                 self._refused(handler, verdict)
+        waits = verdict.action in {TxnAction.RETRY, TxnAction.FIND_COORDINATOR}
+        return broker_error(verdict.code, verdict.context) if waits else None
 
     def handle_failure(self, handler: TxnRequestHandler, error: Exception) -> None:
         """Fail a request that could not be sent, for a reason that is not retriable."""

@@ -50,6 +50,17 @@ def test_a_producer_id_request_is_retried_after_a_transient_error():
         assert not harness.accumulator.has_incomplete
 
 
+def test_the_error_of_a_batch_names_why_there_is_no_producer_id():
+    """A broker has answered, which "no broker answered" would deny."""
+    with SenderHarness() as harness:
+        batch = harness.add()
+        harness.init_producer_id(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        harness.step(120)
+        cause = str(batch.result.error.__cause__)
+        assert "last cause: could not get a producer id, which enable.idempotence=true" in cause
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in cause
+
+
 def test_a_missing_permission_for_an_id_fails_queued_batches_and_is_retried():
     """CLUSTER_AUTHORIZATION_FAILED fails the batches; after it is granted, later ones are sent."""
     with SenderHarness() as harness:
