@@ -308,6 +308,18 @@ def test_gzip_members_are_joined():
     assert b"onetwo" == decompress(GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 6)
 
 
+def test_the_checksum_of_a_gzip_header_is_checked():
+    """A header with FHCRC (RFC 1952) is skipped if its checksum is right, and else an error."""
+    member = gzip.compress(b"payload", mtime=0)
+    header = member[:3] + b"\x02" + member[4:10]
+    right = zlib.crc32(header) & 0xFFFF
+    stated = [right.to_bytes(2, "little"), (right ^ 1).to_bytes(2, "little")]
+    good, bad = (header + checksum + member[10:] for checksum in stated)
+    assert b"payload" == decompress(GZIP, good, 7)
+    with pytest.raises(CorruptRecordError, match=r"^gzip: the header does not match its checksum$"):
+        decompress(GZIP, bad, 7)
+
+
 def test_zstd_frames_are_joined():
     """Several frames, with checksums and without sizes, are read as one payload."""
     stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_pykafka
@@ -350,6 +351,19 @@ def test_a_refused_stream_says_why_whatever_is_asked():
     ):
         with pytest.raises(ConfigError, match="subscribe"):
             ask()
+
+
+def test_an_error_of_a_trigger_is_prepared_for_users(monkeypatch):
+    """Spark shows the chain of its causes, which one sentence replaces."""
+    reader = source().streamReader(BYTES)
+
+    def fail(*_, **__):
+        raise NetworkError("no broker answered") from ConnectionRefusedError()
+
+    monkeypatch.setattr(reader._driver, "next_end", fail)
+    with pytest.raises(NetworkError) as caught:
+        reader.latestOffset({}, ReadAllAvailable())
+    assert caught.value.__cause__ is None
 
 
 def test_limits_are_refused_where_pyspark_has_none(monkeypatch):

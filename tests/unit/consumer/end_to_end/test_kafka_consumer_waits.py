@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.polling import classic_coordinator
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
@@ -132,6 +133,16 @@ def test_closing_waits_until_the_coordinator_has_been_left(broker):
         consumer.close()
         assert 0 == consumer._core.coordinator.unanswered_leaves
     assert 1 == hook.fired
+
+
+def test_closing_takes_no_longer_than_a_request(broker, monkeypatch):
+    """The limit is request.timeout.ms to the millisecond, if `close` allows more."""
+    limits = []
+    monkeypatch.setattr(Commits, "commit_before_close", lambda _, limit: limits.append(limit))
+    for seconds in (20, 0.25):
+        with consuming(broker, **SETTINGS, request_timeout_ms=1_999) as consumer:
+            consumer.close(seconds)
+    assert [1.999, 0.25] == limits
 
 
 def test_an_error_while_leaving_is_logged(broker, monkeypatch, caplog):

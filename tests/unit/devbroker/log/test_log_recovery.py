@@ -226,6 +226,19 @@ def test_duplicates_and_gaps_are_judged_as_before(tmp_path):
     log.directory.close()
 
 
+def test_of_empty_segments_only_the_last_remains(tmp_path):
+    """A failed roll leaves an empty file; offsets go on where the last one begins."""
+    open_log(tmp_path, config=ONE_SEGMENT).directory.close()
+    for offset in (0, 5, 9):
+        (tmp_path / f"{offset:020d}.log").touch()
+
+    log = open_log(tmp_path, config=ONE_SEGMENT, clean=False)
+
+    assert [f"{9:020d}.log"] == [each.name for each in tmp_path.glob("*.log")]
+    assert 9 == log.log_end_offset
+    log.directory.close()
+
+
 def test_a_log_without_records_restarts_at_its_log_start_offset(tmp_path):
     """No offset is assigned twice, even if deleted records are lost as well."""
     on_disk = LogWriter(open_log(tmp_path, config=ONE_SEGMENT))

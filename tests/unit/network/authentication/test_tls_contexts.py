@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 
 from spark_kafka_sink.errors import ConfigError
@@ -69,3 +72,27 @@ def test_a_file_that_was_never_usable_is_an_error(tmp_path):
     assert sentence.startswith("kafka.ssl.truststore.location ")
     assert sentence.endswith(" cannot be read: No such file or directory")
     assert "planted" not in sentence
+
+
+def test_a_key_is_on_no_disk_where_memory_can_be_a_file(certificates, monkeypatch):
+    """OpenSSL reads a key from a file only; where the system has none in memory, for a moment."""
+    on_disk = []
+    real = tempfile.NamedTemporaryFile
+
+    def recorded():
+        on_disk.append(None)
+        return real()
+
+    monkeypatch.setattr("spark_kafka_sink.security.tls.tempfile.NamedTemporaryFile", recorded)
+    client = certificates.client
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=client.key,
+        keystore_certificate_chain=client.chain,
+    )
+    TlsContexts(settings, "", ()).current()
+    assert hasattr(os, "memfd_create") == (on_disk == [])
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    on_disk.clear()
+    TlsContexts(settings, "", ()).current()
+    assert [None] == on_disk

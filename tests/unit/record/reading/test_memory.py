@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.record.reading.arena import ArenaPool
+from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
+from spark_kafka_sink.record.reading.arena import Arena, ArenaPool
 from spark_kafka_sink.spark.worker_memory import without_collector
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 from tests.support.record.reading.decoding import NO_END, decode_all, decoder_of
@@ -76,6 +77,29 @@ def test_memory_grows_with_the_records():
     data = plain_batch([PlainRecord(value) for value in values])
     for _ in range(3):
         assert values == decoded(decoder, data).column("value").to_pylist()
+
+
+def test_the_memory_of_an_output_grows_by_no_more_than_the_next_row(monkeypatch):
+    """Each array is asked for what is used and what the next row adds, in every column."""
+    asked = []
+    grow = Arena.grow
+
+    def record(self, name, needed, used, largest):
+        asked.append((name, needed - used))
+        grow(self, name, needed, used, largest)
+
+    monkeypatch.setattr(Arena, "grow", record)
+    sizes = {"key": 300_000, "value": 500_000, "header_key": 70_000, "header_value": 90_000}
+    small = PlainRecord(b"v", b"k", headers=((b"h", b"1"),))
+    large = PlainRecord(
+        bytes(sizes["value"]),
+        bytes(sizes["key"]),
+        headers=((bytes(sizes["header_key"]), bytes(sizes["header_value"])),),
+    )
+    batch = decoded(decoder_of(max_bytes=1 << 22), plain_batch([small, large]))
+    assert [1, sizes["value"]] == [len(each) for each in batch.column("value").to_pylist()]
+    data = {name.removesuffix("_data"): more for name, more in asked if name.endswith("_data")}
+    assert {name: size + COPY_SLACK for name, size in sizes.items()} == data
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import struct
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -397,3 +398,16 @@ def test_all_columns_have_the_types_of_the_schema():
     (batch,) = decode_all(decoder_of(), plain_batch(3))
     batch.validate(full=True)
     assert arrow_schema(include_headers=True) == batch.schema
+
+
+@pytest.mark.parametrize("shift", range(16))
+def test_batches_may_begin_at_any_address(shift):
+    """In an answer a batch begins wherever the one before it has ended."""
+    records = [PlainRecord(b"value-%d" % number, headers=((b"h", b"1"),)) for number in range(3)]
+    data = plain_batch(records)
+    memory = np.zeros(len(data) + 32, np.uint8)
+    begin = -memory.ctypes.data % 16 + shift
+    memory[begin : begin + len(data)] = np.frombuffer(data, np.uint8)
+    moved = memoryview(memory)[begin : begin + len(data)]
+    assert shift == np.frombuffer(moved, np.uint8).ctypes.data % 16
+    assert rows_of(decoder_of(), data) == rows_of(decoder_of(), moved)

@@ -11,6 +11,7 @@ import pytest
 
 from spark_kafka_sink.admin.client.admin_client import AdminClient
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
 from spark_kafka_sink.errors import (
     BrokerError,
     DecodeError,
@@ -31,6 +32,7 @@ from tests.support.consumer.commits import BY_HAND, committed
 from tests.support.consumer.embedded_consuming import (
     GROUP,
     NEVER_MS,
+    PATIENCE,
     consuming,
     poll_until,
     take,
@@ -133,6 +135,26 @@ def test_a_callback_learns_that_a_partition_was_not_answered(broker):
     [(_, error)] = calls
     assert isinstance(error, DecodeError)
     assert "the coordinator's answer lacks t-1, so" in str(error)
+
+
+def test_an_asynchronous_commit_ends_by_the_default_timeout(broker, monkeypatch):
+    """Without another limit it takes at most default.api.timeout.ms."""
+    limits = []
+    commit = OffsetCommits.commit
+
+    async def record(self, prepared, deadline, **given):
+        limits.append(deadline - consumer._core.clock())
+        return await commit(self, prepared, deadline, **given)
+
+    monkeypatch.setattr(OffsetCommits, "commit", record)
+    calls = []
+    with consuming(broker, **BY_HAND, default_api_timeout_ms=90_000_500) as consumer:
+        consumer.assign([tp()])
+        consumer.commit_async({tp(): 1}, lambda *given: calls.append(given))
+        poll_until(consumer, lambda: calls)
+    [limit] = limits
+    # The clock goes on between the two times that it is read.
+    assert 90_000.5 - PATIENCE < limit <= 90_000.5
 
 
 def test_a_failed_asynchronous_commit_is_logged_without_a_callback(broker, caplog):
