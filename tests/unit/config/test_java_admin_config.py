@@ -52,6 +52,11 @@ def test_no_setting_is_both_supported_and_refused():
     assert not set(KEYS) & set(REFUSED_ADMIN)
 
 
+def test_describing_a_topic_does_not_create_it():
+    """What is no setting has the value that Java's admin client sends."""
+    assert AdminConfig.from_mapping(SERVERS).allow_auto_create_topics is False
+
+
 @pytest.mark.parametrize("name", sorted(KEYS))
 def test_types_importances_and_defaults_equal_javas(name):
     """Types, importances and defaults equal Java's, with the listed exceptions."""

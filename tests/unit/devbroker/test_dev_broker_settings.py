@@ -79,6 +79,12 @@ def test_racks_on_the_command_line_are_one_for_each_broker(capsys):
     assert "2 for 3 brokers" in capsys.readouterr().err
 
 
+def test_the_first_brokers_of_many_are_shown():
+    """A line has the addresses of three."""
+    shown = repr(DevBroker(port=9092, brokers=5))
+    assert shown.startswith("<DevBroker at 127.0.0.1:9092, 127.0.0.1:9093, 127.0.0.1:9094 and 2")
+
+
 @pytest.mark.parametrize(
     ("host", "expected"),
     [("::1", "[::1]:9092,[::1]:9093"), ("127.0.0.1", "127.0.0.1:9092,127.0.0.1:9093")],

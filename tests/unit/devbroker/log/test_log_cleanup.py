@@ -222,7 +222,10 @@ class TestCompaction:
 
         assert {b"a": b"kept", b"b": b"committed", b"z": b"9"} == visible(log)
         assert (1, b"a", b"aborted") not in records_of(log)
-        assert [2, 4] == [b.header.base_offset for b in batches_of(log) if b.header.is_control]
+        markers = [b.header for b in batches_of(log) if b.header.is_control]
+        assert [2, 4] == [marker.base_offset for marker in markers]
+        # Both transactions had records until now, and a marker must not go before them.
+        assert [False, False] == [marker.has_delete_horizon for marker in markers]
 
     def test_nothing_from_an_open_transaction_on_is_cleaned(self):
         """The outcome of the transaction is not known yet."""
