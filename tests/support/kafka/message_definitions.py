@@ -1,9 +1,10 @@
-"""The definitions of Kafka's messages, from the JSON files in the jar of its clients.
+"""The definitions of Kafka's messages, from the JSON files in its jars.
 
-The fields of each message that has a class here are kept in `kafka_fields.json`, with which
-`tests/unit/protocol/test_definitions.py` compares the classes. Run by hand, with Kafka 4.3.1:
+The fields of each message, and of each record of a coordinator, that has a class of the same name
+here are kept in `kafka_fields.json`, with which `tests/unit/protocol/test_definitions.py` compares
+the classes. Run by hand, with the jars of Kafka 4.3.1 (clients, group coordinator):
 
-    python -m tests.support.kafka.message_definitions KAFKA-CLIENTS.jar
+    python -m tests.support.kafka.message_definitions DIRECTORY-OF-KAFKA-JARS
 """
 
 from __future__ import annotations
@@ -15,26 +16,56 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+    GroupMetadataValue,
+    OffsetCommitValue,
+)
 from tests.support.network.wire_messages import MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: The classes that are compared: all messages, and the values of records of groups. The
+#: versions of keys are the numbers of their kinds.
+DEFINED = [
+    *MESSAGES,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataValue,
+    OffsetCommitValue,
+]
 FIELDS = Path(__file__).parents[2] / "unit" / "protocol" / "golden" / "kafka_fields.json"
 _COMMENT = re.compile(r'^\s*//.*$|\s//[^"\n]*$', re.MULTILINE)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _FACTS = ("type", "versions", "nullableVersions", "tag", "ignorable", "default")
 
 
-def main(jar: str) -> None:
-    """Write the fields of all messages."""
-    with zipfile.ZipFile(jar) as archive:
-        found = {
-            each.__name__: _fields(archive.read(f"common/message/{each.__name__}.json").decode())
-            for each in MESSAGES
-        }
+def main(directory: str) -> None:
+    """Write the fields of all classes."""
+    texts = dict(_definitions(Path(directory)))
+    found = {each.__name__: _fields(texts[each.__name__]) for each in DEFINED}
     lines = (f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in found.items())
     FIELDS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _definitions(directory: Path) -> Iterator[tuple[str, str]]:
+    for jar in directory.glob("kafka-*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if name.startswith("common/message/") and name.endswith(".json"):
+                    yield Path(name).stem, archive.read(name).decode()
 
 
 def _fields(text: str) -> dict[str, dict[str, Any]]:
@@ -45,7 +76,9 @@ def _fields(text: str) -> dict[str, dict[str, Any]]:
     def walk(fields: list[dict[str, Any]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for field in fields:
             place = f"{path}{_WORD.sub('_', field['name']).lower()}"
-            yield place, {fact: field[fact] for fact in _FACTS if fact in field}
+            # Versions that are left out are the tagged ones (Kafka's FieldSpec).
+            stated = {"versions": field.get("taggedVersions"), **field}
+            yield place, {fact: stated[fact] for fact in _FACTS if fact in stated}
             inner = field.get("fields") or structs.get(field["type"].removeprefix("[]"), [])
             yield from walk(inner, f"{place}.")
 

@@ -29,15 +29,15 @@ from spark_kafka_sink.protocol.field_types import (
     VersionRange,
     declared_fields,
 )
-from tests.support.kafka.message_definitions import FIELDS
-from tests.support.network.wire_messages import MESSAGES, name_of, versions_of
+from tests.support.kafka.message_definitions import DEFINED, FIELDS
+from tests.support.network.wire_messages import name_of, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from spark_kafka_sink.protocol.field_types import DeclaredField
 
-DEFINED = json.loads(FIELDS.read_text(encoding="utf-8"))
+KAFKAS = json.loads(FIELDS.read_text(encoding="utf-8"))
 SCALARS = {
     BOOL: "bool",
     INT8: "int8",
@@ -46,6 +46,12 @@ SCALARS = {
     INT64: "int64",
     FLOAT64: "float64",
     UUID: "uuid",
+}
+
+
+#: Tagged fields that the embedded broker does not write, and skips where it reads them.
+LEFT_OUT = {
+    ("OffsetCommitValue", "topic_id"),
 }
 
 
@@ -75,7 +81,7 @@ def defined_type(name: str) -> str:
 def defined_default(definition: dict[str, Any]) -> object:
     """Return the default of a definition that states one, as a value of ours."""
     text = definition["default"]
-    if text == "null":
+    if text in {"null", None}:
         return None
     if text in {"true", "false", True, False}:
         return str(text).lower() == "true"
@@ -102,7 +108,7 @@ def versions_in(stated: VersionRange | str | None, versions: Iterable[int]) -> l
     return [version for version in versions if version in among]
 
 
-@pytest.mark.parametrize("message_class", MESSAGES, ids=name_of)
+@pytest.mark.parametrize("message_class", DEFINED, ids=name_of)
 def test_the_fields_of_a_message_are_those_of_kafka(message_class):
     """Name, type, versions, tag, and whether a value may be null or left out, are Kafka's."""
     versions = versions_of(message_class)
@@ -125,16 +131,17 @@ def test_the_fields_of_a_message_are_those_of_kafka(message_class):
             defined.get("tag"),
             defined.get("ignorable", False),
         )
-        for place, defined in DEFINED[name_of(message_class)].items()
+        for place, defined in KAFKAS[name_of(message_class)].items()
+        if (name_of(message_class), place) not in LEFT_OUT
         if (present := versions_in(defined["versions"], versions))
     }
     assert kafkas == ours
 
 
-@pytest.mark.parametrize("message_class", MESSAGES, ids=name_of)
+@pytest.mark.parametrize("message_class", DEFINED, ids=name_of)
 def test_the_defaults_of_a_message_are_those_of_kafka(message_class):
     """A field that has a default here has the one of Kafka's definition, if that states one."""
-    definition = DEFINED[name_of(message_class)]
+    definition = KAFKAS[name_of(message_class)]
     stated = {
         place: declared.default
         for place, declared in fields_of(message_class)

@@ -63,6 +63,12 @@ def test_a_nested_folder_gets_the_test_modules_above_it_too(tmp_path):
     ]
 
 
+def test_compiled_code_gets_the_tests_of_its_whole_layer():
+    """Decoding is tested in the room of readers, and runs in that of kernels."""
+    mutant = dataclasses.replace(_mutant(), path=f"{PACKAGE}/record/kernel/decode_records.py")
+    assert ["tests/unit/record"] == TestsByLine({}).for_mutant(mutant)
+
+
 @pytest.mark.parametrize(
     ("module", "expected"),
     [("protocol/messages/fetch.py", "tests/unit/protocol"), ("model.py", "tests/unit/test_a.py")],

@@ -278,3 +278,15 @@ def test_unreachable_brokers_are_logged_once_for_each_outage(broker, caplog):
             assert outage == len(warnings())
     assert "Connection refused" in warnings()[0]
     assert warnings()[0].endswith("The consumer keeps trying")
+
+
+def test_what_was_read_delays_no_further_fetch(broker):
+    """Only a partition that could not be read is asked for again after retry.backoff.ms."""
+    never = {"retry_backoff_ms": NEVER_MS, "retry_backoff_max_ms": NEVER_MS}
+    for number in range(3):
+        fill(broker.bootstrap_servers, "t", [b"%d" % number])
+    with consuming(broker, max_partition_fetch_bytes=1, fetch_max_bytes=1, **never) as consumer:
+        consumer.assign([tp()])
+        consumer.seek(tp(), 0)
+        # A batch at a time, of three and of one each.
+        assert [*numbered(3), b"0", b"1", b"2"] == values(take(consumer, 6))
