@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS, PluginReference
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError, SerializationError
 from spark_kafka_sink.producer import kafka_producer, producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -206,6 +208,8 @@ def test_plug_ins_get_the_settings():
     )
     assert (7, "me", -1) == (settings["linger.ms"], settings["client.id"], settings["acks"])
     assert "secret" not in repr(dict(settings))
+    without_security = set(PRODUCER_CONFIG_DEF.names) - set(SECURITY_CONFIG_DEF.names)
+    assert without_security <= set(settings)
     with pytest.raises(TypeError):
         settings["linger.ms"] = 8
 
