@@ -15,7 +15,7 @@ offset and the end of the partition (its high watermark), as Kafka's own tool co
 Exit codes: 0 done; 1 the cluster refused all or a part of it, a group, topic or partition does not
 exist, the group has members, or the end of a partition is not known; 2 wrong usage or settings;
 4 the output could not be written, and the error says if a change was made; 130 interrupted by
-Ctrl-C; 141 the reader of the output has ended, as `head` does: a change was made all the same. With
+Ctrl-C; 141 the reader of the output has ended, as `head` does: a change was made nevertheless. With
 `--json` the result is one JSON object on standard output; each error is one sentence on standard
 error. The output never contains a secret, nor control characters from data that others have
 written.

@@ -16,7 +16,7 @@ Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to 
 or the ledger refused, or a ledger entry cannot be read; 2 wrong usage or settings; 3 a partly
 visible write has to be resolved, even if ledger entries cannot be read; 4 the output could not be
 written, and the error says if a change was made; 130 interrupted by Ctrl-C; 141 the reader of the
-output has ended, as `head` does: a change was made all the same. `list` and `describe` skip
+output has ended, as `head` does: a change was made nevertheless. `list` and `describe` skip
 unreadable entries and report the position and the fault of each as a warning on standard error, and
 in `unreadable` of the JSON object. With `--json` the result is one JSON object on standard output;
 errors are one sentence on standard error. The output never contains a secret, nor control

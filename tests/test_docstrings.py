@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "spark_kafka_sink"
 #: What can contain a function.
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s+(?=[A-Z])")
@@ -89,11 +92,11 @@ Fetch Filter Find Finish Flush Forget Format Freeze Fuzz Gather Group Handle Has
 Implement Import Increase Index Initialize Inject Inline Install Interrupt Iterate Join Keep Kill
 Leave Limit List Listen Load Lock Log Look Make Manage Mark Measure Merge Move Notify Observe Open
 Parse Partition Pass Perform Pickle Place Plan Poll Prefix Prepare Print Probe Process Protect Pull
-Put Raise Read Rebuild Receive Record Refresh Register Relay Release Remove Rename Replace Replay
-Report Request Require Resend Reserve Reset Resolve Respond Restart Restore Restrict Resume Retrieve
-Retry Return Round Run Schedule Seek Send Serialize Set Show Sign Simulate Skip Split Spread Stage
-Start Stop Store Subscribe Subtract Summarize Suspend Take Treat Truncate Try Undo Uninstall
-Unregister Update Use Validate Verify Wait Wake Weight Wrap Write Yield
+Put Raise Read Rebuild Receive Record Rediscover Refresh Register Rejoin Relay Release Remove Rename
+Replace Replay Report Request Require Resend Reserve Reset Resolve Respond Restart Restore Restrict
+Resume Retrieve Retry Return Round Run Schedule Seek Send Serialize Set Show Sign Simulate Skip
+Split Spread Stage Start Stop Store Subscribe Subtract Summarize Suspend Take Treat Truncate Try
+Undo Uninstall Unregister Update Use Validate Verify Wait Wake Weight Wrap Write Yield
 """
 AGREED = frozenset(VERBS.split())
 
@@ -141,3 +144,44 @@ def test_a_verb_that_is_not_agreed_is_found(docstring, expected):
         f'class F:\n    @property\n    def f(self):\n        """{docstring}"""'
     )
     assert [] == other_verbs_in(f'def test_f():\n    """{docstring}"""')
+
+
+#: Phrases that readers stumble over, and what says the same.
+PHRASES = {
+    "anew": "again, or re- before the verb",
+    "for ever": "without end, or that every attempt fails",
+    "all the same": "anyway, nevertheless",
+    "nobody": "what is missing, in the passive",
+    "none any more": "no longer",
+}
+PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b".replace(" ", r"\s+"))
+
+
+def prose_in(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings and the comments of a module, each with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield getattr(node, "lineno", 1), docstring
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def test_prose_has_no_phrase_that_readers_stumble_over():
+    """The docstrings and comments of the package say it in plainer words."""
+    assert [] == [
+        f"{path.relative_to(PACKAGE)}:{line}: {found.group()!r}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, prose in prose_in(path.read_text())
+        if (found := PHRASE.search(prose.lower())) is not None
+    ]
+
+
+def test_a_phrase_is_found():
+    """Docstrings and comments are searched, also across lines, and texts are not."""
+    source = '"""Join\n\nthe group anew."""\nx = "nobody"  # all the same'
+    found = [PHRASE.search(prose) for _, prose in prose_in(source)]
+    assert ["anew", "all the same"] == [each and each.group() for each in found]
+    assert PHRASE.search("goes on for\n    ever") is not None

@@ -119,7 +119,7 @@ class Call(Generic[ResponseT]):
     error_codes: Callable[[ResponseT], Sequence[int]]
     #: A description for errors: "EndTxn of 'orders.ledger'".
     what: str
-    #: Retriable codes that are returned to the caller all the same.
+    #: Retriable codes that are nevertheless returned to the caller.
     accepts: frozenset[int] = frozenset()
 
 

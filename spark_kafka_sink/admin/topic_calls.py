@@ -45,7 +45,7 @@ _TOPIC_RESOURCE: Final = 2
 _LAST_FETCH_WITH_NAMES: Final = 12
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
-#: Bytes requested at once; a first batch above this is returned all the same (KIP-74).
+#: Bytes requested at once; a larger first batch is returned anyway (KIP-74).
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 _FETCH_MAX_WAIT_MS: Final = 100
 

@@ -360,7 +360,7 @@ class RefusedSetting(NamedTuple):
     """A setting of Kafka's clients that is not supported here."""
 
     reason: str
-    #: Values that are accepted all the same, since they request what happens anyway.
+    #: Values that are accepted nevertheless, since they request what happens anyway.
     accepted: tuple[str, ...] = ()
 
 

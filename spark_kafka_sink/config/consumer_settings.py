@@ -51,7 +51,7 @@ CONSUMER_CONFIG_DEF: Final = (
         Range(0),
         _HIGH,
         "The maximum size of the data of one partition in a response, in bytes. A larger record "
-        "batch is returned all the same, alone. Java's default is 1048576.",
+        "batch is returned anyway, alone. Java's default is 1048576.",
     )
     .define(
         "fetch.max.bytes",
@@ -59,7 +59,7 @@ CONSUMER_CONFIG_DEF: Final = (
         52_428_800,
         Range(0),
         _MEDIUM,
-        "The maximum size of a response in bytes. A larger record batch is returned all the same, "
+        "The maximum size of a response in bytes. A larger record batch is returned anyway, "
         "alone. The broker's own limit is its fetch.max.bytes.",
     )
     .define(

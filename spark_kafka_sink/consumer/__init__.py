@@ -1,1 +1,1 @@
-"""Kafka's consumer: bounded ranges of partitions, as Arrow record batches."""
+"""Kafka's consumer: groups, assigned partitions and bounded reads, as records or in Arrow."""

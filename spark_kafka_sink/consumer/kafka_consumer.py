@@ -333,7 +333,7 @@ class KafkaConsumer:
             return self._need_group("group_metadata").group_metadata()
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Make the next `poll` join the group anew, for instance because user data have changed.
+        """Make the next `poll` rejoin the group, for instance because user data have changed.
 
         The brokers log `reason`. With group.protocol=consumer it has no effect but a warning: there
         the coordinator alone decides when to rebalance.
@@ -476,8 +476,8 @@ class KafkaConsumer:
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets the position is behind the end of the log, as far as is known.
 
-        `partition` must be assigned. It asks nobody, and takes no time: None means that there is no
-        position yet, or that the end is only now being looked up. With
+        `partition` must be assigned. It sends no request, and takes no time: None means that there
+        is no position yet, or that the end is only now being looked up. With
         isolation.level=read_committed the end is the last stable offset.
         """
         with self._call():

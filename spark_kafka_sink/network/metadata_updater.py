@@ -160,7 +160,7 @@ class MetadataUpdater:
             raise NetworkError(str(refusal)) from refusal
         if not response.brokers:
             raise NetworkError(f"{node} returned no brokers: it is probably still starting")
-        # Topics that nobody asked for would be kept for good.
+        # Topics that were not requested would be kept for good.
         asked = frozenset(question.topics)
         topics = tuple(each for each in response.topics if each.name in asked)
         answer = replace(response, topics=topics)

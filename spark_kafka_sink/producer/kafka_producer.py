@@ -240,7 +240,7 @@ class KafkaProducer:
 
         Raises SchemaError for unsupported columns, RecordError for a row that cannot be sent (the
         rows before it are sent), KafkaTimeoutError, and BrokerError for a topic that is refused.
-        max.block.ms limits the waits until rows are added to batches; the limit then starts anew.
+        max.block.ms limits the waits until rows are added to batches; then the limit starts again.
         """
         self._check_can_call()
         self._core.fail_if_not_ready_for_send()

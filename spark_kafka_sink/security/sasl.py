@@ -1,6 +1,6 @@
 """SASL mechanisms as seen from outside: bytes to send, and bytes received.
 
-A `SaslClient` holds one exchange (javax.security.sasl.SaslClient in Kafka) and is created anew for
+A `SaslClient` holds one exchange (javax.security.sasl.SaslClient in Kafka) and is created for
 each authentication. It does no I/O. Its errors are AuthenticationErrors that name neither broker
 nor user; the code that sends the bytes adds them.
 """

@@ -84,10 +84,10 @@ class AdminClient(BlockingClient):
 
     Each call takes a positive `timeout` in seconds, by default default.api.timeout.ms, and is
     retried until then. A call about several items, such as topics, returns their results by item,
-    or None if there is nothing to return. If any of the items fail, the others are done all the
-    same, and then the call raises AdminError, whose `errors` has the error of each item that failed
-    and whose `results` has the results of the others. If the answer to a request was lost, it is
-    sent again: then a topic that exists already may be the one that this call has created.
+    or None if there is nothing to return. If any of the items fail, the others are done anyway, and
+    then the call raises AdminError, whose `errors` has the error of each item that failed and whose
+    `results` has the results of the others. If the answer to a request was lost, it is sent again:
+    then a topic that exists already may be the one that this call has created.
 
     An error that does not concern single items is raised as it is: BrokerError if a broker refuses
     the whole request, UnsupportedVersionError if it is too old, KafkaTimeoutError if the cluster

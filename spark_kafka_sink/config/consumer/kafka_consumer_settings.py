@@ -191,7 +191,7 @@ KAFKA_CONSUMER_CONFIG_DEF: Final = (
         Range(0),
         _HIGH,
         "The maximum size of the data of one partition in a response, in bytes. A larger record "
-        "batch is returned all the same, alone.",
+        "batch is returned anyway, alone.",
     )
     .include(
         CONSUMER_CONFIG_DEF,

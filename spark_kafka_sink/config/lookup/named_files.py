@@ -79,7 +79,7 @@ def _opened(path: Path | str) -> Iterator[int]:
     """Open a file for reading that the environment allows."""
     lists = allow_lists()
     try:
-        # By its name first: whether a file exists is nobody's business who may not read it.
+        # By its name first: who may not read a file need not know whether it exists.
         lists.check_path(str(path))
         descriptor = os.open(path, _FLAGS)
     except NotAllowedError as error:

@@ -59,7 +59,7 @@ class GeneralAssignment:
         self._by_size = _MembersBySize(self._assigned)
         self._movements = PartitionMovements()
         self._revokes = False
-        #: Whether movements would have gone on for ever.
+        #: Whether the movements would not have ended.
         self.is_circular = False
         #: None if it must be computed again.
         self._balanced: bool | None = None
@@ -149,7 +149,7 @@ class GeneralAssignment:
     def _move_all(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions as long as that helps; return whether any has moved.
 
-        Java goes on for ever if the earlier owners of partitions pull them in a circle. What moves
+        Java never ends if the earlier owners of partitions pull them in a circle. What moves
         next follows from who owns what and from the movements so far, so the circle is closed when
         both return.
         """

@@ -5,7 +5,7 @@ the outcome by one of the other methods. Rules:
 
 - The range ends when the position has reached its end. The position after an answer is that after
   its last batch, whatever the batch held; rows are never counted.
-- Nothing is repeated without progress or a back-off, and nothing is repeated for ever: without
+- Nothing is repeated without progress or a back-off, and nothing is repeated without end: without
   progress for `timeout` seconds, `step` raises an error with what was last seen.
 - Only the leader decides what is lost. A follower that fails is not asked again (KIP-392), unless
   the leader insists.

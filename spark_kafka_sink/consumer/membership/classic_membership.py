@@ -254,7 +254,7 @@ class ClassicMembership:
             self._search.failed(now)
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Look for the coordinator anew: its connection ended, or it is none any more.
+        """Rediscover the coordinator: the connection was lost, or it is no longer the coordinator.
 
         Requests in flight to it have failed: joining starts again after the back-off, with the same
         member id. The caller closes the connection. `was_reached` is False if there was none: then

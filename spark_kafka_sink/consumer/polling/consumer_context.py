@@ -56,7 +56,7 @@ class Answer(Generic[T]):
         self.is_done = False
 
     async def run(self) -> None:
-        """Run the coroutine, unless nobody waits for it any more."""
+        """Run the coroutine, unless its caller has stopped waiting."""
         if self._is_cancelled:
             return
         self._task = asyncio.current_task()
@@ -102,7 +102,7 @@ class ConsumerContext:
         #: Whether positions may be looked up: the user has called `poll` since partitions were
         #: assigned, and since a look-up has failed.
         self.may_look_up = False
-        #: An error that nobody expected, or that no further attempt would mend.
+        #: An unexpected or permanent error; the user's next call raises it.
         self.failure: BaseException | None = None
         #: Counts what may concern the user's thread, which looks again if it has changed.
         self.changes = 0

@@ -49,7 +49,7 @@ class Membership(Protocol):
         """Record a call of `poll`; raise the error of the group, if there is one, once."""
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Find the coordinator anew."""
+        """Rediscover the coordinator."""
 
 
 class Coordinator(ABC):
@@ -129,7 +129,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def enforce_rebalance(self, reason: str) -> None:
-        """Join the group anew within the next `poll`; needs the lock."""
+        """Rejoin the group within the next `poll`; needs the lock."""
 
     @abstractmethod
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -158,7 +158,7 @@ class Coordinator(ABC):
         """Retry the search; `code` is None if there was no answer."""
 
     def disconnect_lost(self) -> None:
-        """Close the connection to a coordinator that is none any more.
+        """Close the connection to a broker that is no longer the coordinator.
 
         Otherwise the next request to the same broker would wait behind those that have no answer.
 

@@ -244,7 +244,7 @@ class ConsumerMembership:
             self._raise_in_poll(ApiKey.FIND_COORDINATOR, code)
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Look for the coordinator anew: its connection ended; the heartbeat in flight has failed.
+        """Rediscover the coordinator: the connection was lost, and the heartbeat in flight failed.
 
         `was_reached` is False if there was no connection: then the search begins after a back-off.
         """

@@ -52,7 +52,7 @@ class RecordDecoders:
         self._idle: deque[tuple[Any, RecordDecoder]] = deque(maxlen=_MOST_IDLE)
 
     def take(self, schema: Any, topic_partition: TopicPartition) -> RecordDecoder:
-        """Return a decoder for a partition that nobody else uses; raise SchemaError as it does."""
+        """Return a decoder for a partition, in use nowhere else; raise SchemaError as it does."""
         for entry in self._idle:
             if entry[0] is schema or entry[0].equals(schema, check_metadata=True):
                 self._idle.remove(entry)

@@ -225,7 +225,7 @@ def commit_in_generation(
     """Return the reaction to a commit of a classic member that was sent in the generation `sent`.
 
     An answer that ends the generation is outdated if the member has another one by now: it has
-    failed all the same, but the membership does not change.
+    failed anyway, but the membership does not change.
     """
     ends_generation = {_A.FENCED, _A.REJOIN_AS_NEW, _A.REJOIN_AS_MEMBER}
     if sent == current or verdict.action not in ends_generation:

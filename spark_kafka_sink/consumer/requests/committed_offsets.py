@@ -99,7 +99,7 @@ def fetch_request(
 
     Only a member of a consumer group (KIP-848) sends its id and epoch. With `require_stable`, a
     partition whose offset an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447);
-    brokers before 2.5 return such offsets all the same.
+    brokers before 2.5 return such offsets anyway.
     """
     return offset_fetch_request(
         group_id,

@@ -1,9 +1,10 @@
 """The lane of connections that could otherwise keep the event loop busy.
 
 A turn of the event loop handles one request of a connection, or a few short ones. That is not
-enough if each of its requests takes long, or if nobody knows the client yet. Such connections share
-a lane: it gives them turns one at a time, in the order in which they entered, and then rests for as
-long as the turn took. So all of them together take at most half of the event loop's time.
+enough if each of its requests takes long, or if the client has not authenticated yet. Such
+connections share a lane: it gives them turns one at a time, in the order in which they entered, and
+then rests for as long as the turn took. So all of them together take at most half of the event
+loop's time.
 
 What counts is the time for which the event loop computed: on a busy machine the time on the wall
 says nothing about a request.

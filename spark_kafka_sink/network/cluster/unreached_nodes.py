@@ -66,7 +66,7 @@ class UnreachedNodes:
         self._absences.pop(_address(node), None)
 
     def absent(self, node: Node, error: KafkaError, now: float) -> bool:
-        """Record an attempt that found nobody; return whether `never_reached` is new for it."""
+        """Record an attempt without a listener; return whether `never_reached` is new for it."""
         address = _address(node)
         absence = self._absences.get(address)
         if absence is None or now - absence.last > _STALE_SECONDS:
@@ -77,7 +77,7 @@ class UnreachedNodes:
         return absence.is_final and not was_final
 
     def absence(self, node: Node) -> KafkaError | None:
-        """Return the error of the last attempt, if it found nobody."""
+        """Return the error of the last attempt, if it found no listener."""
         absence = self._absences.get(_address(node))
         return None if absence is None else absence.error
 

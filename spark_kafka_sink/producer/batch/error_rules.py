@@ -242,7 +242,7 @@ ABORT_RULES: Mapping[int, TxnAction] = {
     _E.PRODUCER_FENCED: _T.REINITIALIZE,
     _E.INVALID_TXN_STATE: _T.REINITIALIZE,
     _E.UNKNOWN_PRODUCER_ID: _T.REINITIALIZE,
-    # Another abort would loop for ever.
+    # Another abort would loop without end.
     _E.TRANSACTION_ABORTABLE: _T.FATAL,
 }
 

@@ -445,7 +445,7 @@ class BatchBuilder:
                 self._discard_open(slot)
                 result.fail(error)
             except BaseException:
-                # After an interrupt, too, no future may wait for ever.
+                # After an interrupt, too, every future must complete.
                 self._discard_open(slot)
                 result.fail(error)
                 raise
@@ -466,7 +466,7 @@ class BatchBuilder:
             self._pool.deallocate(filled.block)
         except BaseException as error:
             self._discard_open(slot)
-            # No future may wait for ever, and lost rows without a future must be noted.
+            # Every future must complete, and lost rows without a future must be noted.
             broken = interruption_error(error)
             result.fail(broken)
             self._sending.note_loss(broken)

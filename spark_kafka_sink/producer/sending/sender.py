@@ -526,7 +526,7 @@ class Sender:
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         leader = self._client.metadata.snapshot.leader_of(batch.topic_partition)
-        # An attempt may have failed long ago, and nobody could be connected to for the next one.
+        # An attempt may have failed long ago, and no connection could be made for the next one.
         cause = (
             self._client.connect_error(leader)
             or batch.last_error

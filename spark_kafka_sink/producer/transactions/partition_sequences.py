@@ -7,7 +7,7 @@ and the time of a restart, where the differences are explained.
 
 A recreated topic (a new topic id, KIP-516) has an empty log. Java continues with the next number
 there. Brokers from 4.5 on refuse it (KAFKA-15591); older ones accept any number in the first batch
-to arrive, so that the retry of an earlier batch is refused for ever. Here an idempotent producer
+to arrive, so that every retry of an earlier batch is refused. Here an idempotent producer
 restarts the partition, as franz-go does. A transactional one keeps its numbers, because within one
 epoch the broker would take new batches for duplicates of earlier ones. Both discard the
 acknowledged state of the deleted log.
@@ -124,7 +124,7 @@ class PartitionSequences:
 
         A retried batch is sent when it is the oldest one in flight: the broker would refuse any
         other as out of order. A batch that was never sent must wait in four more cases in which
-        Java sends it, because the retry of an older one might then be refused for ever:
+        Java sends it, because every retry of an older one might then be refused:
 
         - Nothing in the partition has been acknowledged yet, or nothing since its topic was
           recreated. A broker that does not know a producer accepts any sequence number in its first

@@ -6,7 +6,7 @@ counts as in flight until it is acknowledged or has failed for good, even while 
 retry.
 
 Numbers change only if the partition *restarts*: an earlier batch was lost or refused, so that there
-would be a gap for ever, or the topic was recreated and its log is empty. The batches in flight then
+would remain a gap, or the topic was recreated and its log is empty. The batches in flight then
 get numbers from 0 and the producer's newest epoch (KIP-360). Unlike Java, a restart waits until
 every batch sent to a broker has been answered: an answer for the old numbers must never be taken
 for one for the new ones.

@@ -56,7 +56,7 @@ class FetchPartition:
     last_fetched_epoch: int = field(INT32, versions="12+", default=NO_LEADER_EPOCH)
     #: A follower's log start; -1 for a client.
     log_start_offset: int = field(INT64, versions="5+", ignorable=True, default=-1)
-    #: A limit for this partition; a larger first batch is returned all the same (KIP-74).
+    #: A limit for this partition; a larger first batch is returned anyway (KIP-74).
     partition_max_bytes: int = field(INT32)
     replica_directory_id: uuid.UUID = field(
         UUID, versions="17+", tag=0, ignorable=True, default=ZERO_UUID

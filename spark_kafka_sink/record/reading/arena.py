@@ -1,6 +1,6 @@
 """Reused memory for decoded records.
 
-The memory of an output is used again as soon as nobody holds its record batch any more: to touch
+The memory of an output is used again as soon as its record batch is released: to touch
 new memory for the first time costs more than to decode into it. Capacities grow with what the
 records need, so only the first outputs of a partition are copied, and memory that is not needed is
 never touched.
@@ -58,7 +58,7 @@ class Arena:
 
 
 class ArenaPool:
-    """The arenas of one decoder that nobody uses at the moment; arenas may return in any thread.
+    """The arenas of one decoder that are free; arenas may return in any thread.
 
     `sizes` has the first sizes of the arrays, and their types. `largest` is the size in bytes of
     the largest array that is kept: only a single huge record needs more.
