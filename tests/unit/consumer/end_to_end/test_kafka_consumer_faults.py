@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, CorruptRecordError, KafkaError, WakeupError
 from spark_kafka_sink.testing import (
@@ -68,6 +69,23 @@ def test_a_pattern_whose_first_match_fails_is_matched_again_after_a_pause(broker
         assert 0.6 < time.monotonic() - begin
         hook.remove()
         assert 6 == len(take(consumer, 6))
+
+
+def test_a_pattern_is_matched_within_the_time_of_a_request(broker, monkeypatch):
+    """The look-up has request.timeout.ms; `poll` does not wait for it."""
+    limits = []
+    topic_names = OffsetCalls.topic_names
+
+    async def record(self, deadline, **given):
+        limits.append(deadline - consumer._core.clock())
+        return await topic_names(self, deadline, **given)
+
+    monkeypatch.setattr(OffsetCalls, "topic_names", record)
+    with consuming(broker, **BY_HAND, request_timeout_ms=NEVER_MS + 500) as consumer:
+        consumer.subscribe(pattern="t.*")
+        take(consumer, 6)
+    assert all(NEVER_MS / 1000 - PATIENCE < limit <= NEVER_MS / 1000 + 0.5 for limit in limits)
+    assert limits
 
 
 def out_of_range(response):

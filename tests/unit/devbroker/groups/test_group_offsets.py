@@ -106,6 +106,23 @@ class TestOffsets:
         ]
         assert [topic_id] == [topic.topic_id for topic in answer.groups[1].topics]
 
+    @pytest.mark.parametrize(("version", "expected"), [(9, ["gone", "t"]), (10, [""])])
+    def test_offsets_of_a_topic_without_an_id_are_listed_by_name_only(
+        self, client, monkeypatch, version, expected
+    ):
+        """A topic that is no longer there has no id by which version 10 could name it."""
+        client.commit({("t", 0): 5})
+        committed = GroupOffsets.committed
+
+        def with_another(self, group_id):
+            found = committed(self, group_id)
+            return {TopicPartition("gone", 0): found[TopicPartition("t", 0)], **found}
+
+        monkeypatch.setattr(GroupOffsets, "committed", with_another)
+        everything = OffsetFetchRequestGroup(group_id="g", topics=None)
+        [group] = client.ask(OffsetFetchRequest(groups=(everything,)), version).groups
+        assert expected == [topic.name for topic in group.topics]
+
     def test_only_members_commit_where_there_are_some(self, client):
         """A member must be of the current generation to commit."""
         member = alone(client)

@@ -70,6 +70,14 @@ def test_the_number_and_the_pause_can_be_set(cluster, client, pauses):
     assert [0.02] * 4 == pauses
 
 
+def test_without_retries_an_error_is_raised_at_once(cluster, client, pauses):
+    """Zero is as many attempts as one: a question that is never asked has no answer."""
+    client.errors = [RETRIABLE]
+    with pytest.raises(BrokerError, match="no leader"):
+        cluster(**{"fetchOffset.numRetries": "0"}).partitions()
+    assert [] == pauses
+
+
 def test_a_permanent_error_is_raised_at_once(cluster, client, pauses):
     """An error that asking again cannot help is raised."""
     client.errors = [BrokerError("no right", code=29, name="TOPIC_AUTHORIZATION_FAILED")]
