@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import (
 )
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.log.producer_snapshot import decode_snapshot, encode_snapshot
+from spark_kafka_sink.devbroker.log.producer_state import (
+    MAX_SEQUENCE,
+    BatchMetadata,
+    ProducerStateEntry,
+)
 from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -268,3 +274,30 @@ def test_every_changed_byte_of_a_snapshot_is_noticed():
     for size in range(len(content)):
         with pytest.raises(CorruptRecordError):
             decode_snapshot(content[:size])
+
+
+@st.composite
+def last_batches(draw):
+    """Draw the last batch of a producer; one of a marker has no sequence numbers."""
+    records = draw(st.integers(1, 1000))
+    last, first_offset = draw(st.integers(-1, MAX_SEQUENCE)), draw(st.integers(0, 2**40))
+    # The numbers wrap.
+    first = (last - records + 1) & MAX_SEQUENCE if last >= 0 else -1
+    return BatchMetadata(first, last, first_offset, first_offset + records - 1, timestamp=7)
+
+
+@given(st.lists(st.tuples(last_batches(), st.none() | st.integers(0, 2**40)), max_size=3))
+def test_a_snapshot_has_the_last_batch_of_each_producer(batches):
+    """Its sequence numbers, offsets and time come back, and the start of an open transaction."""
+    entries = [
+        ProducerStateEntry(
+            producer_id=number,
+            producer_epoch=number,
+            batches=deque([batch], maxlen=5),
+            last_timestamp=7,
+            coordinator_epoch=number,
+            current_txn_first_offset=first_of_transaction,
+        )
+        for number, (batch, first_of_transaction) in enumerate(batches)
+    ]
+    assert entries == decode_snapshot(encode_snapshot(entries))
