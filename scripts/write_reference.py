@@ -3,7 +3,7 @@
     python scripts/write_reference.py
 
 writes the pages of `docs/reference` that list options, settings, errors and metrics, and the map of
-the package in `docs/internals/architecture.md`, from the tables that the code itself uses. A test
+the package in `docs/internals/map.md`, from the tables that the code itself uses. A test
 compares the result with the pages in the repository.
 """
 
@@ -122,7 +122,7 @@ _TXN_ACTIONS = {
 def pages() -> dict[Path, str]:
     """Return the text of each page, by its path."""
     reference = DOCS / "reference"
-    architecture = DOCS / "internals" / "architecture.md"
+    package_map = DOCS / "internals" / "map.md"
     return {
         reference / "options.md": options_page(),
         reference / "source-options.md": source_options_page(),
@@ -132,7 +132,7 @@ def pages() -> dict[Path, str]:
         reference / "admin-settings.md": admin_settings_page(),
         reference / "errors.md": errors_page(),
         reference / "metrics.md": metrics_page(),
-        architecture: with_part(architecture.read_text(), "layers", layers_map()),
+        package_map: with_part(package_map.read_text(), "layers", layers_map()),
     }
 
 

@@ -247,9 +247,10 @@ def test_the_producer_guide_names_errors_that_exist():
     assert {"TypeError", "ValueError"} == {name for name in named if not hasattr(errors, name)}
 
 
-def test_the_map_of_modules_names_modules_that_exist():
-    """The page of the architecture names files of the package and of its tests."""
-    page = (DOCS / "internals" / "architecture.md").read_text()
+@pytest.mark.parametrize("name", ["architecture", "map", "tour"])
+def test_the_pages_about_modules_name_modules_that_exist(name):
+    """Each file that they name is one of the package or of its tests."""
+    page = (DOCS / "internals" / f"{name}.md").read_text()
     known = {
         path.name
         for folder in (ROOT / "spark_kafka_sink", ROOT / "tests")
