@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
 
 _S = ClassicMemberState
+#: How often a join that has failed is repeated at once, where Java always repeats it at once.
+_QUICK_JOINS = 3
 #: Seconds by which the timeout of JoinGroup exceeds that of a rebalance.
 _JOIN_TIMEOUT_LAPSE: Final = 5.0
 
@@ -77,6 +79,8 @@ class ClassicMembership:
         self._rejoin_reason = ""
         self._prepare_needed = True
         self._join_at = now
+        #: How often joining has failed since it last succeeded.
+        self._failed_joins = 0
         self._heartbeat: Heartbeat | None = None
         #: The current step of joining, and whether it has been returned.
         self._join: (
@@ -367,6 +371,7 @@ class ClassicMembership:
             self._join_failed(ApiKey.SYNC_GROUP, code, step.generation, "", now)
             return
         self._transition(_S.STABLE)
+        self._failed_joins = 0
         self._rejoin_needed = False
         self._rejoin_reason = ""
         self._join = CompleteJoin(self._next_number(), self._generation, assignment)
@@ -420,6 +425,9 @@ class ClassicMembership:
     ) -> None:
         action = group_action(api_key, code)
         self._join = None
+        self._failed_joins += 1
+        if self._failed_joins > _QUICK_JOINS:
+            self._join_at = now + self._settings.backoff.initial
         if action is GroupAction.TAKE_MEMBER_ID:
             self._generation = Generation(member_id=member_id)
             self.request_rejoin(f"need to re-join with the given member-id: {member_id}")

@@ -270,6 +270,22 @@ def test_a_member_takes_the_id_that_the_coordinator_requires(found):
     assert "need to re-join with the given member-id: assigned" == join.reason
 
 
+@pytest.mark.parametrize(
+    "code", [_E.MEMBER_ID_REQUIRED, _E.UNKNOWN_MEMBER_ID, _E.REBALANCE_IN_PROGRESS]
+)
+def test_a_coordinator_that_never_lets_a_member_in_is_asked_less_often(found, code):
+    """Only the first joins that fail are repeated at once; one that succeeds ends the back-off."""
+    for _ in range(4):
+        found.join_answer(found.start_join(), error_code=code, member_id="assigned")
+    found.now = found.expect(Wait).until
+    assert BACKOFF == found.now
+    found.become_stable()
+    found.member.request_rejoin("")
+    found.join_answer(found.start_join(), error_code=code, member_id="assigned")
+    found.start_join()
+    assert BACKOFF == found.now
+
+
 def test_an_unknown_member_joins_as_a_new_one(found):
     """After UNKNOWN_MEMBER_ID the member prepares anew, and joins without an id."""
     found.become_stable()
