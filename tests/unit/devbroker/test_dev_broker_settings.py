@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.devbroker.__main__ import main
+from spark_kafka_sink.devbroker.__main__ import main, parser
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
@@ -77,6 +77,14 @@ def test_racks_on_the_command_line_are_one_for_each_broker(capsys):
     """The command does not start with another number of racks than of brokers."""
     assert 1 == main(["--brokers", "3", "--racks", "a,b"])
     assert "2 for 3 brokers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_the_command_takes_the_levels_of_transaction_version(level):
+    """Kafka's level 1 is neither its own nor that of older versions."""
+    assert level == parser().parse_args(["--transaction-version", str(level)]).transaction_version
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--transaction-version", "1"])
 
 
 def test_the_first_brokers_of_many_are_shown():

@@ -226,6 +226,23 @@ def test_duplicates_and_gaps_are_judged_as_before(tmp_path):
     log.directory.close()
 
 
+@pytest.mark.parametrize("renamed", [(".log",), (".log", ".index"), (".log", ".timeindex")])
+def test_a_swap_that_a_kill_has_interrupted_is_finished(written, renamed):
+    """The files of a cleaned segment that still wait for their names get them."""
+    log = open_log(written, config=ONE_SEGMENT, clean=False)
+    expected = records_of(log)
+    log.directory.close()
+    for suffix in renamed:
+        file = written / f"{0:020d}{suffix}"
+        file.rename(f"{file}.swap")
+
+    log = open_log(written, config=ONE_SEGMENT, clean=False)
+
+    assert expected == records_of(log)
+    assert [] == [*written.glob("*.swap")]
+    log.directory.close()
+
+
 def test_of_empty_segments_only_the_last_remains(tmp_path):
     """A failed roll leaves an empty file; offsets go on where the last one begins."""
     open_log(tmp_path, config=ONE_SEGMENT).directory.close()
