@@ -32,6 +32,7 @@ from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.admin.late_calls import end_when_unreachable
+from tests.support.consumer.reading import fill
 
 PLACE = TopicPartition("data", 0)
 TIMEOUT = 60.0
@@ -509,3 +510,17 @@ def test_close_beside_a_running_call_leaves_no_connection(broker):
             call.result(TIMEOUT)
     [server] = broker._server._servers.values()
     broker._thread.wait_for(server._drained.wait)
+
+
+def test_a_partition_that_is_not_stable_yet_is_waited_for(broker, admin):
+    """It is asked again until its last stable offset has come so far."""
+
+    def at_its_start(response):
+        (topic,) = response.topics
+        partitions = tuple(replace(each, offset=0) for each in topic.partitions)
+        return replace(response, topics=(replace(topic, partitions=partitions),))
+
+    fill(broker.bootstrap_servers, "data", [b"one"])
+    hook = broker.on(ApiKey.LIST_OFFSETS, AlterResponse(at_its_start), times=3)
+    assert set() == admin.wait_until_stable({PLACE: 1}, patience=TIMEOUT, timeout=TIMEOUT)
+    assert 3 == hook.fired

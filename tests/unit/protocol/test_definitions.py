@@ -29,6 +29,7 @@ from spark_kafka_sink.protocol.field_types import (
     VersionRange,
     declared_fields,
 )
+from spark_kafka_sink.protocol.messages import list_offsets
 from tests.support.kafka.message_definitions import DEFINED, FIELDS
 from tests.support.network.wire_messages import name_of, versions_of
 
@@ -148,3 +149,13 @@ def test_the_defaults_of_a_message_are_those_of_kafka(message_class):
         if declared.default is not dataclasses.MISSING and "default" in definition[place]
     }
     assert {place: defined_default(definition[place]) for place in stated} == stated
+
+
+def test_the_timestamps_that_stand_for_offsets_are_kafkas():
+    """They are numbers in Kafka's ListOffsetsRequest, which no definition has."""
+    assert (-1, -2, -3, -4) == (
+        list_offsets.LATEST_TIMESTAMP,
+        list_offsets.EARLIEST_TIMESTAMP,
+        list_offsets.MAX_TIMESTAMP,
+        list_offsets.EARLIEST_LOCAL_TIMESTAMP,
+    )

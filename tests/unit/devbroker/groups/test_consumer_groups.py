@@ -30,6 +30,7 @@ from tests.support.devbroker.consumer_groups.consumer_group_client import (
     GROUP,
     SESSION,
     Members,
+    consumer_heartbeat,
     joining,
 )
 from tests.support.devbroker.durable_cluster import DurableCluster
@@ -577,3 +578,10 @@ def test_a_group_whose_new_protocol_cannot_be_written_stays_what_it_was(
     assert ErrorCode.NOT_COORDINATOR == answer.error_code
     assert (before, before) == (kind(durable.broker), kind(durable.restart()))
     assert group_exists == (before is not None)
+
+
+def test_a_heartbeat_to_a_group_that_is_not_there_says_which(broker):
+    """The message is Kafka's."""
+    answer = ask(broker, consumer_heartbeat("missing", "a", 3))
+    assert ErrorCode.GROUP_ID_NOT_FOUND == answer.error_code
+    assert "Consumer group missing not found." == answer.error_message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -27,6 +28,7 @@ from spark_kafka_sink.devbroker.log.producer_state import (
 from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.crc32c import crc32c
 from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.devbroker.log_script import (
     SMALL,
@@ -274,6 +276,15 @@ def test_every_changed_byte_of_a_snapshot_is_noticed():
     for size in range(len(content)):
         with pytest.raises(CorruptRecordError):
             decode_snapshot(content[:size])
+
+
+def test_a_snapshot_has_as_many_entries_as_it_says():
+    """Kafka would misread what follows the last one, although the checksum is right."""
+    body = encode_snapshot([ProducerStateEntry(producer_id=1)])[6:]
+    for wrong in (body + bytes(1), body[:-1]):
+        content = struct.pack(">hI", 1, crc32c(wrong)) + wrong
+        with pytest.raises(CorruptRecordError, match="does not have 1 entries"):
+            decode_snapshot(content)
 
 
 @st.composite
