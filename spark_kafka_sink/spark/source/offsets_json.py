@@ -26,7 +26,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 #: For each partition, the offset of the next record to read.
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
@@ -58,6 +58,22 @@ class StreamOffsets(dict[TopicPartition, int]):
     def at(self, offsets: Offsets) -> StreamOffsets:
         """Return other offsets in the same logs."""
         return StreamOffsets(offsets, self.topic_ids, self.epochs)
+
+    def without(self, topics: Collection[str]) -> StreamOffsets:
+        """Return the offsets in all other topics."""
+        return self.at({one: at for one, at in self.items() if one.topic not in topics})
+
+    def is_still(self, start: StreamOffsets) -> bool:
+        """Return whether there is nothing to read from `start` up to these offsets, the latest.
+
+        Equal offsets are not enough: another topic of the same name, or a log that was cut, may
+        have other records up to the same offset. In a later epoch the log may have been cut.
+        """
+        return (
+            self == start
+            and not self.replaced(start)
+            and all(self.epochs.get(one, epoch) <= epoch for one, epoch in start.epochs.items())
+        )
 
     def replaced(self, before: StreamOffsets) -> frozenset[str]:
         """Return the topics that are others here than they were before."""

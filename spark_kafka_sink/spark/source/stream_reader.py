@@ -117,7 +117,7 @@ class StreamDriver:
         """
         end = self._end(start, max_offsets=max_offsets, reads_all=reads_all)
         # Another text of the same offsets would count as new data.
-        return start if end == start else end
+        return start if end.is_still(start) else end
 
     def _end(
         self, start: StreamOffsets, *, max_offsets: int | None, reads_all: bool
@@ -135,24 +135,26 @@ class StreamDriver:
             )
         if reads_all:
             return end
+        # All of a topic that was created again is new.
+        known = start.without(end.replaced(start))
         if (
             self._minimum is not None
             and pinned is None
             and not self.is_available_now
-            and self._minimum.must_wait(start, end, self._clock())
+            and self._minimum.must_wait(known, end, self._clock())
         ):
             return start
         if max_offsets is None:
             return end
-        earliest = self._cluster.earliest(new_partitions(start, end))
-        return end.at(limit_offsets(max_offsets, start, end, earliest))
+        earliest = self._cluster.earliest(new_partitions(known, end))
+        return end.at(limit_offsets(max_offsets, known, end, earliest))
 
     def end_of_all(self) -> StreamOffsets:
         """Return the latest offsets, for PySpark 4.1, which tells neither start nor limit."""
         reached = self._reached
         self.latest = latest = self._latest(reached or {})
         self._first.plan(latest)
-        return reached if reached is not None and reached == latest else latest
+        return reached if reached is not None and latest.is_still(reached) else latest
 
     def _latest(self, known: Offsets) -> StreamOffsets:
         if self._target is not None:
@@ -170,13 +172,13 @@ class StreamDriver:
         """
         first = self._first.divide(start)
         self._reached = end
-        if start == end:
+        if end.is_still(start):
             return []
         if first is not None and self._first.phase is Phase.REPLAYED:
             _warn_of_replay(first, end)
         replaced = end.replaced(start)
         losses = lost_with_topics(replaced, start)
-        known = start.at({one: at for one, at in start.items() if one.topic not in replaced})
+        known = start.without(replaced)
         planned = plan_ranges(
             known,
             end,

@@ -390,16 +390,49 @@ def test_offsets_without_a_topic_id_are_those_of_any_topic(driver, client):
     assert ([(0, 90, 100)], {"t": UUID(int=2)}) == (found, end.topic_ids)
 
 
-def test_a_topic_made_again_is_noticed_although_its_log_has_the_same_end(driver, client):
-    """Equal offsets are nothing new, so the topic is noticed as soon as there is more."""
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_topic_made_again_is_noticed_although_its_log_has_the_same_end(
+    driver, client, is_available_now
+):
+    """A topic that is loaded again every day may have as many records as the day before."""
     client.topic_ids["t"] = UUID(int=1)
-    query = driver()
-    _, start, _ = first_batch(query)
+    _, start, _ = first_batch(driver())
     client.topic_ids["t"] = UUID(int=2)
-    assert start is query.next_end(start)
-    grow(client, a=1)
+    query = driver()
+    query.is_available_now = is_available_now
     with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again"):
         next_batch(query, start)
+    tolerant = driver(failOnDataLoss="false")
+    tolerant.is_available_now = is_available_now
+    end, found = next_batch(tolerant, start)
+    assert (start, [(0, 0, 100), (1, 0, 10)]) == (end, found)
+    assert end is tolerant.next_end(end)
+
+
+def test_a_topic_made_again_is_noticed_by_pyspark_4_1_although_its_log_has_the_same_end(
+    driver, client
+):
+    """The reached offsets are compared with the latest ones, and so are their topics."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(failOnDataLoss="false")
+    start = query.end_of_all()
+    assert [] == query.divide(start, start)
+    client.topic_ids["t"] = UUID(int=2)
+    end = query.end_of_all()
+    assert [(0, 0, 100), (1, 0, 10)] == ranges(query.divide(start, end))
+
+
+def test_all_of_a_topic_made_again_counts_for_the_limits(driver, client):
+    """Its offsets are not compared with those of the old topic."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(startingOffsets="earliest", minOffsetsPerTrigger="5", failOnDataLoss="false")
+    _, start, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    client.logs = {A: (0, 3), B: (0, 1)}
+    assert start is query.next_end(start)
+    client.logs = {A: (0, 30), B: (0, 10)}
+    end, found = next_batch(query, start, max_offsets=20)
+    assert ({A: 15, B: 5}, [(0, 0, 15), (1, 0, 5)]) == (end, found)
 
 
 def test_a_replayed_batch_is_read_from_the_topic_in_which_it_was_planned(driver, client):
