@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import (
     AuthenticationError,
     ConfigError,
@@ -269,8 +270,9 @@ class MetadataUpdater:
         if known.partitions and partition is not None:
             return KafkaTimeoutError(
                 f"{TopicPartition(topic, partition)} does not exist: for {waited}, "
-                f"{self._answered_by} reported that topic {topic!r} has {len(known.partitions)} "
-                "partitions, numbered from 0. Add partitions, or write to an existing one"
+                f"{self._answered_by} reported that topic {topic!r} has "
+                f"{counted(len(known.partitions), 'partition')}, numbered from 0. Add partitions, "
+                "or write to an existing one"
             )
         answer = broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
         timed_out = KafkaTimeoutError(

@@ -36,6 +36,7 @@ from spark_kafka_sink.consumer.fetching.range_values import (
     Step,
     Wait,
 )
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import CorruptRecordError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -215,7 +216,8 @@ class RangeFetch:
             )
         if 0 < view.partition_count <= self._range.partition:
             return (
-                f"the partition no longer exists: the topic has {view.partition_count} partitions"
+                "the partition no longer exists: the topic has "
+                f"{counted(view.partition_count, 'partition')}"
             )
         return None
 

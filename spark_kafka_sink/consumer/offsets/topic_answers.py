@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import BrokerError, ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
@@ -129,8 +130,8 @@ def missing_partition(topic_partition: TopicPartition, count: int) -> BrokerErro
     """Return the error for a partition that its topic does not have."""
     return broker_error(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"{topic_partition} does not exist: topic {topic_partition.topic!r} has {count} "
-        "partitions, numbered from 0",
+        f"{topic_partition} does not exist: topic {topic_partition.topic!r} has "
+        f"{counted(count, 'partition')}, numbered from 0",
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 
 LOOPBACK = "127.0.0.1"
+MAX_PORT = 65_535
 WITH_TLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 

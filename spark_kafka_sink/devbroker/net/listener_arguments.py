@@ -12,7 +12,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.net.listener import LOOPBACK, WITH_SASL, WITH_TLS, Listener
+from spark_kafka_sink.devbroker.net.listener import (
+    LOOPBACK,
+    MAX_PORT,
+    WITH_SASL,
+    WITH_TLS,
+    Listener,
+)
 from spark_kafka_sink.devbroker.sasl.sasl_settings import (
     MECHANISMS_WITH_PASSWORDS,
     SERVED_MECHANISMS,
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping
 
-_MAX_PORT = 65_535
 USERS_VARIABLE = "DEVBROKER_SASL_USERS"
 KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to find it
 
@@ -147,15 +152,15 @@ def _is_loopback(host: str) -> bool:
 
 def _port(text: str) -> int:
     port = int(text)
-    if not 0 <= port <= _MAX_PORT:
-        raise argparse.ArgumentTypeError(f"must be from 0 to {_MAX_PORT}, not {port}")
+    if not 0 <= port <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {MAX_PORT}, not {port}")
     return port
 
 
 def _place(text: str) -> tuple[SecurityProtocol, str, int]:
     protocol, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdecimal() or int(port) > _MAX_PORT:
+    if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
         raise ConfigError(f"--listener {text}: it must be PROTOCOL://HOST:PORT")
     try:
         return SecurityProtocol(protocol), host.strip("[]"), int(port)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.devbroker.net.connection import Connection
 from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher
 from spark_kafka_sink.devbroker.net.faults import Faults
-from spark_kafka_sink.devbroker.net.listener import Listener, check_listeners
+from spark_kafka_sink.devbroker.net.listener import MAX_PORT, Listener, check_listeners
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
@@ -316,6 +316,11 @@ class ClusterServer:
         check_listeners(listeners)
         if len(self._brokers) > 1 and any(each.advertised_port for each in listeners):
             raise ConfigError("several brokers cannot share one advertised_port: remove it")
+        last = (len(self._brokers) - 1) * len(listeners)
+        for each in listeners:
+            if each.port and each.port + last > MAX_PORT:
+                others = f", and the last broker's would be {each.port + last}" if last else ""
+                raise ConfigError(f"port {each.port}: the highest is {MAX_PORT}{others}")
         for number, node_id in enumerate(self._brokers):
             self.listeners[node_id] = tuple(
                 replace(each, port=each.port + number * len(listeners) if each.port else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import (
     BrokerError,
     BufferExhaustedError,
@@ -188,7 +189,8 @@ def _rejected_records(refused: RefusedRecords) -> str:
 def missing_partition_error(topic: str, partition: int, count: int) -> InvalidPartitionError:
     """Return the error of a record whose partition was removed after the record was sent."""
     return InvalidPartitionError(
-        f"the topic no longer has this partition: it now has {count} partitions, numbered from 0",
+        "the topic no longer has this partition: it now has "
+        f"{counted(count, 'partition')}, numbered from 0",
         row=None,
         topic=topic,
         partition=partition,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, InvalidTopicError
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT
 from spark_kafka_sink.producer.records.partitioner import (
@@ -153,7 +154,8 @@ class RowPlacement:
                 index = int(columns.topic_index[result.row])
                 count = topics[index].partition_count
                 raise InvalidPartitionError(
-                    f"the topic has no such partition: it has {count} partitions, numbered from 0",
+                    "the topic has no such partition: it has "
+                    f"{counted(count, 'partition')}, numbered from 0",
                     row=first_row + result.row,
                     topic=columns.topics[index],
                     partition=int(columns.partition[result.row]),

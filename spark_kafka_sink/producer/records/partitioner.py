@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.record.columns import NULL_PARTITION
@@ -525,7 +526,7 @@ def _chosen(
         row = int(wrong[0])
         raise InvalidPartitionError(
             f"the partitioner {_name(partitioner)} chose this partition, but the topic "
-            f"has {topic.partition_count} partitions, numbered from 0",
+            f"has {counted(topic.partition_count, 'partition')}, numbered from 0",
             row=first_row + int(rows[row]),
             topic=topic.topic,
             partition=int(chosen[row]),

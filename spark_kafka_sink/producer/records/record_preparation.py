@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.config.plugins.plug_ins import PlugIns
+from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
@@ -137,8 +138,8 @@ class RecordPreparation:
                 return None
         if not 0 <= partition < topic.partition_count:
             raise InvalidPartitionError(
-                f"the topic has no such partition: it has {topic.partition_count} partitions, "
-                "numbered from 0",
+                "the topic has no such partition: it has "
+                f"{counted(topic.partition_count, 'partition')}, numbered from 0",
                 row=None,
                 topic=record.topic,
                 partition=partition,

@@ -11,6 +11,7 @@ from spark_kafka_sink.devbroker.__main__ import main, parser
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 
 
@@ -85,6 +86,23 @@ def test_the_command_takes_the_levels_of_transaction_version(level):
     assert level == parser().parse_args(["--transaction-version", str(level)]).transaction_version
     with pytest.raises(SystemExit):
         parser().parse_args(["--transaction-version", "1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"port": 65_536}, "port 65536: the highest is 65535"),
+        (
+            {"port": 65_534, "brokers": 3},
+            "port 65534: the highest is 65535, and the last broker's would be 65536",
+        ),
+    ],
+)
+def test_ports_end_somewhere(arguments, message):
+    """A socket would take another port than the one that was asked for."""
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        DevBroker(**arguments)
+    assert DevBroker(port=65_533, brokers=3).bootstrap_servers.endswith(":65535")
 
 
 def test_the_first_brokers_of_many_are_shown():
