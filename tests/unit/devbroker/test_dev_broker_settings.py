@@ -105,6 +105,11 @@ def test_ports_end_somewhere(arguments, message):
     assert DevBroker(port=65_533, brokers=3).bootstrap_servers.endswith(":65535")
 
 
+def test_unread_responses_may_take_256_mib():
+    """The budget is for all clients together."""
+    assert 256 << 20 == BrokerSettings().queued_max_response_bytes
+
+
 def test_the_first_brokers_of_many_are_shown():
     """A line has the addresses of three."""
     shown = repr(DevBroker(port=9092, brokers=5))

@@ -21,6 +21,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.records.partitioner import BuiltInPartitioner
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.sending import records_of, values_of
@@ -266,3 +267,20 @@ def test_a_lost_table_fails_only_its_future(broker, producer):
     producer.send_arrow(pa.table({"value": [b"c"]}), topic="t").result(TIMEOUT)
     producer.flush()
     assert [b"c"] == values_of(broker, "t")
+
+
+def test_each_turn_of_rows_without_a_key_follows_on_the_one_before(broker, monkeypatch):
+    """The partitioner is told which partition had the last turn; a new topic has had none."""
+    turns = []
+    next_turn = BuiltInPartitioner.next_turn
+
+    def record(self, available, current, **given):
+        turn = next_turn(self, available, current, **given)
+        turns.append((current, turn[0]))
+        return turn
+
+    monkeypatch.setattr(BuiltInPartitioner, "next_turn", record)
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        producer.send_arrow(pa.table({"value": ["x" * 100] * 5_000}), topic="u")
+    assert len(turns) > 2
+    assert [None, *(partition for _, partition in turns[:-1])] == [before for before, _ in turns]

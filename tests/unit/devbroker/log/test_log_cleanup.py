@@ -207,6 +207,18 @@ class TestCompaction:
         assert [(2, b"b", b"2"), (3, b"z", b"9")] == records_of(log)
         assert [1000, 1000] == [r.timestamp for b in batches_of(log) for r in b.records]
 
+    def test_the_last_batch_that_was_cleaned_stays_without_records(self):
+        """Otherwise the offsets up to which a log was cleaned would be gone from it."""
+        log = PartitionLog(config=COMPACTED)
+        for key in (b"a", b"b", b"b"):
+            write(log, (key, None))
+        log.roll(0)
+        write(log, (b"z", b"9"))
+        clean(log, 5)
+        clean(log, 5 + DAY)
+
+        assert [(2, 0), (3, 1)] == [(b.header.base_offset, len(b.records)) for b in batches_of(log)]
+
     def test_nothing_of_an_aborted_transaction_stays(self):
         """Its marker is kept until its delete horizon has passed."""
         log = PartitionLog(config=COMPACTED)
