@@ -25,13 +25,12 @@ MORE_CONNECTIONS: Final = 2**30
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def text_problem(text: str) -> str | None:
-    """Return why a request cannot hold a text, as the end of a sentence; None if it can."""
+def utf8_size(text: str) -> int | None:
+    """Return how many bytes a text has in a request; None if it cannot be encoded."""
     try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        return f"cannot be encoded as UTF-8: {error.reason}"
-    return f"has {size} bytes; Kafka's limit is {LONGEST_TEXT}" if size > LONGEST_TEXT else None
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
 
 
 def is_topic_name(name: str) -> bool:

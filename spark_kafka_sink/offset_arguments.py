@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
 from spark_kafka_sink.model import (
+    LONGEST_TEXT,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
-    text_problem,
+    utf8_size,
 )
 
 #: The sizes of numbers in requests, in bits.
@@ -25,9 +26,11 @@ def text_of(text: object, what: str) -> str:
     """Return a text that can be sent; `what` describes it for errors."""
     if not isinstance(text, str):
         raise TypeError(f"{what} is a text, not {text!r}")
-    problem = text_problem(text)
-    if problem is not None:
-        raise ValueError(f"{what} {problem}")
+    size = utf8_size(text)
+    if size is None:
+        raise ValueError(f"{what} cannot be encoded as UTF-8")
+    if size > LONGEST_TEXT:
+        raise ValueError(f"{what} has {size} bytes; Kafka's limit is {LONGEST_TEXT}")
     return text
 
 

@@ -273,15 +273,19 @@ def _plugins(
 def _addresses(entries: tuple[str, ...], given: GivenSettings) -> Iterator[tuple[str, int]]:
     """Yield each address once; entries between commas may be empty, as in Kafka before 4.0."""
     seen = set()
-    for entry in filter(None, entries):
+    # What precedes an @ is probably a password, which may have commas, too.
+    hidden = max((number for number, entry in enumerate(entries) if "@" in entry), default=-1)
+    for number, entry in enumerate(entries):
+        if not entry:
+            continue
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
-            # What precedes an @ is probably a password.
-            user, at, place = entry.rpartition("@")
-            shown = f"{HIDDEN}{at}{place}" if user else entry
+            is_hidden = number <= hidden
+            place = entries[hidden].rpartition("@")[2]
+            shown = f"{HIDDEN}@{place}" if is_hidden else entry
             raise given.error(
                 f"bootstrap.servers: {shown!r} is not host:port, such as localhost:9092"
-                + ("; user and password belong in sasl.jaas.config" if user else "")
+                + ("; user and password belong in sasl.jaas.config" if is_hidden else "")
             )
         address = match[1], int(match[2])
         if address not in seen:

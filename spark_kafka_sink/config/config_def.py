@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from spark_kafka_sink.display import shortened
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import LONGEST_TEXT, text_problem
+from spark_kafka_sink.model import LONGEST_TEXT, utf8_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -202,9 +202,10 @@ class RequestText:
 
     def problem(self, value: str) -> str | None:
         """Check that it can be encoded, and its length."""
-        if text_problem(value) is None:
-            return None
-        return f"must be at most {LONGEST_TEXT} bytes of UTF-8"
+        size = utf8_size(value)
+        if size is None:
+            return "must have only characters of UTF-8"
+        return f"must be at most {LONGEST_TEXT} bytes of UTF-8" if size > LONGEST_TEXT else None
 
 
 class RequestName(RequestText):

@@ -304,9 +304,10 @@ class NetworkClient:
                 # a defect, which every further attempt would meet.
                 lacking = isinstance(error, (OSError, MemoryError))
                 kind = NetworkError if lacking else IllegalStateError
+                # Any other text may quote a secret.
+                text = f": {printable(str(error))}" if isinstance(error, OSError) else ""
                 raise kind(
-                    f"the client could not connect to {node}: {type(error).__name__}: "
-                    f"{printable(str(error))}"
+                    f"the client could not connect to {node}: {type(error).__name__}{text}"
                 ) from error
 
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:

@@ -15,6 +15,7 @@ from spark_kafka_sink.config.config_def import (
     NotEmpty,
     OneOfAnyCase,
     Range,
+    RequestName,
 )
 from spark_kafka_sink.config.source.time_texts import TimeText
 
@@ -222,7 +223,7 @@ SOURCE_OPTIONS_DEF: Final = (
         "commitGroup",
         _STRING,
         None,
-        NotEmpty(),
+        RequestName(),
         _LOW,
         "For a stream: a consumer group to which the driver commits how far the query has got, "
         "for lag monitors. One micro-batch late; nothing reads it, and a failure is a warning.",

@@ -318,6 +318,8 @@ class ClusterServer:
             raise ConfigError("several brokers cannot share one advertised_port: remove it")
         last = (len(self._brokers) - 1) * len(listeners)
         for each in listeners:
+            if each.port < 0:
+                raise ConfigError(f"port {each.port}: the lowest is 0, for any free port")
             if each.port and each.port + last > MAX_PORT:
                 others = f", and the last broker's would be {each.port + last}" if last else ""
                 raise ConfigError(f"port {each.port}: the highest is {MAX_PORT}{others}")

@@ -75,7 +75,8 @@ def _float(layout: str) -> _Conversion:
         try:
             return pack(value)
         except struct.error as error:
-            raise TypeError(str(error)) from None
+            kind = OverflowError if isinstance(value, int) else TypeError
+            raise kind(str(error)) from None
 
     return convert
 

@@ -530,6 +530,7 @@ class Sender:
         cause = (
             self._client.connect_error(leader)
             or batch.last_error
+            or (self._txn_requests and self._txn_requests.postponed_by)
             or self._client.cause(leader)
             or self._cause_without_error(batch)
         )

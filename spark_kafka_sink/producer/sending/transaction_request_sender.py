@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
+    from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
@@ -55,6 +56,8 @@ class TransactionRequestSender:
         self._waiting: TxnRequestHandler | None = None
         self._send_at = 0.0
         self._give_up_at = 0.0
+        #: Why the last request that was answered is to be sent again; None if it is not.
+        self.postponed_by: BrokerError | None = None
 
     def advance(self, now: float, *, has_incomplete_batches: bool) -> float:
         """Send the next request if possible; return the latest time at which to call this again."""
@@ -118,6 +121,7 @@ class TransactionRequestSender:
             )
         except NetworkError:
             # The client stores it as its last error, for the message of a timeout.
+            self.postponed_by = None
             self._manager.retry(handler)
         except Exception as error:  # noqa: BLE001  the caller that waits gets it
             self._fail(handler, error)
@@ -150,13 +154,12 @@ class TransactionRequestSender:
         error = done.exception()
         if error is None:
             try:
-                postponed = self._manager.handle_response(handler, done.result())
-                if postponed is not None:
-                    self._client.note_error(postponed)
+                self.postponed_by = self._manager.handle_response(handler, done.result())
             except Exception as raised:  # noqa: BLE001  the caller that waits gets it
                 # With an IllegalStateError the manager has ended the producer (KAFKA-14831).
                 self._fail(handler, raised)
         elif isinstance(error, NetworkError):
+            self.postponed_by = None
             self._manager.find_coordinator_and_retry(handler)
         else:
             self._fail(handler, error)

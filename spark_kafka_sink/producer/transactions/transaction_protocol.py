@@ -176,7 +176,11 @@ class TransactionProtocol:
                 self._reinitialize(handler, verdict)
             case _:
                 self._refused(handler, verdict)
-        waits = verdict.action in {TxnAction.RETRY, TxnAction.FIND_COORDINATOR}
+        waits = verdict.action in {
+            TxnAction.RETRY,
+            TxnAction.RETRY_SOON,
+            TxnAction.FIND_COORDINATOR,
+        }
         return broker_error(verdict.code, verdict.context) if waits else None
 
     def handle_failure(self, handler: TxnRequestHandler, error: Exception) -> None:

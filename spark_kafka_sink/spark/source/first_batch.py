@@ -21,11 +21,13 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
+    from spark_kafka_sink.spark.source.offsets_json import Offsets
 
 
 class Start(NamedTuple):
@@ -83,7 +85,7 @@ class FirstBatch:
         #: The start that this process has determined; None until Spark asks for it.
         self.start: Start | None = None
         #: The first latest offsets, if Spark asked for them before the start (PySpark 4.1).
-        self._first_latest: Offsets | None = None
+        self._first_latest: StreamOffsets | None = None
 
     def begin(self, start: Start) -> StreamOffsets:
         """Record the start that `initialOffset()` returns, and return its offsets.
@@ -94,9 +96,7 @@ class FirstBatch:
         if self.start is not None:
             return self.start.offsets
         if self._first_latest is not None:
-            known = self._first_latest
-            pinned = {one: known[one] for one in start.from_latest if one in known}
-            start = start._replace(offsets=start.offsets.at({**start.offsets, **pinned}))
+            start = start._replace(offsets=_pinned(start, self._first_latest))
         self.start = start
         self._move(Call.INITIAL_OFFSET)
         return start.offsets
@@ -114,7 +114,7 @@ class FirstBatch:
         # A start without partitions may be at the latest offsets, too.
         return pinned if pinned or not start else None
 
-    def plan(self, latest: Offsets) -> None:
+    def plan(self, latest: StreamOffsets) -> None:
         """Record that Spark has been told the latest offsets."""
         if self.phase is Phase.UNKNOWN:
             self._first_latest = latest
@@ -131,3 +131,15 @@ class FirstBatch:
 
     def _move(self, call: Call) -> None:
         self.phase = TRANSITIONS.get((self.phase, call), self.phase)
+
+
+def _pinned(start: Start, latest: StreamOffsets) -> StreamOffsets:
+    """Return the offsets of a start, those from the latest ones as `latest` has them."""
+    offsets = start.offsets
+    known = [one for one in start.from_latest if one in latest]
+    ids, epochs = latest.topic_ids, latest.epochs
+    return StreamOffsets(
+        {**offsets, **{one: latest[one] for one in known}},
+        {**offsets.topic_ids, **{one.topic: ids[one.topic] for one in known if one.topic in ids}},
+        {**offsets.epochs, **{one: epochs[one] for one in known if one in epochs}},
+    )

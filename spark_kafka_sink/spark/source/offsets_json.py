@@ -60,8 +60,12 @@ class StreamOffsets(dict[TopicPartition, int]):
         return StreamOffsets(offsets, self.topic_ids, self.epochs)
 
     def without(self, topics: Collection[str]) -> StreamOffsets:
-        """Return the offsets in all other topics."""
-        return self.at({one: at for one, at in self.items() if one.topic not in topics})
+        """Return what is known about all other topics."""
+        return StreamOffsets(
+            {one: at for one, at in self.items() if one.topic not in topics},
+            {topic: its_id for topic, its_id in self.topic_ids.items() if topic not in topics},
+            {one: epoch for one, epoch in self.epochs.items() if one.topic not in topics},
+        )
 
     def is_still(self, start: StreamOffsets) -> bool:
         """Return whether there is nothing to read from `start` up to these offsets, the latest.

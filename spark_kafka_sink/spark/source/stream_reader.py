@@ -130,7 +130,8 @@ class StreamDriver:
         if pinned is not None:
             end = StreamOffsets(
                 {one: pinned.get(one, latest[one]) for one in latest if one in start},
-                latest.topic_ids,
+                # An offset goes with the log in which it was found.
+                {**latest.topic_ids, **start.topic_ids},
                 {**latest.epochs, **start.epochs},
             )
         if reads_all:
@@ -178,6 +179,9 @@ class StreamDriver:
             _warn_of_replay(first, end)
         replaced = end.replaced(start)
         losses = lost_with_topics(replaced, start)
+        if first is not None:
+            # Nothing has been read up to a start that was looked up.
+            losses = tuple(one for one in losses if one.topic_partition in first.given)
         known = start.without(replaced)
         planned = plan_ranges(
             known,

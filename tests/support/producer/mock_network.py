@@ -136,10 +136,6 @@ class MockNetwork:
         del node
         return self.last_error
 
-    def note_error(self, error: Exception) -> None:
-        """Record the last error."""
-        self.last_error = error
-
     def ready_at(self, node: Node) -> float:
         """Return the time at which to check again."""
         return max(self.retry_at.get(node.node_id, 0.0), self.throttled_until(node))

@@ -159,11 +159,10 @@ def test_a_text_for_requests_has_a_limit_and_is_utf_8(validator):
     """Kafka's texts have at most 32,767 bytes of UTF-8; the error shows the first characters."""
     longest = "\u00e9" * 16_383
     assert longest == parse(ConfigType.STRING, longest, validator)
-    for value in (longest + "xy", "\udc80" + "x" * 300):
-        with pytest.raises(ConfigError, match=r"^a\.b must be at most 32767 bytes of UTF-8, not '"):
-            parse(ConfigType.STRING, value, validator)
-    for value in ("\ud800", "a\udfff"):
-        with pytest.raises(ConfigError, match=r", not '.*'$"):
+    with pytest.raises(ConfigError, match=r"^a\.b must be at most 32767 bytes of UTF-8, not '"):
+        parse(ConfigType.STRING, longest + "xy", validator)
+    for value in ("\udc80" + "x" * 300, "a\ud800"):
+        with pytest.raises(ConfigError, match=r"^a\.b must have only characters of UTF-8, not '"):
             parse(ConfigType.STRING, value, validator)
 
 

@@ -91,6 +91,7 @@ def test_the_command_takes_the_levels_of_transaction_version(level):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"port": -1}, "port -1: the lowest is 0, for any free port"),
         ({"port": 65_536}, "port 65536: the highest is 65535"),
         (
             {"port": 65_534, "brokers": 3},

@@ -142,6 +142,7 @@ def test_a_value_of_the_wrong_type_is_rejected(name, value):
         ("int32", 1.5, "float (TypeError)"),
         ("float32", 1e300, "float (OverflowError)"),
         ("float", b"1", "bytes (TypeError)"),
+        ("float", 10**400, "int (OverflowError)"),
     ],
 )
 def test_a_number_that_does_not_fit_is_told_from_a_value_of_another_type(name, value, kind):

@@ -61,6 +61,20 @@ def test_the_error_of_a_batch_names_why_there_is_no_producer_id():
         assert "COORDINATOR_LOAD_IN_PROGRESS" in cause
 
 
+def test_the_error_of_a_batch_does_not_name_what_is_over():
+    """An id that came at the second attempt is no reason why nothing is sent an hour later."""
+    with SenderHarness() as harness:
+        harness.add()
+        harness.init_producer_id(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        harness.step(LATER)
+        harness.init_producer_id()
+        harness.produce()
+        harness.network.down = {0}
+        batch = harness.add()
+        harness.step(LATER + 120)
+        assert str(batch.result.error.__cause__).endswith("last cause: no broker answered")
+
+
 def test_a_missing_permission_for_an_id_fails_queued_batches_and_is_retried():
     """CLUSTER_AUTHORIZATION_FAILED fails the batches; after it is granted, later ones are sent."""
     with SenderHarness() as harness:

@@ -86,7 +86,7 @@ def test_a_replayed_first_batch_is_told_apart_from_a_new_one(is_planned, phase):
     first = FirstBatch()
     start = first.begin(EARLIEST)
     if is_planned:
-        first.plan({A: 9, B: 9})
+        first.plan(StreamOffsets({A: 9, B: 9}))
     assert EARLIEST == first.divide(start)
     assert phase is first.phase
 
@@ -104,11 +104,11 @@ def test_only_the_first_batch_has_a_start_of_its_own():
 def test_where_the_end_is_asked_for_first_the_start_is_taken_from_it():
     """In PySpark 4.1 the first end is the start of partitions that start at latest."""
     first = FirstBatch()
-    first.plan({A: 5, B: 7})
+    first.plan(StreamOffsets({A: 5, B: 7}))
     expected = {A: 3, B: 7}
     assert expected == first.begin(Start(StreamOffsets({A: 3, B: 99}), frozenset({B})))
     assert first.divide(expected)
-    first.plan({A: 9, B: 9})
+    first.plan(StreamOffsets({A: 9, B: 9}))
     assert not first.divide(expected)
 
 
@@ -130,7 +130,7 @@ def test_a_start_is_determined_once():
 def test_a_new_partition_keeps_its_own_latest_offset():
     """A partition that the first end lacks starts at its own latest offset."""
     first = FirstBatch()
-    first.plan({A: 5})
+    first.plan(StreamOffsets({A: 5}))
     assert {A: 5, B: 7} == first.begin(LATEST)
 
 

@@ -422,6 +422,67 @@ def test_a_topic_made_again_is_noticed_by_pyspark_4_1_although_its_log_has_the_s
     assert [(0, 0, 100), (1, 0, 10)] == ranges(query.divide(start, end))
 
 
+def test_a_topic_made_again_before_the_first_batch_is_read_from_its_start(driver, client):
+    """A start at latest is pinned with the topic in which it was found, whatever there is now."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(failOnDataLoss="false")
+    start = query.initial()
+    client.topic_ids["t"] = UUID(int=2)
+    client.logs = {A: (0, 3), B: (0, 1)}
+    end = query.next_end(start)
+    assert (start, []) == (end, query.divide(start, end))
+    assert {"t": UUID(int=1)} == end.topic_ids
+    assert [(0, 0, 3), (1, 0, 1)] == next_batch(query, end)[1]
+
+
+@pytest.mark.parametrize("records", [0, 5])
+def test_a_first_batch_of_a_topic_made_again_loses_nothing_when_it_is_replayed(
+    driver, client, records
+):
+    """Its start is looked up again in the new topic, and nothing had been read of the old one."""
+    client.topic_ids["t"] = UUID(int=1)
+    client.logs = {A: (0, records), B: (0, 0)}
+    first = driver(startingOffsets="earliest")
+    end = first.next_end(first.initial())
+    client.topic_ids["t"] = UUID(int=2)
+    query = driver(startingOffsets="earliest")
+    assert [(0, 0, 5)][:records] == ranges(query.divide(query.initial(), end))
+
+
+def test_a_given_start_in_a_topic_made_again_is_a_loss_when_it_is_replayed(driver, client):
+    """The user has named the offset, of a topic that is gone."""
+    client.topic_ids["t"] = UUID(int=1)
+    given = '{"t": {"0": 7, "1": 0}}'
+    first = driver(startingOffsets=given)
+    end = first.next_end(first.initial())
+    client.topic_ids["t"] = UUID(int=2)
+    query = driver(startingOffsets=given)
+    with pytest.raises(DataLossError, match=r"t-0: .* deleted and created again"):
+        query.divide(query.initial(), end)
+
+
+def test_where_the_end_is_asked_for_first_the_start_is_pinned_with_its_topic(driver, client):
+    """In PySpark 4.1 the offsets of the start are those of the end, and so is the topic."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver()
+    end = query.end_of_all()
+    client.topic_ids["t"] = UUID(int=2)
+    start = query.initial()
+    assert ({"t": UUID(int=1)}, []) == (start.topic_ids, query.divide(start, end))
+
+
+def test_ranges_of_a_topic_made_again_have_no_epoch_of_the_old_one(driver, client):
+    """The first Fetch would name an epoch that the new log never had."""
+    client.topic_ids["t"] = UUID(int=1)
+    client.epochs = {A: 7, B: 7}
+    query = driver(startingOffsets="earliest", failOnDataLoss="false")
+    _, start, _ = first_batch(query)
+    client.topic_ids["t"] = UUID(int=2)
+    client.epochs = {A: 0, B: 0}
+    divided = query.divide(start, query.next_end(start))
+    assert [-1, -1] == [each.value.start_epoch for each in divided]
+
+
 def test_all_of_a_topic_made_again_counts_for_the_limits(driver, client):
     """Its offsets are not compared with those of the old topic."""
     client.topic_ids["t"] = UUID(int=1)
