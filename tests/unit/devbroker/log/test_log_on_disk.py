@@ -289,7 +289,7 @@ def test_a_snapshot_has_as_many_entries_as_it_says():
 
 @st.composite
 def last_batches(draw):
-    """Draw the last batch of a producer; one of a marker has no sequence numbers."""
+    """Return the last batch of a producer; one of a marker has no sequence numbers."""
     records = draw(st.integers(1, 1000))
     last, first_offset = draw(st.integers(-1, MAX_SEQUENCE)), draw(st.integers(0, 2**40))
     # The numbers wrap.
