@@ -28,7 +28,7 @@ def text_of(text: object, what: str) -> str:
         raise TypeError(f"{what} is a text, not {text!r}")
     size = utf8_size(text)
     if size is None:
-        raise ValueError(f"{what} cannot be encoded as UTF-8")
+        raise ValueError(f"{what} cannot be encoded as UTF-8: surrogates not allowed")
     if size > LONGEST_TEXT:
         raise ValueError(f"{what} has {size} bytes; Kafka's limit is {LONGEST_TEXT}")
     return text
