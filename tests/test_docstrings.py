@@ -157,6 +157,11 @@ PHRASES = {
 PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b".replace(" ", r"\s+"))
 
 
+def plainer(found: re.Match[str]) -> str:
+    """Return what says the same as a phrase that was found."""
+    return PHRASES[" ".join(found.group().split())]
+
+
 def prose_in(source: str) -> Iterator[tuple[int, str]]:
     """Yield the docstrings and the comments of a module, each with its line."""
     for node in ast.walk(ast.parse(source)):
@@ -172,7 +177,7 @@ def prose_in(source: str) -> Iterator[tuple[int, str]]:
 def test_prose_has_no_phrase_that_readers_stumble_over():
     """The docstrings and comments of the package say it in plainer words."""
     assert [] == [
-        f"{path.relative_to(PACKAGE)}:{line}: {found.group()!r}"
+        f"{path.relative_to(PACKAGE)}:{line}: {found.group()!r}: say {plainer(found)}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, prose in prose_in(path.read_text())
         if (found := PHRASE.search(prose.lower())) is not None
@@ -184,4 +189,6 @@ def test_a_phrase_is_found():
     source = '"""Join\n\nthe group anew."""\nx = "nobody"  # all the same'
     found = [PHRASE.search(prose) for _, prose in prose_in(source)]
     assert ["anew", "all the same"] == [each and each.group() for each in found]
-    assert PHRASE.search("goes on for\n    ever") is not None
+    broken = PHRASE.search("goes on for\n    ever")
+    assert broken is not None
+    assert PHRASES["for ever"] == plainer(broken)

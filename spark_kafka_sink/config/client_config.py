@@ -273,23 +273,24 @@ def _plugins(
 def _addresses(entries: tuple[str, ...], given: GivenSettings) -> Iterator[tuple[str, int]]:
     """Yield each address once; entries between commas may be empty, as in Kafka before 4.0."""
     seen = set()
-    # What precedes an @ is probably a password, which may have commas, too.
-    hidden = max((number for number, entry in enumerate(entries) if "@" in entry), default=-1)
     for number, entry in enumerate(entries):
         if not entry:
             continue
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
-            is_hidden = number <= hidden
-            place = entries[hidden].rpartition("@")[2]
-            shown = f"{HIDDEN}@{place}" if is_hidden else entry
-            raise given.error(
-                f"bootstrap.servers: {shown!r} is not host:port, such as localhost:9092"
-                + ("; user and password belong in sasl.jaas.config" if is_hidden else "")
-            )
+            raise given.error(f"bootstrap.servers: {_not_an_address(entries[number:])}")
         address = match[1], int(match[2])
         if address not in seen:
             seen.add(address)
             yield address
     if not seen:
         raise given.error("bootstrap.servers contains no address: set host:port, or several")
+
+
+def _not_an_address(entries: tuple[str, ...]) -> str:
+    """Return what is wrong with the first entry."""
+    # What precedes an @ is probably a password, which may have commas, too.
+    with_user = [entry for entry in entries if "@" in entry]
+    shown = f"{HIDDEN}@{with_user[-1].rpartition('@')[2]}" if with_user else entries[0]
+    advice = "; user and password belong in sasl.jaas.config" if with_user else ""
+    return f"{shown!r} is not host:port, such as localhost:9092{advice}"

@@ -98,7 +98,7 @@ SINK_OPTIONS_DEF: Final = (
         "transactionalIdPrefix",
         ConfigType.STRING,
         None,
-        RequestText(),
+        None,
         Importance.HIGH,
         "With exactly_once: the name of the query or job, unique and the same at every start. "
         "Two writers that use the same prefix at the same time fence each other: the one that "

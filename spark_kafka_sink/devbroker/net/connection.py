@@ -104,18 +104,12 @@ _LINGER_SECONDS = 0.1
 class _Waiting:
     """A request that has not been answered yet."""
 
-    __slots__ = (
-        *("action", "arrived", "began", "header", "kept", "request", "response", "timer"),
-        "watched",
-    )
+    __slots__ = ("action", "began", "header", "kept", "request", "response", "timer", "watched")
 
-    def __init__(
-        self, header: RequestHeader, request: AnyRequest, arrived: float, began: float
-    ) -> None:
+    def __init__(self, header: RequestHeader, request: AnyRequest, began: float) -> None:
         self.header = header
         self.request = request
-        #: When it arrived, in seconds since 1970, and by the clock of the loop.
-        self.arrived = arrived
+        #: When it arrived, by the clock of the loop; see `Connection._arrived`.
         self.began = began
         #: What a fault does to the response.
         self.action: Action | None = None
@@ -374,10 +368,10 @@ class Connection:
             self._authenticate(self._authenticator, frame, now)
             return
         header, request = self._server.broker.decode_request(frame)
-        waiting = _Waiting(header, request, now, self._server.loop.time())
+        waiting = _Waiting(header, request, self._server.loop.time())
         if request_logger.isEnabledFor(logging.INFO):
             self._log(header)
-        waiting.action = self._decide(waiting)
+        waiting.action = self._decide(waiting, now)
         self._act(waiting)
 
     def _authenticate(
@@ -432,15 +426,13 @@ class Connection:
             return
         broker = self._server.broker
         now = self._server.dispatcher.clock()
-        # The broker's clock may leap or stand still; a client waits for real.
-        arrived = now - (self._server.loop.time() - waiting.began)
         action = waiting.action
         try:
             outcome = broker.handle(
                 waiting.header,
                 waiting.request,
                 now,
-                arrived=arrived,
+                arrived=self._arrived(waiting, now),
                 kept=waiting.kept,
                 client_host=self.client_host,
                 listener=self._listener.name,
@@ -454,6 +446,13 @@ class Connection:
             self._wait(waiting, outcome.until - now, outcome.watched)
         else:
             self._answer(waiting, outcome)
+
+    def _arrived(self, waiting: _Waiting, now: float) -> float:
+        """Return when a request arrived, in seconds since 1970, if it is `now` that late.
+
+        The broker's clock may leap or stand still, and a client waits for real.
+        """
+        return now - (self._server.loop.time() - waiting.began)
 
     def _has_room(self) -> bool:
         """Return whether the unread responses of all connections allow another large one."""
@@ -470,12 +469,12 @@ class Connection:
             header.correlation_id,
         )
 
-    def _decide(self, waiting: _Waiting) -> Action | None:
+    def _decide(self, waiting: _Waiting, now: float) -> Action | None:
         """Return the action that the fault hooks choose, if any."""
         return self._server.faults.decide(
             waiting.request,
             waiting.header,
-            waiting.arrived,
+            now,
             self._server.broker.node_id,
             self._id,
         )
@@ -501,7 +500,10 @@ class Connection:
                 self._send(
                     waiting.header,
                     self._server.broker.error_response(
-                        waiting.header, waiting.request, error_code, waiting.arrived
+                        waiting.header,
+                        waiting.request,
+                        error_code,
+                        self._arrived(waiting, self._server.dispatcher.clock()),
                     ),
                 )
             case CloseConnection():

@@ -16,18 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
-from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
-    GroupMetadataValue,
-    OffsetCommitValue,
-)
+from spark_kafka_sink.devbroker.log.storage import consumer_group_schemas, coordinator_records
 from tests.support.network.wire_messages import MESSAGES
 
 if TYPE_CHECKING:
@@ -37,14 +26,14 @@ if TYPE_CHECKING:
 #: versions of keys are the numbers of their kinds.
 DEFINED = [
     *MESSAGES,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    GroupMetadataValue,
-    OffsetCommitValue,
+    consumer_group_schemas.ConsumerGroupCurrentMemberAssignmentValue,
+    consumer_group_schemas.ConsumerGroupMemberMetadataValue,
+    consumer_group_schemas.ConsumerGroupMetadataValue,
+    consumer_group_schemas.ConsumerGroupRegularExpressionValue,
+    consumer_group_schemas.ConsumerGroupTargetAssignmentMemberValue,
+    consumer_group_schemas.ConsumerGroupTargetAssignmentMetadataValue,
+    coordinator_records.GroupMetadataValue,
+    coordinator_records.OffsetCommitValue,
 ]
 FIELDS = Path(__file__).parents[2] / "unit" / "protocol" / "golden" / "kafka_fields.json"
 _COMMENT = re.compile(r'^\s*//.*$|\s//[^"\n]*$', re.MULTILINE)

@@ -24,6 +24,7 @@ from tests.support.consumer.embedded_consuming import (
     PATIENCE,
     Recording,
     consuming,
+    poll_until,
     take,
     tp,
     values,
@@ -318,6 +319,7 @@ def test_a_partition_that_its_topic_lacks_is_named(broker, caplog):
     with consuming(broker, metadata_max_age_ms=50) as consumer:
         consumer.assign([tp(1)])
         missing = "t-1 does not exist: its topic has 1 partition"
+        poll_until(consumer, lambda: missing in caplog.text)
         with pytest.raises(KafkaTimeoutError, match=f"last cause: {missing}$"):
             consumer.position(tp(1), timeout=1)
         assert {} == consumer.poll(0.3)
@@ -327,9 +329,10 @@ def test_a_partition_that_its_topic_lacks_is_named(broker, caplog):
         assert 0 == consumer.position(tp(1))
 
 
-def test_a_topic_that_does_not_exist_is_the_cause_of_a_missing_position(broker):
+def test_a_topic_that_does_not_exist_is_the_cause_of_a_missing_position(broker, caplog):
     """As is a topic that this user may not describe, which cannot be told apart."""
     with consuming(broker, allow_auto_create_topics=False) as consumer:
         consumer.assign([TopicPartition("gone", 0)])
+        poll_until(consumer, lambda: "topic 'gone' does not exist" in caplog.text)
         with pytest.raises(KafkaTimeoutError, match="last cause: topic 'gone' does not exist, or"):
             consumer.position(TopicPartition("gone", 0), timeout=1)
