@@ -112,7 +112,7 @@ SINK_OPTIONS_DEF: Final = (
         Importance.HIGH,
         "With exactly_once, for a batch: the name of what is written. A job that is run again"
         " with the same writeId writes neither rows nor a report if the rows were written "
-        "before; so does any other write with it, also to another topic.",
+        "before; any other write with it does the same, and is refused if it is to another topic.",
     )
     .define(
         "writeIdRetentionMs",

@@ -7,6 +7,7 @@ process that ends a batch may not be the one that planned it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import BrokerError
@@ -83,7 +84,10 @@ class Prepared(NamedTuple):
 class Job:
     """A batch job with a write id; the ledger keeps its record so that it runs only once."""
 
-    expires_at_ms: int
+    #: How long after the commit, in milliseconds.
+    retention_ms: int
+    #: The topic to which it writes; None if its rows name their topics.
+    topic: str | None = None
 
 
 def writes_for_plan(
@@ -98,6 +102,23 @@ def writes_for_plan(
         return {} if record is None else {write_id: record}
     streams = state.streams()
     return {known: ends.get(known, record) for known, record in streams.items()}
+
+
+def check_same_job(prefix: str, write_id: str, record: WriteRecord | None, job: Job) -> None:
+    """Raise ExactlyOnceError if a write was committed before, but to another topic."""
+    if record is None or record.write.state is not WriteState.DONE or record.topic == job.topic:
+        return
+    at = datetime.fromtimestamp(record.updated_at_ms / 1000, tz=UTC)
+    raise ExactlyOnceError(
+        f"nothing was written: under transactionalIdPrefix {prefix!r}, writeId {write_id!r} is the "
+        f"name of a write to {_topic_text(record.topic)}, committed at {at:%Y-%m-%d %H:%M:%S} UTC, "
+        f"and this write is to {_topic_text(job.topic)}. Give each write a writeId of its own, for "
+        "example with the name of its topic"
+    )
+
+
+def _topic_text(topic: str | None) -> str:
+    return "the topics that its rows name" if topic is None else f"topic {topic!r}"
 
 
 def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:

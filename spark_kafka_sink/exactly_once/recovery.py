@@ -14,6 +14,7 @@ by now, and InitProducerId would abort its transaction.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.partition_events import EndMarker
@@ -153,12 +154,7 @@ def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> Wr
         winners = tuple(
             winner._replace(fate=fate) for winner, fate in zip(record.winners, fates, strict=True)
         )
-    return WriteRecord(
-        write=ended(record.write, state),
-        updated_at_ms=now_ms,
-        expires_at_ms=record.expires_at_ms,
-        winners=winners,
-    )
+    return replace(record, write=ended(record.write, state), updated_at_ms=now_ms, winners=winners)
 
 
 def fate_by_marker(admin: DriverClient, winner: Winner, budget: Budget) -> Fate:

@@ -46,6 +46,7 @@ from spark_kafka_sink.exactly_once.plan import (
     Plan,
     Prepared,
     check_open,
+    check_same_job,
     describe_takeover,
     is_ours,
     refusal,
@@ -98,12 +99,13 @@ class TwoPhaseCommit:
 
     # --- plan
 
-    def plan(self, write_id: str | None, *, timeout: float) -> Plan:
+    def plan(self, write_id: str | None, *, timeout: float, job: Job | None = None) -> Plan:
         """Take over the prefix and return the plan; `write_id` is None if it is not known yet.
 
         Rolls forward every decided write of the prefix, whichever driver decided it, and then
         aborts every open transaction. Raises MixedError if an operator must resolve the write,
-        CommitPendingError if a decided write cannot be finished, and other KafkaErrors.
+        CommitPendingError if a decided write cannot be finished, ExactlyOnceError if the `job` was
+        committed before but to another topic, and other KafkaErrors.
         """
         budget = Budget.of(self._timer, timeout)
         last: KafkaError | None = None
@@ -113,6 +115,8 @@ class TwoPhaseCommit:
             ends = self._roll_forward(state, budget)
             self._observe(Point.ROLLED_FORWARD)
             writes = writes_for_plan(state, ends, write_id)
+            if job is not None and write_id is not None:
+                check_same_job(self._ledger.prefix, write_id, writes.get(write_id), job)
             mixed = {
                 known: recovery.describe_mixed(known, record)
                 for known, record in writes.items()
@@ -242,10 +246,12 @@ class TwoPhaseCommit:
                 if one.transactional_id not in own
             ]
             self._observe(Point.CHECKED)
+            now_ms = self._now_ms
             decision = WriteRecord(
                 write=decided(before, batch_id, plan.generation),
-                updated_at_ms=self._now_ms,
-                expires_at_ms=None if job is None else job.expires_at_ms,
+                updated_at_ms=now_ms,
+                expires_at_ms=None if job is None else now_ms + job.retention_ms,
+                topic=None if job is None else job.topic,
                 winners=winners,
             )
             try:

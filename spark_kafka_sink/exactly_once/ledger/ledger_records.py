@@ -89,7 +89,8 @@ NEVER: Final = b"null"
 #: time. It is cheap to match; `decode_write` validates the numbers.
 SETTLED: Final = re.compile(
     rb'\x01\{"batch_id":[^,]++,"generation":[^,]++,"state":"(?:done|void)","in_before":[^,]++,'
-    rb'"updated_at_ms":[^,]++,"expires_at_ms":(\d{1,19}+|null),"pieces":0,"winners":\[\]\}'
+    rb'"updated_at_ms":[^,]++,"expires_at_ms":(\d{1,19}+|null),"topic":[^,]++,"pieces":0,'
+    rb'"winners":\[\]\}'
 )
 
 
@@ -136,6 +137,8 @@ class WriteRecord:
     updated_at_ms: int
     #: When a job's record may be dropped; None for a stream, whose record is never dropped.
     expires_at_ms: int | None = None
+    #: The topic to which a job writes; None for a stream, or if the rows name their topics.
+    topic: str | None = None
     #: The transactions of a decided or mixed batch; otherwise empty.
     winners: tuple[Winner, ...] = ()
 
@@ -237,6 +240,7 @@ def encode_write(
         "in_before": write.in_before,
         "updated_at_ms": record.updated_at_ms,
         "expires_at_ms": record.expires_at_ms,
+        "topic": record.topic,
     }
     winners = _json([_winner_as_json(winner) for winner in record.winners])
     pieces: list[bytes] = []
@@ -301,6 +305,9 @@ def decode_write(
         expires_at_ms = parsed["expires_at_ms"]
         if expires_at_ms is not None:
             _check_integer(expires_at_ms, 0, _MAX_INT64, "expires_at_ms")
+        topic = parsed["topic"]
+        if topic is not None:
+            _check_topic(topic)
         winners = parsed["winners"]
         count = _check_integer(parsed["pieces"], 0, _MAX_INT32, "pieces")
         if count:
@@ -309,6 +316,7 @@ def decode_write(
             write=write,
             updated_at_ms=_check_integer(parsed["updated_at_ms"], 0, _MAX_TIME_MS, "updated_at_ms"),
             expires_at_ms=expires_at_ms,
+            topic=topic,
             winners=tuple(_winner_from_json(winner, prefix) for winner in winners),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, zlib.error) as error:
@@ -387,14 +395,18 @@ def _winner_from_json(value: Any, prefix: str) -> Winner:
 def _range_from_json(
     topic: str, partition: Any, first: Any, last: Any, records: Any
 ) -> OffsetRange:
-    if not is_topic_name(topic):
-        raise ValueError(f"{topic[:40]!r} is not a legal topic name")
+    _check_topic(topic)
     return OffsetRange(
         TopicPartition(topic, _check_integer(partition, 0, _MAX_INT32, "partition")),
         _check_integer(first, UNKNOWN_OFFSET, _MAX_INT64, "first offset"),
         _check_integer(last, UNKNOWN_OFFSET, _MAX_INT64, "last offset"),
         _check_integer(records, 0, _MAX_INT64, "number of records"),
     )
+
+
+def _check_topic(value: Any) -> None:
+    if not isinstance(value, str) or not is_topic_name(value):
+        raise ValueError(f"{str(value)[:40]!r} is not a legal topic name")
 
 
 def _check_integer(value: Any, least: int, most: int, name: str) -> int:

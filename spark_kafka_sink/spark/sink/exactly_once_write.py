@@ -59,10 +59,15 @@ class ExactlyOnceWrite:
     config: ProducerConfig
     options: ExactlyOnceOptions
 
-    def plan(self, write_id: str | None, observe: Observe) -> Plan:
+    def job(self, topic: str | None) -> Job:
+        """Return the job that this write is if it is a batch; `topic` is None if rows name it."""
+        retention_ms = self.options.write_id_retention_ms if self.options.write_id else 0
+        return Job(retention_ms, topic)
+
+    def plan(self, write_id: str | None, observe: Observe, job: Job | None = None) -> Plan:
         """Acquire the prefix and plan (on the driver, before the tasks); raises KafkaErrors."""
         with two_phase_commit(self.config, self.options, observe=observe) as protocol:
-            return protocol.plan(write_id, timeout=step_timeout(self.config))
+            return protocol.plan(write_id, timeout=step_timeout(self.config), job=job)
 
     def plan_of(self, messages: Sequence[KafkaCommitMessage]) -> Plan | None:
         """Rebuild the tasks' plan as far as the driver needs it; None if there were no tasks."""
@@ -144,12 +149,9 @@ class ExactlyOnceWrite:
         messages: Sequence[KafkaCommitMessage],
         observe: Observe,
         *,
-        expires_at_ms: int | None = None,
+        job: Job | None = None,
     ) -> None:
-        """Decide and commit (on the driver); a job's record may be dropped after `expires_at_ms`.
-
-        Raises the errors of `TwoPhaseCommit.commit`.
-        """
+        """Decide and commit (on the driver); raises the errors of `TwoPhaseCommit.commit`."""
         with two_phase_commit(self.config, self.options, observe=observe, checks=False) as protocol:
             protocol.commit(
                 plan,
@@ -157,7 +159,7 @@ class ExactlyOnceWrite:
                 batch_id,
                 _prepared(messages),
                 timeout=step_timeout(self.config),
-                job=None if expires_at_ms is None else Job(expires_at_ms),
+                job=job,
             )
 
     def abort(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
 
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.exactly_once.plan import Plan
+    from spark_kafka_sink.exactly_once.plan import Job, Plan
     from spark_kafka_sink.exactly_once.points import Point
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
     from spark_kafka_sink.spark.sink.write_report import WriteReport
@@ -56,6 +56,8 @@ class PlannedWrite(NamedTuple):
 
     write: ExactlyOnceWrite
     plan: Plan
+    #: None for a stream.
+    job: Job | None = None
 
 
 class SinkWriter:
@@ -113,12 +115,13 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         if exactly_once is not None and self._planned is None:
             # Without a writeId, each run of a job is a write of its own.
             self._write_id = exactly_once.options.write_id or uuid.uuid4().hex
+            job = exactly_once.job(self._topic)
             try:
-                plan = exactly_once.plan(self._write_id, self._observe)
+                plan = exactly_once.plan(self._write_id, self._observe, job)
             except KafkaError as error:
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
-            self._planned = PlannedWrite(exactly_once, plan)
+            self._planned = PlannedWrite(exactly_once, plan, job)
         return vars(self)
 
     @raising_for_user
@@ -166,15 +169,13 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             if not planned.plan.must_write(self._write_id, JOB_BATCH):
                 self._report(ours, replayed=True)
                 return
-            options = planned.write.options
-            retention_ms = options.write_id_retention_ms if options.write_id else 0
             planned.write.commit(
                 planned.plan,
                 self._write_id,
                 JOB_BATCH,
                 ours,
                 self._observe,
-                expires_at_ms=int(time.time() * 1000) + retention_ms,
+                job=planned.job,
             )
         self._report(ours)
 

@@ -89,7 +89,7 @@ class Driver:
 
     def plan(self, write_id: str | None = QUERY, **settings: Any) -> Plan:
         """Plan a batch."""
-        return self.protocol.plan(write_id, timeout=settings.get("timeout", TIMEOUT))
+        return self.protocol.plan(write_id, **{"timeout": TIMEOUT, **settings})
 
     def commit(
         self,

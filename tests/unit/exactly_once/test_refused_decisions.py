@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -337,8 +338,52 @@ def test_a_job_with_a_write_id_runs_once(world):
             assert (run == 0) == plan.must_write(write_id, 0)
             if run == 0:
                 prepared = world.worker.run(plan) if prepare else []
-                driver.commit(plan, prepared, 0, write_id, job=Job(expires_at_ms=2**62))
+                driver.commit(plan, prepared, 0, write_id, job=Job(retention_ms=2**61))
     assert each_once(0) == world.visible()
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), [("refunds", "topic 'refunds'"), (None, "the topics that its rows name")]
+)
+def test_a_write_id_is_not_used_for_another_topic(world, topic, name):
+    """A write id that was written to one topic is refused for another, and nothing changes."""
+    job, other = Job(2**61, "orders"), Job(2**61, topic)
+    driver = world.driver()
+    plan = driver.plan("day-1", job=job)
+    driver.commit(plan, world.worker.run(plan), 0, "day-1", job=job)
+    before = world.ledger_state()
+    record = before.writes["day-1"]
+    assert plan.planned_at_ms <= record.expires_at_ms - 2**61 <= record.updated_at_ms
+    with pytest.raises(ExactlyOnceError) as raised:
+        world.driver().plan("day-1", job=other)
+    at = datetime.fromtimestamp(record.updated_at_ms / 1000, tz=UTC)
+    assert (
+        f"nothing was written: under transactionalIdPrefix {world.prefix!r}, writeId 'day-1' is "
+        f"the name of a write to topic 'orders', committed at {at:%Y-%m-%d %H:%M:%S} UTC, and this "
+        f"write is to {name}. Give each write a writeId of its own, for example with the name of "
+        "its topic"
+    ) == str(raised.value)
+    assert before.claim == world.ledger_state().claim
+    assert not world.driver().plan("day-1", job=job).must_write("day-1", 0)
+    assert each_once(0) == world.visible()
+
+
+def test_a_write_id_whose_rows_are_not_visible_may_be_used_for_another_topic(world):
+    """A job whose transactions were all aborted may be written to another topic."""
+
+    def abort(point):
+        if point is Point.DECIDED:
+            for one in prepared:
+                world.abort_by_hand(one.transaction)
+
+    job = Job(2**61, "orders")
+    driver = world.driver(observe=abort)
+    plan = driver.plan("day-1", job=job)
+    prepared = world.worker.run(plan)
+    with pytest.raises(VoidError):
+        driver.commit(plan, prepared, 0, "day-1", job=job)
+    again = world.driver().plan("day-1", job=Job(2**61, "refunds"))
+    assert again.must_write("day-1", 0)
 
 
 def test_an_expired_job_is_deleted_by_the_next_plan(world):
@@ -346,7 +391,7 @@ def test_an_expired_job_is_deleted_by_the_next_plan(world):
     world.finish(0)
     driver = world.driver()
     plan = driver.plan("job-1")
-    driver.commit(plan, world.worker.run(plan, 5), 0, "job-1", job=Job(expires_at_ms=1))
+    driver.commit(plan, world.worker.run(plan, 5), 0, "job-1", job=Job(retention_ms=0))
     assert {"job-1", QUERY} == set(world.ledger_state().writes)
     world.driver().plan("job-2")
     assert {QUERY} == set(world.ledger_state().writes)
@@ -356,7 +401,7 @@ def test_an_expired_job_that_runs_again_is_not_deleted(tv2):
     """The plan of an expired job keeps its entry, so each further run of it is skipped, too."""
     driver = tv2.driver()
     plan = driver.plan("job-1")
-    driver.commit(plan, tv2.worker.run(plan), 0, "job-1", job=Job(expires_at_ms=1))
+    driver.commit(plan, tv2.worker.run(plan), 0, "job-1", job=Job(retention_ms=0))
     for _ in range(2):
         assert not tv2.driver().plan("job-1").must_write("job-1", 0)
     assert each_once(0) == tv2.visible()

@@ -98,7 +98,7 @@ def test_a_plan_without_a_write_id_has_the_state_of_all_streams(world):
     world.finish(0)
     job = world.driver()
     plan = job.plan("job-1")
-    job.commit(plan, world.worker.run(plan, 7), 0, "job-1", job=Job(expires_at_ms=2**62))
+    job.commit(plan, world.worker.run(plan, 7), 0, "job-1", job=Job(retention_ms=2**61))
     plan = world.driver().plan(None)
     assert [QUERY] == list(plan.writes)
     assert not plan.must_write(QUERY, 0)
@@ -249,7 +249,7 @@ def test_the_later_of_two_drivers_wins(world):
 
 def test_two_jobs_under_one_prefix_do_not_mix(world):
     """Of two parallel jobs under one prefix, the earlier fails and writes nothing."""
-    job = Job(expires_at_ms=2**62)
+    job = Job(retention_ms=2**61)
     first, second = world.driver("first"), world.driver("second")
     plans = first.plan("job-1"), second.plan("job-2")
     prepared = [world.worker.run(plan, 0, name) for plan, name in zip(plans, "xy", strict=True)]

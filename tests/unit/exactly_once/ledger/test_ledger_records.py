@@ -65,6 +65,7 @@ _records = st.builds(
     ),
     updated_at_ms=_times,
     expires_at_ms=st.none() | _int64,
+    topic=st.none() | st.from_regex(r"[a-zA-Z0-9_-]{1,249}", fullmatch=True),
     winners=st.lists(_winners, max_size=4).map(tuple),
 )
 
@@ -260,6 +261,8 @@ def test_an_unreadable_value_is_rejected(value):
         ("updated_at_ms", "1e300"),
         ("updated_at_ms", "9223372036854775807"),
         ("expires_at_ms", '"never"'),
+        ("topic", "7"),
+        ("topic", '".."'),
         ("pieces", "-1"),
         ("pieces", "false"),
         ("winners", "null"),

@@ -415,6 +415,15 @@ def test_rerunning_a_written_job_does_not_change_its_report(broker, tmp_path):
     assert not path.exists()
 
 
+def test_a_write_id_of_another_topic_is_refused(broker, world):
+    """A job to another topic under a used writeId is refused before its tasks, on the driver."""
+    broker.create_topic("refunds")
+    BatchJob(broker, writeId="day-1").run()
+    with pytest.raises(RefusedWriteError, match="writeId 'day-1' is the name of a write to topic"):
+        BatchJob(broker, writeId="day-1", topic="refunds").plan()
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+
+
 def test_a_job_without_rows_counts_as_written(broker, world):
     """A job that had no rows counts as written, so a later run with rows writes nothing."""
     job = BatchJob(broker, writeId="day-1")

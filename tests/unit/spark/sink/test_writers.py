@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.plan import Plan
+from spark_kafka_sink.exactly_once.plan import Job, Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink import writers
@@ -167,11 +167,11 @@ def test_a_commit_without_messages_prints_an_empty_report(lines):
 
 
 @pytest.mark.parametrize(
-    ("write_id", "expires_at_ms"),
-    [({}, 7_000_500), ({"writeId": "nightly"}, 7_000_500 + 3_600_000)],
+    ("write_id", "retention_ms"),
+    [({}, 0), ({"writeId": "nightly"}, 3_600_000)],
 )
 def test_a_job_is_batch_0_and_its_record_expires_with_its_write_id(
-    monkeypatch, capsys, write_id, expires_at_ms
+    monkeypatch, capsys, write_id, retention_ms
 ):
     """Without a write id the record may be dropped at once: the same job cannot run again."""
     committed = []
@@ -179,11 +179,10 @@ def test_a_job_is_batch_0_and_its_record_expires_with_its_write_id(
     monkeypatch.setattr(
         ExactlyOnceWrite,
         "commit",
-        lambda _, plan, write_id, batch_id, *_others, expires_at_ms: committed.append(
-            (plan.generation, batch_id, expires_at_ms)
+        lambda _, plan, write_id, batch_id, *_others, job: committed.append(
+            (plan.generation, batch_id, job)
         ),
     )
-    monkeypatch.setattr(time, "time", lambda: 7_000.5)
     options = SinkOptions.from_mapping(
         {
             "kafka.bootstrap.servers": "localhost:9092",
@@ -196,7 +195,7 @@ def test_a_job_is_batch_0_and_its_record_expires_with_its_write_id(
     made = KafkaBatchWriter(options, topic="t", report_path=None)
     pickle.dumps(made)
     made.commit([MESSAGE])
-    assert [(3, 0, expires_at_ms)] == committed
+    assert [(3, 0, Job(retention_ms, "t"))] == committed
 
 
 def test_an_abort_logs_how_many_rows_are_in_kafka(caplog, capsys):
