@@ -62,6 +62,9 @@ class SourceCluster:
         #: Those of the partitions that were listed last. Another client of the cache may have older
         #: ones, or none.
         self._ids: Mapping[TopicPartition, PartitionIds] = {}
+        self._topic_ids: dict[str, UUID] = {}
+        #: The ids of topics that were deleted and created again.
+        self._replaced: set[UUID] = set()
         #: Whether something of the selection was missing when a running stream last asked.
         self._is_incomplete = False
         #: Whether the pattern of the selection matched nothing at the last question.
@@ -171,13 +174,36 @@ class SourceCluster:
                 skips_missing=skips_missing,
                 fails_early=not self._is_stream,
             )
-            self._ids = client.partition_ids(found)
+            self._ids = self._without_replaced(client.partition_ids(found))
             return found
 
         found = self._ask(question)
         if isinstance(selection, SubscribePattern):
             self._report_matches(selection.pattern, found)
         return found
+
+    def _without_replaced(
+        self, ids: Mapping[TopicPartition, PartitionIds]
+    ) -> dict[TopicPartition, PartitionIds]:
+        """Return the ids, without those of a broker that does not know the latest topic yet.
+
+        An id never comes back. Believed, it would make the topic look as if it had been created
+        two times more, and a stream would read it from its start again.
+        """
+        latest = self._topic_ids
+        for topic, topic_id in {(one.topic, found.topic_id) for one, found in ids.items()}:
+            if topic_id is None or topic_id in self._replaced:
+                continue
+            before = latest.get(topic, topic_id)
+            if before != topic_id:
+                self._replaced.add(before)
+            latest[topic] = topic_id
+        return {
+            one: found._replace(topic_id=latest[one.topic], leader_epoch=NO_LEADER_EPOCH)
+            if found.topic_id in self._replaced
+            else found
+            for one, found in ids.items()
+        }
 
     def _report_matches(self, pattern: str, found: Sequence[TopicPartition]) -> None:
         """Log it once if a pattern matches nothing."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 import pytest
 
@@ -50,6 +51,26 @@ def test_ids_are_those_of_the_client_that_has_listed_the_partitions(client):
     clients.client = FakeClient()
     assert 3 == asked.ids([A])[A].leader_epoch
     assert [] == clients.client.calls
+
+
+def test_a_broker_that_does_not_know_the_latest_topic_yet_is_not_believed(cluster, client):
+    """The id of a deleted topic never comes back: its broker's metadata are stale."""
+    first, second, third, other = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=9)
+    asked = cluster()
+    seen = []
+    for topic_id in (first, second, first, second, third, second, first):
+        client.topic_ids = {"t": topic_id, "u": other}
+        asked.partitions()
+        seen.append(asked.ids([A])[A])
+    assert [
+        (first, 3),
+        (second, 3),
+        (second, -1),
+        (second, 3),
+        (third, 3),
+        (third, -1),
+        (third, -1),
+    ] == seen
 
 
 def test_a_transient_error_is_asked_about_again(cluster, client, pauses):
