@@ -184,8 +184,10 @@ class Fetcher:
         if not session.answered(response, names):
             logger.info("Fetch at %s: %s; a new session begins", node, session.problem)
             if response.error_code:
-                self._pause(node)
                 self._context.client.metadata.request_update()
+            if response.error_code or not response.throttle_time_ms:
+                # Otherwise the connection is throttled, and waits longer or not as long.
+                self._pause(node)
             return
         answers = read_fetch(response, names)
         leaders = named_leaders(answers)

@@ -291,6 +291,9 @@ class ConsumerMembership:
                 self._member.heartbeat_answered(
                     response.member_epoch, _partitions(response.assignment)
                 )
+                if self.state is _S.JOINING:
+                    # It lacks the epoch or the assignment, and may do so again.
+                    self._schedule.failed(now)
             self._maybe_end_leave(step)
             return
         action = heartbeat_action(response.error_code)

@@ -123,6 +123,25 @@ def test_a_broker_that_denies_the_offsets_that_it_names_is_not_hammered(broker):
         assert numbered(3) == values(take(consumer, 3))
 
 
+def without_partitions(response):
+    """Return a response that is about nothing."""
+    return replace(response, responses=())
+
+
+def test_a_broker_that_answers_without_the_partition_is_not_hammered(broker):
+    """A Fetch that is answered at once, but not about what was asked, waits for a back-off."""
+    hook = broker.on(ApiKey.FETCH, AlterResponse(without_partitions))
+    with consuming(broker, **{"retry.backoff.ms": 200}) as consumer:
+        consumer.assign([tp()])
+        begin = time.monotonic()
+        while hook.seen < 6:
+            consumer.poll(0.1)
+            assert time.monotonic() - begin < PATIENCE
+        assert 1.0 <= time.monotonic() - begin
+        hook.remove()
+        assert numbered(3) == values(take(consumer, 3))
+
+
 @pytest.mark.parametrize("is_subscribed", [True, False])
 def test_a_classic_group_goes_on_after_its_topic_was_created_again(broker, is_subscribed):
     """Commits and look-ups name the topic, not the id that it had."""

@@ -222,6 +222,17 @@ def test_a_retriable_error_has_a_back_off_even_for_a_member_that_joins(script, c
     script.member.poll(script.now)
 
 
+@pytest.mark.parametrize("answer", [{"epoch": -5, "target": {}}, {"epoch": 0}, {"epoch": 1}])
+def test_an_answer_after_which_the_member_still_joins_is_followed_by_a_back_off(script, answer):
+    """An answer without an epoch or without an assignment does not make the next one urgent."""
+    step = script.start_joining()
+    before = script.now
+    script.answer(step, **answer)
+    assert _S.JOINING is script.member.state
+    script.sleep_until(SendHeartbeat)
+    assert pytest.approx(BACKOFF) == script.now - before
+
+
 @pytest.mark.parametrize("code", [_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR])
 def test_another_coordinator_gets_the_heartbeat_at_once(stable, code):
     """The second time in a row both the search and the heartbeat wait."""
