@@ -44,7 +44,7 @@ from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_ep
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
@@ -203,8 +203,13 @@ def _marker_behind(
 # --- open transactions
 
 
-def list_open(admin: DriverClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
-    """Return the open transactions of a prefix's tasks, with the ids and epochs to end them."""
+def list_open(
+    admin: DriverClient, prefix: str, budget: Budget, *, without: Container[str] = ()
+) -> list[OpenTransaction]:
+    """Return the open transactions of a prefix's tasks, with the ids and epochs to end them.
+
+    `without` are transactional ids that are left out.
+    """
     listed = admin.list_transactions(
         lambda transactional_id: is_worker_id_of(prefix, transactional_id),
         states=(ONGOING,),
@@ -212,7 +217,8 @@ def list_open(admin: DriverClient, prefix: str, budget: Budget) -> list[OpenTran
         timeout=budget.left("listing open transactions"),
     )
     described = admin.describe_transactions(
-        [one.transactional_id for one in listed], timeout=budget.left("describing transactions")
+        [one.transactional_id for one in listed if one.transactional_id not in without],
+        timeout=budget.left("describing transactions"),
     )
     return [
         OpenTransaction(one.transactional_id, one.producer, one.partitions)

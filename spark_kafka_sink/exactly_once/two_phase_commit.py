@@ -240,11 +240,7 @@ class TwoPhaseCommit:
                 raise
             # List before the decision, so that no later driver's transactions are listed.
             own = {winner.transactional_id for winner in winners}
-            losers = [
-                one
-                for one in recovery.list_open(self._admin, self._ledger.prefix, budget)
-                if one.transactional_id not in own
-            ]
+            losers = recovery.list_open(self._admin, self._ledger.prefix, budget, without=own)
             self._observe(Point.CHECKED)
             now_ms = self._now_ms
             decision = WriteRecord(

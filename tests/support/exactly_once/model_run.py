@@ -70,9 +70,18 @@ class Step(NamedTuple):
         return described([model.iname(tid) for tid, _ in self._driver(self.before)[6]])
 
     def list(self) -> list[str]:
-        """Return the requests of a listing, and of the check of the winners in the same step."""
+        """Return the requests of a listing, and of the check of the winners in the same step.
+
+        The winners, which are checked before, are not described again.
+        """
+        is_commit = "lists losers" in self.label
         checks = self._driver(self.before)[2] == "C2" and model.P.precheck
-        listed = [model.iname(one[0]) for one in self.before[model.COORD] if one[2] == "O"]
+        winners = {tid for tid, _ in self._driver(self.before)[6]} if is_commit else ()
+        listed = [
+            model.iname(one[0])
+            for one in self.before[model.COORD]
+            if one[2] == "O" and one[0] not in winners
+        ]
         return [*(self.check() if checks else []), LIST, *described(listed)]
 
     def append(self) -> list[str]:

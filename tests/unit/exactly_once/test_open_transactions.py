@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.ledger.budget import Budget
@@ -43,3 +45,11 @@ def test_a_transaction_that_has_ended_since_it_was_listed_is_not_open():
     """Neither one that was committed meanwhile, nor one whose id the coordinator has forgotten."""
     found = recovery.list_open(_Admin(), "p", Budget(lambda: 0.0, 1.0))
     assert [recovery.OpenTransaction(OPEN, PRODUCER, PARTITIONS)] == found
+
+
+def test_transactions_that_are_left_out_are_not_described():
+    """The driver has already described its own tasks' transactions when it lists the others."""
+    admin = _Admin()
+    admin.describe_transactions = lambda ids, *, timeout: dict.fromkeys(ids, pytest.fail)
+    budget = Budget(lambda: 0.0, 1.0)
+    assert [] == recovery.list_open(admin, "p", budget, without={OPEN, ENDED, GONE})

@@ -77,7 +77,7 @@ class _Admin:
 @pytest.fixture(autouse=True)
 def _brokers(monkeypatch):
     """Make one transaction open, decisions roll forward as done, and winners aborted."""
-    monkeypatch.setattr(recovery, "list_open", lambda *_: [OPEN])
+    monkeypatch.setattr(recovery, "list_open", lambda *_, **__: [OPEN])
     monkeypatch.setattr(recovery, "roll_forward", lambda *_, **__: {"w": record(WriteState.DONE)})
     monkeypatch.setattr(recovery, "winner_fates", lambda *_: [Fate.ABORTED])
 
